@@ -3,6 +3,7 @@
 
 mod activation;
 mod attention;
+mod blocks;
 mod coop_matrix;
 mod decoding;
 mod fused_sum;

@@ -11,6 +11,8 @@ mod moe;
 mod products;
 mod suite;
 
+use moeflux_core::quant::MatrixFormat;
+
 #[cfg(test)]
 pub(crate) use self::products::set_scales;
 use self::suite::Suite;
@@ -37,7 +39,7 @@ pub fn check_each(candidates: &[Open<'_>], closeness: Closeness) {
     moe::check(&suite);
     moe::check_turns(&suite);
     moe::check_held(&suite);
-    products::check(&suite);
+    check_formats(candidates, closeness, &products::formats());
 }
 
 /// Runs what tests memory for experts, on backends that have little of it.
@@ -54,7 +56,15 @@ pub fn check_experts_in_turns(candidates: &[Open<'_>], closeness: Closeness) {
 /// # Panics
 /// With the case and the first element that differs.
 pub fn check_products(candidates: &[Open<'_>], closeness: Closeness) {
+    check_formats(candidates, closeness, &products::formats());
+}
+
+/// Runs the cases of products and of experts in some formats.
+///
+/// # Panics
+/// With the case and the first element that differs.
+pub fn check_formats(candidates: &[Open<'_>], closeness: Closeness, formats: &[MatrixFormat]) {
     let suite = Suite { candidates, closeness };
-    moe::check(&suite);
-    products::check(&suite);
+    moe::check_formats(&suite, formats);
+    products::check(&suite, formats);
 }

@@ -31,7 +31,11 @@ pub(super) fn check(suite: &Suite<'_>) {
     for (rows, width, top_k) in [(1, 17, 1), (4, 256, 3)] {
         combine(suite, rows, width, top_k);
     }
-    for format in formats() {
+}
+
+/// Experts in these formats.
+pub(super) fn check_formats(suite: &Suite<'_>, formats: &[MatrixFormat]) {
+    for format in formats.iter().copied() {
         for inputs in
             [ActivationPrecision::F32, ActivationPrecision::Int16, ActivationPrecision::Int8]
         {

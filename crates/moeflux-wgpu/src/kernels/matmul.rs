@@ -82,7 +82,7 @@ kernel! {
 }
 
 kernel! {
-    Matmul in "matmul/matmul"("rrrw") include [WeightFormats] feature [WritesFirst];
+    Matmul in "matmul/matmul"("rrrrw") include [WeightFormats] feature [WritesFirst];
     { format: WeightFormat, }
     {
         x_tile: u32 = X_TILE,
@@ -113,13 +113,13 @@ kernel! {
 
 kernel! {
     /// Products of heads with transposed rows of one matrix.
-    HeadProduct in "matmul/head_product"("rrrw") include [WeightFormats];
+    HeadProduct in "matmul/head_product"("rrrrw") include [WeightFormats];
     { format: WeightFormat, }
     { x_rows: u32 = X_ROWS, }
 }
 
 kernel! {
-    Embed in "embed/embed"("rrw") include [WeightFormats];
+    Embed in "embed/embed"("rrrw") include [WeightFormats];
     { format: WeightFormat, }
     {}
 }

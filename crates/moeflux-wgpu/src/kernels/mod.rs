@@ -3,6 +3,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod basic;
+pub(crate) mod blocks;
 pub(crate) mod kernel;
 pub(crate) mod matmul;
 pub(crate) mod moe;

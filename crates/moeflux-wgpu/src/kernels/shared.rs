@@ -10,9 +10,16 @@ pub(crate) const FORMAT_BF16: u32 = 3;
 pub(crate) const FORMAT_E2M1: u32 = 4;
 pub(crate) const FORMAT_E4M3: u32 = 5;
 pub(crate) const FORMAT_E4M3_BLOCKS: u32 = 6;
+pub(crate) const FORMAT_GGML: u32 = 7;
+
+// Values of `ORDER`, as `include/quantize.wgsl` has them.
+pub(crate) const ORDER_ASCENDING: u32 = 0;
+pub(crate) const ORDER_EVEN_ODD: u32 = 1;
+pub(crate) const ORDER_STRIDED: u32 = 2;
+pub(crate) const ORDER_HALVES: u32 = 3;
 
 constants! {
-    /// How weights are stored, see `include/formats.wgsl`.
+    /// How weights are stored, see `include/weights.wgsl`.
     WeightFormat {
         format: u32 = FORMAT,
         bits: u32 = BITS,

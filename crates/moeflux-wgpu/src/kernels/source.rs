@@ -3,15 +3,17 @@
 
 use std::fmt::Write as _;
 
+use crate::kernels::blocks;
 use crate::kernels::kernel::{Feature, Include, Kernel, NamedConstants, Variant};
 use crate::kernels::matmul::Matvec;
 use crate::kernels::shared::{
     FORMAT_AFFINE, FORMAT_BF16, FORMAT_E2M1, FORMAT_E4M3, FORMAT_E4M3_BLOCKS, FORMAT_F16,
-    FORMAT_F32,
+    FORMAT_F32, FORMAT_GGML, WeightFormat,
 };
 use crate::kernels::template::{preprocess, value};
 
 const COMMON: &str = include_str!("../shaders/include/common.wgsl");
+const WEIGHTS: &str = include_str!("../shaders/include/weights.wgsl");
 const FORMATS: &str = include_str!("../shaders/include/formats.wgsl");
 const MULTIPLY: &str = include_str!("../shaders/matmul/matvec_multiply.wgsl");
 const QUANTIZE: &str = include_str!("../shaders/include/quantize.wgsl");
@@ -54,7 +56,14 @@ impl Include {
             Include::QuantizeOwn => {
                 expand(QUANTIZE) + &expand(include_str!("../shaders/include/quantize_own.wgsl"))
             }
-            Include::WeightFormats => FORMATS.to_owned(),
+            Include::WeightFormats => {
+                let decoders = if value("BLOCKS", constants) == 0 {
+                    FORMATS.to_owned()
+                } else {
+                    expand(&blocks::text(value("BITS", constants)))
+                };
+                WEIGHTS.to_owned() + &decoders
+            }
             Include::KvFormats => KV_FORMATS.to_owned(),
             Include::KvTiles => expand(include_str!("../shaders/include/kv_tiles.wgsl")),
             Include::Visibility => expand(VISIBILITY),
@@ -147,16 +156,27 @@ fn inline(source: &str) -> String {
 /// The units of a row that `matmul/matvec.wgsl` reads at once.
 fn unit_constants(constants: &NamedConstants) -> NamedConstants {
     let of = |name| value(name, constants);
-    let fours = unit_fours(of("FORMAT"));
+    let [format, bits, floats] = ["FORMAT", "BITS", "FLOATS"].map(of);
+    let fours = unit_fours(WeightFormat { format, bits, floats });
+    let are_blocks = format == FORMAT_GGML;
     // Loops over small floats would take too long to compile unrolled.
-    let is_unrolled = fours <= 4 || of("FORMAT") == FORMAT_AFFINE;
-    let is_fast_e2m1 = of("FORMAT") == FORMAT_E2M1 && of("FLOATS") == 1;
-    vec![
+    let is_unrolled = !are_blocks && fours <= 4 || format == FORMAT_AFFINE;
+    let is_fast_e2m1 = format == FORMAT_E2M1 && floats == 1;
+    let halves = fours.div_ceil(4);
+    let mut all = vec![
         ("FOURS", fours),
         ("UNIT", 4 * fours),
         ("UNROLLED", u32::from(is_unrolled)),
         ("E2M1", u32::from(is_fast_e2m1)),
-    ]
+        ("BLOCKS", u32::from(are_blocks)),
+        // Times sixteen columns of a unit, and how many of these have a scale and a sum of their own.
+        ("HALVES", halves),
+        ("PAIRS", if are_blocks { halves } else { 1 }),
+    ];
+    if are_blocks {
+        all.extend(blocks::constants(bits));
+    }
+    all
 }
 
 /// The constants of a product whose inputs are not quantised.
@@ -168,10 +188,11 @@ fn without_quantisation(constants: &NamedConstants) -> NamedConstants {
         .collect()
 }
 
-/// Fours of columns in a unit of `matmul/matvec.wgsl`, by `FORMAT`: 16 bytes of floats, or a
-/// block.
-pub(crate) fn unit_fours(format: u32) -> u32 {
-    match format {
+/// Fours of columns in a unit of `matmul/matvec.wgsl`: 16 bytes of floats, or 32 columns, or what
+/// suits a type of ggml.
+pub(crate) fn unit_fours(of: WeightFormat) -> u32 {
+    match of.format {
+        FORMAT_GGML => 4 * blocks::unit_halves(blocks::block_type(of.bits)),
         FORMAT_F32 => 1,
         FORMAT_F16 | FORMAT_BF16 => 2,
         FORMAT_E4M3 | FORMAT_E4M3_BLOCKS => 4,
@@ -181,8 +202,9 @@ pub(crate) fn unit_fours(format: u32) -> u32 {
 
 /// Distinguishes versions of the matrix-vector kernels.
 pub(crate) fn fingerprint() -> String {
-    let texts = [COMMON, FORMATS, Matvec::INFO.source, MULTIPLY];
-    format!("{:016x}", hash(texts.iter().flat_map(|text| text.bytes())))
+    let texts = [COMMON, WEIGHTS, FORMATS, Matvec::INFO.source, MULTIPLY];
+    let texts = texts.into_iter().chain(blocks::all_texts());
+    format!("{:016x}", hash(texts.flat_map(|text| text.bytes())))
 }
 
 /// FNV-1a.

@@ -17,6 +17,8 @@ use crate::state::quantized_inputs::{QuantizedInputs, Wanted};
 use crate::state::rope_table::RopeTable;
 use crate::state::scratch::Scratch;
 use crate::tuning::layout::{F16Tiles, Form, Layout, Tiles};
+use crate::weights::codebooks::Codebooks;
+use crate::weights::format::Decoder;
 use crate::weights::matrix::Matrix;
 use crate::weights::slabs::Slabs;
 
@@ -73,6 +75,7 @@ pub struct Wgpu {
     /// these once for all of them.
     pub(crate) least_shared_queries: usize,
     pub(crate) slabs: Slabs,
+    pub(crate) codebooks: Codebooks,
 }
 
 impl Wgpu {
@@ -115,6 +118,7 @@ impl Wgpu {
             layout: None,
             form: None,
             slabs: Slabs::default(),
+            codebooks: Codebooks::default(),
         }
     }
 
@@ -158,6 +162,14 @@ impl Wgpu {
 
     pub(crate) fn matrix(&self, weight: Weight) -> &Matrix {
         &self.matrices[weight.0 as usize]
+    }
+
+    /// What kernels bind beside weights: their type's codebook or, as vectors of words, themselves.
+    pub(crate) fn beside_weights(&mut self, decoder: Decoder, weights: &Mem) -> Mem {
+        match decoder.block_type().filter(|it| it.has_codebook()) {
+            Some(block_type) => self.codebooks.of(&mut self.encoder, block_type),
+            None => weights.clone(),
+        }
     }
 
     pub(crate) fn cache(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {

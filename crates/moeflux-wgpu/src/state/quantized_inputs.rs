@@ -5,7 +5,7 @@ use moeflux_backend::{ActivationPrecision, Buf};
 
 use crate::commands::encoder::Encoder;
 use crate::device::buffer::Mem;
-use crate::kernels::shared::Quant;
+use crate::kernels::shared::{ORDER_ASCENDING, ORDER_EVEN_ODD, ORDER_HALVES, ORDER_STRIDED, Quant};
 use crate::state::scratch::Grown;
 use crate::tuning::layout::{Form, Layout};
 use crate::weights::format::{BLOCK, Decoder, F16Operand};
@@ -48,7 +48,7 @@ impl ActivationQuant {
     pub(crate) fn constants(self, form: QuantForm) -> Quant {
         let (order, float) = match form {
             QuantForm::Bytes => (self.order, 0),
-            QuantForm::Values | QuantForm::F16Parts => (0, 1),
+            QuantForm::Values | QuantForm::F16Parts => (ORDER_ASCENDING, 1),
             QuantForm::Floats => (self.order, 2),
         };
         Quant { group: word(self.group_size), limbs: self.n_limbs, order, float }
@@ -71,23 +71,25 @@ pub(crate) fn activation_quant(
     inputs: ActivationPrecision,
 ) -> Option<ActivationQuant> {
     let affine = decoder.affine();
+    let is_ggml = decoder.block_type().is_some();
     // Where weights are no integers, what rounds their inputs has to keep them.
-    let may_lose = integer_group_size(decoder.format()).is_some();
+    let integer_group_size = integer_group_size(decoder.format());
     let n_limbs = match inputs {
         ActivationPrecision::F32 => return None,
-        ActivationPrecision::Int8 if may_lose => 1,
+        ActivationPrecision::Int8 if integer_group_size.is_some() => 1,
         ActivationPrecision::Int8 | ActivationPrecision::Int16 => 2,
     };
     let order = match affine.map(|affine| affine.bits) {
-        Some(4) => 1,
-        Some(2) => 2,
-        _ => 0,
+        Some(4) => ORDER_EVEN_ODD,
+        Some(2) => ORDER_STRIDED,
+        _ if is_ggml => ORDER_HALVES,
+        _ => ORDER_ASCENDING,
     };
     Some(ActivationQuant {
-        group_size: affine.map_or(BLOCK, |affine| affine.group_size),
+        group_size: integer_group_size.unwrap_or(BLOCK),
         n_limbs,
         order,
-        are_for_integers: affine.is_some(),
+        are_for_integers: affine.is_some() || is_ggml,
         have_sums: decoder.f16_operand() == F16Operand::Integers,
     })
 }
@@ -163,7 +165,8 @@ impl QuantKey {
             QuantForm::Values | QuantForm::Floats => n_rows * cols,
             QuantForm::F16Parts => n_rows * 4 * f16_stride(cols, quant),
         };
-        [x, 2 * (n_rows * cols / BLOCK)]
+        let n_summed = if quant.order == ORDER_HALVES { BLOCK / 2 } else { BLOCK };
+        [x, 2 * (n_rows * cols / n_summed)]
     }
 
     /// Whether nothing but the buffer's version and rows tell them apart.

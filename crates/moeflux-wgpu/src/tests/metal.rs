@@ -1,7 +1,7 @@
 //! Every kernel translated for Metal, whose compiler no machine of ours has,
 //! and its needs against what Apple's GPUs offer.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOptions};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, ResourceBinding};
@@ -59,6 +59,8 @@ fn formats() -> Vec<[u32; 3]> {
     }
     all.extend([[1, 0, 0], [2, 0, 0], [3, 0, 0]]);
     all.extend([[4, 0, 0], [4, 3, 0], [4, 0, 1], [4, 3, 1], [5, 0, 0], [6, 0, 0], [6, 0, 2]]);
+    all.extend(BlockType::all().map(|it| [7, it.id(), 0]));
+    all.push([7, BlockType::Q6_K.id(), 1]);
     all
 }
 
@@ -67,8 +69,9 @@ fn variants() -> Vec<Variant> {
     let mut all = Vec::new();
     for format in formats() {
         let with = |own: &[u32]| [&format[..], own].concat();
+        let are_integers = [0, 7].contains(&format[0]);
         // Fixed point with bytes and with floats; floats that are anyhow, and aligned ones.
-        let inputs: &[[u32; 3]] = if format[0] == 0 {
+        let inputs: &[[u32; 3]] = if are_integers {
             &[[0, 0, 0], [0, 0, 1], [1, 0, 0], [2, 0, 0], [1, 1, 0], [2, 1, 0]]
         } else {
             &[[0, 0, 0], [0, 0, 1]]
@@ -80,7 +83,7 @@ fn variants() -> Vec<Variant> {
                 add::<MatvecChosen>(&mut all, &[&consts]);
             }
         }
-        if format[0] == 0 {
+        if are_integers {
             add::<Matvec>(
                 &mut all,
                 &[
@@ -89,7 +92,7 @@ fn variants() -> Vec<Variant> {
                 ],
             );
         }
-        if format[0] == 0 {
+        if are_integers {
             add::<MatvecBoth>(
                 &mut all,
                 &[
@@ -98,18 +101,59 @@ fn variants() -> Vec<Variant> {
                 ],
             );
         }
-        if format[0] == 0 {
-            let order = match format[1] {
-                4 => 1,
-                2 => 2,
+        if are_integers {
+            let order = match format {
+                [7, ..] => 3,
+                [0, 4, _] => 1,
+                [0, 2, _] => 2,
                 _ => 0,
             };
+            // Blocks also have groups of 16 columns, and more sums.
+            let (small_group, most_cols) = if format[0] == 7 { (16, 5632) } else { (32, 6336) };
             add::<MatvecActivates>(
                 &mut all,
                 &[
-                    &with(&[2, 0, 0, 32, 32, 2, 1, 2, 128, 1, 0, 64, order, 0, 6336, 0, 0, 0]),
-                    &with(&[1, 0, 0, 16, 4, 1, 1, 1, 256, 0, 0, 32, order, 0, 96, 1, 1, 0]),
-                    &with(&[2, 1, 0, 32, 8, 4, 1, 1, 128, 0, 1, 128, order, 2, 3328, 1, 1, 1]),
+                    &with(&[2, 0, 0, 32, 32, 2, 1, 2, 128, 1, 0, 64, order, 0, most_cols, 0, 0, 0]),
+                    &with(&[
+                        1,
+                        0,
+                        0,
+                        16,
+                        4,
+                        1,
+                        1,
+                        1,
+                        256,
+                        0,
+                        0,
+                        small_group,
+                        order,
+                        0,
+                        96,
+                        1,
+                        1,
+                        0,
+                    ]),
+                    &with(&[
+                        2,
+                        1,
+                        0,
+                        32,
+                        8,
+                        4,
+                        1,
+                        1,
+                        128,
+                        0,
+                        1,
+                        128,
+                        order,
+                        2,
+                        most_cols / 2,
+                        1,
+                        1,
+                        1,
+                    ]),
                 ],
             );
         }
@@ -157,10 +201,10 @@ fn variants() -> Vec<Variant> {
                 &[kind, wide, 0, 64, 1000, 8, 1],
             ],
         );
-        for (group, quant) in [(32, 1), (64, 2), (128, 2)] {
+        for (group, quant, order) in [(32, 1, kind), (64, 2, kind), (128, 2, kind), (16, 2, 3)] {
             add::<QuantizeActivations>(
                 &mut all,
-                &[&[group, quant, kind, 0], &[group, quant, 0, 1], &[group, quant, kind, 2]],
+                &[&[group, quant, order, 0], &[group, quant, 0, 1], &[group, quant, order, 2]],
             );
         }
     }
@@ -313,6 +357,7 @@ fn kernels_on_cooperative_matrices_are_valid() {
     formats.extend(MicroScaled::MODES.map(|(_, mode)| MatrixFormat::Micro(mode)));
     formats.extend([Float::BF16, Float::F32].map(MatrixFormat::Dense));
     formats.push(MatrixFormat::Blocks(ScaledBlocks::new(128, 128, Float::F32)));
+    formats.extend(BlockType::all().map(MatrixFormat::Ggml));
     for (format, parts) in formats.into_iter().flat_map(|format| [(format, 1), (format, 2)]) {
         let decoder = Decoder::new(format);
         let of = decoder.f16_operand();

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use moeflux_core::quant::Affine;
 use serde::{Deserialize, Serialize};
 
 use crate::kernels::matmul::{CoopMatmul, Matmul};
@@ -278,8 +277,9 @@ impl Layout {
     }
 }
 
-/// Whether dots of a block of integers with this many digits are exact in floats: 32 products
-/// that add up to less than 2^24.
-pub(crate) fn is_exact_in_floats(affine: Affine, n_limbs: u32) -> bool {
-    affine.bits <= 4 || n_limbs == 1
+/// Whether dots of integers of a unit with activations of this many digits are exact in floats:
+/// products that add up to less than 2^24. `largest_sum` is that of the integers.
+pub(crate) fn is_exact_in_floats(largest_sum: u32, n_limbs: u32) -> bool {
+    let largest_activation = if n_limbs == 1 { 127 } else { 127 * 256 };
+    u64::from(largest_sum) * largest_activation < 1 << 24
 }

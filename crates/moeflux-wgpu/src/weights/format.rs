@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use moeflux_core::quant::{
-    Affine, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat, SmallScale,
+    Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat, SmallScale,
 };
 use wgpu::WriteOnly;
 
 use crate::kernels::shared::{
     FORMAT_AFFINE, FORMAT_BF16, FORMAT_E2M1, FORMAT_E4M3, FORMAT_E4M3_BLOCKS, FORMAT_F16,
-    FORMAT_F32, WeightFormat,
+    FORMAT_F32, FORMAT_GGML, WeightFormat,
 };
 use crate::kernels::source::unit_fours;
 
@@ -54,8 +54,6 @@ impl Decoder {
         // Transposed matrices are turned round on their way to the device.
         let format = match format {
             MatrixFormat::Transposed(float) => MatrixFormat::Dense(float),
-            // Blocks of ggml are decoded.
-            MatrixFormat::Ggml(_) => MatrixFormat::Dense(Float::F32),
             // Pieces say themselves how far into a rectangle they begin.
             MatrixFormat::Blocks(mut blocks) => {
                 blocks.phase = 0;
@@ -93,7 +91,7 @@ impl Decoder {
                 Float::F16 => [FORMAT_F16, 0, 0],
                 Float::BF16 => [FORMAT_BF16, 0, 0],
             },
-            MatrixFormat::Ggml(_) => unreachable!("`new` names what they are decoded to"),
+            MatrixFormat::Ggml(it) => [FORMAT_GGML, it.id(), 0],
             MatrixFormat::Micro(it) => {
                 let element = match it.element {
                     SmallFloat::E2M1 => FORMAT_E2M1,
@@ -109,7 +107,7 @@ impl Decoder {
     /// The same where kernels may read halves below the smallest normal, or not.
     pub(crate) fn constants_with(self, reads_subnormal_f16: bool) -> WeightFormat {
         let constants = self.constants();
-        if !self.is_e2m1() {
+        if !self.is_e2m1() && self.block_type().is_none() {
             return constants;
         }
         WeightFormat { floats: u32::from(reads_subnormal_f16), ..constants }
@@ -129,6 +127,26 @@ impl Decoder {
     pub(crate) fn affine(self) -> Option<Affine> {
         match self.format {
             MatrixFormat::Affine(affine) => Some(affine),
+            _ => None,
+        }
+    }
+
+    /// The largest magnitude of integers times how many of them kernels for few rows add up before
+    /// they are scaled; `None` where elements are no integers.
+    pub(crate) fn largest_sum(self) -> Option<u32> {
+        match self.format {
+            // Of eight bits 128 less than stored.
+            MatrixFormat::Affine(Affine { bits: 8, .. }) => Some(128 * 32),
+            MatrixFormat::Affine(it) => Some(((1 << it.bits) - 1) * 32),
+            MatrixFormat::Ggml(it) => Some(largest_code(it) * 16),
+            _ => None,
+        }
+    }
+
+    /// The type of ggml, where it is one.
+    pub(crate) fn block_type(self) -> Option<BlockType> {
+        match self.format {
+            MatrixFormat::Ggml(it) => Some(it),
             _ => None,
         }
     }
@@ -164,7 +182,7 @@ impl Decoder {
 
     /// Units of a row that lanes of `matmul/matvec.wgsl` take.
     pub(crate) fn n_units(self, cols: usize) -> usize {
-        let fours = unit_fours(self.constants().format) as usize;
+        let fours = unit_fours(self.constants()) as usize;
         cols.div_ceil(BLOCK) * (BLOCK / 4) / fours
     }
 
@@ -187,6 +205,27 @@ impl Decoder {
             MatrixFormat::Blocks(_) => view.format.scale_bytes(view.rows, view.cols),
         };
         bytes.next_multiple_of(4)
+    }
+}
+
+/// The largest magnitude of the codes that kernels make of a type.
+fn largest_code(block_type: BlockType) -> u32 {
+    match block_type {
+        BlockType::Q8_0 => 128,
+        BlockType::IQ4_NL | BlockType::IQ4_XS => 127,
+        BlockType::Q6_K => 63,
+        BlockType::IQ3_XXS => 62,
+        BlockType::IQ2_XXS | BlockType::IQ2_XS | BlockType::IQ2_S => 43,
+        BlockType::Q5_0 | BlockType::Q5_1 | BlockType::Q5_K => 31,
+        BlockType::IQ1_S | BlockType::IQ1_M => 18,
+        BlockType::Q4_0 | BlockType::Q4_1 | BlockType::Q4_K | BlockType::IQ3_S => 15,
+        BlockType::MXFP4 | BlockType::NVFP4 => 12,
+        BlockType::Q3_K => 7,
+        BlockType::Q2_K
+        | BlockType::TQ1_0
+        | BlockType::TQ2_0
+        | BlockType::Q1_0
+        | BlockType::Q2_0 => 3,
     }
 }
 
@@ -261,18 +300,6 @@ pub(crate) fn turn_round(view: &MatrixView<'_>, float: Float) -> Vec<u8> {
     out
 }
 
-/// The elements of a matrix as `f32`.
-fn decoded(view: &MatrixView<'_>) -> Vec<u8> {
-    let mut out = vec![0; view.rows * view.cols * 4];
-    let mut elements = vec![0.0; view.cols];
-    for (row, out) in out.chunks_exact_mut(view.cols * 4).enumerate() {
-        view.decode_row(row, &mut elements);
-        let bytes = elements.iter().zip(out.as_chunks_mut::<4>().0);
-        bytes.for_each(|(element, out)| *out = element.to_le_bytes());
-    }
-    out
-}
-
 /// Where a matrix, or some rows of one, is in a buffer; both in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -297,7 +324,7 @@ pub(crate) fn place(at: usize, scales: usize) -> Place {
 /// How many of a matrix's first bytes on the device are those that are stored,
 /// unless something about them has to be changed.
 pub(crate) fn as_stored(view: &MatrixView<'_>) -> usize {
-    let is_changed = matches!(view.format, MatrixFormat::Transposed(_) | MatrixFormat::Ggml(_));
+    let is_changed = matches!(view.format, MatrixFormat::Transposed(_));
     let bytes = view.rows * view.format.row_bytes(view.cols);
     let is_whole = view.cols.is_multiple_of(BLOCK) && bytes.is_multiple_of(ALIGN);
     if is_changed || !is_whole { 0 } else { bytes }
@@ -321,10 +348,6 @@ pub(crate) fn write_packed(
     if let MatrixFormat::Transposed(float) = view.format {
         turned = turn_round(&view, float);
         view.format = MatrixFormat::Dense(float);
-        view.weight = &turned;
-    } else if let MatrixFormat::Ggml(_) = view.format {
-        turned = decoded(&view);
-        view.format = MatrixFormat::Dense(Float::F32);
         view.weight = &turned;
     }
     let packed = Packed::new(&view);

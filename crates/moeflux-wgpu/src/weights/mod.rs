@@ -1,6 +1,7 @@
 //! Weights on the device: how their bytes are stored (`format`), where a matrix is (`matrix`),
-//! and the buffers that hold resident ones (`slabs`).
+//! the buffers that hold resident ones (`slabs`), and codebooks that codes select from (`codebooks`).
 
+pub(crate) mod codebooks;
 pub(crate) mod format;
 pub(crate) mod matrix;
 pub(crate) mod slabs;

@@ -26,6 +26,31 @@ static IQ1: [u64; 2048] = octets(2560, &IQ1_LEVELS);
 /// For each of eight sign bits a byte, 255 for a minus.
 static SIGNS: [u64; 256] = signs();
 
+/// A codebook, a byte a column, with entries of eight columns or of four.
+pub(super) enum Book {
+    Octets(&'static [u64]),
+    Quartets(&'static [u32]),
+}
+
+impl Book {
+    pub(super) const IQ2_XXS: Book = Book::Octets(&IQ2_XXS);
+    pub(super) const IQ2_XS: Book = Book::Octets(&IQ2_XS);
+    pub(super) const IQ2_S: Book = Book::Octets(&IQ2_S);
+    pub(super) const IQ3_XXS: Book = Book::Quartets(&IQ3_XXS);
+    pub(super) const IQ3_S: Book = Book::Quartets(&IQ3_S);
+    /// Eight more than eight times what entries say.
+    pub(super) const IQ1: Book = Book::Octets(&IQ1);
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        match self {
+            Book::Octets(entries) => entries.iter().flat_map(|entry| entry.to_le_bytes()).collect(),
+            Book::Quartets(entries) => {
+                entries.iter().flat_map(|entry| entry.to_le_bytes()).collect()
+            }
+        }
+    }
+}
+
 /// Eight sign bits from seven: the number of minuses is even.
 static EVEN_SIGNS: [u8; 128] = {
     let mut out = [0; 128];

@@ -14,6 +14,7 @@ mod wide;
 
 use serde::{Deserialize, Serialize};
 
+use self::codebooks::Book;
 use self::parts::{Codes, Params, half, half_to_f32};
 
 pub use codebooks::Codebooks;
@@ -128,6 +129,18 @@ impl BlockType {
         FACTS.iter().find(|facts| facts.name == name).map(|facts| facts.block_type)
     }
 
+    fn book(self) -> Option<Book> {
+        Some(match self {
+            BlockType::IQ2_XXS => Book::IQ2_XXS,
+            BlockType::IQ2_XS => Book::IQ2_XS,
+            BlockType::IQ2_S => Book::IQ2_S,
+            BlockType::IQ3_XXS => Book::IQ3_XXS,
+            BlockType::IQ3_S => Book::IQ3_S,
+            BlockType::IQ1_S | BlockType::IQ1_M => Book::IQ1,
+            _ => return None,
+        })
+    }
+
     const fn facts(self) -> &'static Facts {
         const ALL: &[Facts; 25] = &FACTS;
         &ALL[self as usize]
@@ -157,6 +170,18 @@ impl BlockType {
     /// one.
     pub const fn group_cols(self) -> usize {
         self.facts().group
+    }
+
+    /// Whether codes select entries of a codebook.
+    pub fn has_codebook(self) -> bool {
+        self.book().is_some()
+    }
+
+    /// The values of the codebook's entries without their signs, a byte a column: of IQ2 types eight
+    /// columns an entry, of IQ3 types four, of IQ1 types eight columns of 0, 8 and 16. Empty for
+    /// types without a codebook.
+    pub fn codebook(self) -> Vec<u8> {
+        self.book().map_or_else(Vec::new, |book| book.bytes())
     }
 
     /// Decodes whole blocks. `codes` gets one code a column; `scales` and `biases` get one value

@@ -69,8 +69,10 @@ pub(crate) fn layout(b: &Wgpu, kind: ProductKind, matrices: MatrixRows, most: us
 pub(crate) fn effective(mut layout: Layout, kind: ProductKind, lanes: u32) -> Layout {
     let ProductKind { decoder, quant, cols } = kind;
     let n_units = decoder.n_units(cols);
-    let integers = decoder.affine().zip(quant);
-    if !integers.is_some_and(|(affine, quant)| is_exact_in_floats(affine, quant.n_limbs)) {
+    let is_exact = |(largest_sum, quant): (u32, ActivationQuant)| {
+        is_exact_in_floats(largest_sum, quant.n_limbs)
+    };
+    if !decoder.largest_sum().zip(quant).is_some_and(is_exact) {
         layout.form = Form::Bytes;
     }
     if quant.is_none() {

@@ -15,8 +15,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read> lists: array<u32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read> lists: array<u32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
 @compute @workgroup_size(64)
 fn main(

@@ -9,6 +9,7 @@ const FORMAT_BF16: u32 = 3u;
 const FORMAT_E2M1: u32 = 4u;
 const FORMAT_E4M3: u32 = 5u;
 const FORMAT_E4M3_BLOCKS: u32 = 6u;
+const FORMAT_GGML: u32 = 7u;
 
 // Values of FLOATS: how scales and biases are stored. FLOATS_APART is added where biases are
 // apart from scales.

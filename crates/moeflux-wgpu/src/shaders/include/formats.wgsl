@@ -1,30 +1,12 @@
-// How weights are stored: rows of blocks of 32 columns, in words.
-//
-// FORMAT: 0 affine integers of BITS bits; 1 singles; 2 halves; 3 bfloat16; 4 E2M1 and 5 E4M3 in
-// groups with scales; 6 E4M3 in rectangles with scales. FLOATS: how affine scales and biases (0
-// bfloat16 and 1 half: both in a word; 2 single: a word each) or a rectangle's scale are stored;
-// 3 more where biases are apart, as checkpoints have them. FLOATS of E2M1: 1 where the device
-// reads halves below the smallest normal as what they are. BITS of small floats: 0 for scales in
-// E8M0, 1 in E4M3, 2 more for groups of 16 columns.
+// How weights are stored: rows of blocks of 32 columns, in words, and their scales.
 
-struct Matrix {
-    cols: u32,
-    n_blocks: u32,
-    // A group has 32 columns, shifted by this.
-    group_shift: u32,
-    // Of the rectangles that share a scale, and how many are side by side.
-    block_rows: u32,
-    block_cols: u32,
-    n_col_blocks: u32,
-    // Parts of parameters are whole multiples of 16 bytes.
-    unused_a: u32,
-    unused_b: u32,
-}
+@group(0) @binding(2) var<storage, read> w4: array<vec4<u32>>;
 
-@group(0) @binding(1) var<storage, read> w: array<u32>;
+// The first word of a block.
+alias Place = u32;
 
 struct Block {
-    word: u32,
+    word: Place,
     // Scale and bias of affine integers; scales of both halves of small floats.
     a: f32,
     b: f32,
@@ -92,8 +74,11 @@ fn small_scale_at(m: Matrix, row: u32, blk: u32) -> u32 {
     return (row * m.n_blocks + blk) << ((BITS >> 1u) & 1u);
 }
 
-// The words in which a block's scales and biases are; nothing for rectangles.
-fn raw_scales(m: Matrix, scales: u32, biases: u32, row: u32, blk: u32) -> vec2<u32> {
+// The words in which a block's scales and biases are; nothing for rectangles. They are the same
+// for all fours of its columns and apart from its elements, unlike those in blocks of ggml.
+fn raw_scales(
+    m: Matrix, elements: u32, scales: u32, biases: u32, row: u32, blk: u32, i: u32,
+) -> vec2<u32> {
     if (FORMAT == FORMAT_E2M1 || FORMAT == FORMAT_E4M3) {
         return vec2<u32>(w[scales + (small_scale_at(m, row, blk) >> 2u)], 0u);
     }
@@ -116,11 +101,10 @@ fn pair_of(raw: vec2<u32>, at: u32) -> vec2<f32> {
 
 // Scale and bias of a block of affine integers; `biases` counts where these are apart.
 fn affine_pair(m: Matrix, scales: u32, biases: u32, row: u32, blk: u32) -> vec2<f32> {
-    return pair_of(raw_scales(m, scales, biases, row, blk), pair_at(m, row, blk));
+    return pair_of(raw_scales(m, 0u, scales, biases, row, blk, 0u), pair_at(m, row, blk));
 }
 
-// The first word of a block.
-fn block_word(m: Matrix, elements: u32, row: u32, blk: u32) -> u32 {
+fn place_of(m: Matrix, elements: u32, row: u32, blk: u32) -> Place {
     return elements + (row * m.n_blocks + blk) * block_words();
 }
 
@@ -128,7 +112,7 @@ fn block_word(m: Matrix, elements: u32, row: u32, blk: u32) -> u32 {
 // begin at word `scales`; `phase` rows of the first rectangles are before its first row, or
 // biases that are apart begin at that word.
 fn block_of(m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u32) -> Block {
-    let raw = raw_scales(m, scales, phase, row, blk);
+    let raw = raw_scales(m, elements, scales, phase, row, blk, 0u);
     return block_with(m, elements, scales, phase, row, blk, raw);
 }
 
@@ -136,7 +120,7 @@ fn block_of(m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u3
 fn block_with(
     m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u32, raw: vec2<u32>,
 ) -> Block {
-    var it = Block(block_word(m, elements, row, blk), 1.0, 0.0, 0u, blk * 32u);
+    var it = Block(place_of(m, elements, row, blk), 1.0, 0.0, 0u, blk * 32u);
     if (FORMAT == FORMAT_AFFINE) {
         let pair = pair_of(raw, pair_at(m, row, blk));
         it.a = pair.x;
@@ -155,7 +139,7 @@ fn block_with(
 }
 
 // The words in which the columns 4 i to 4 i + 3 of a block are.
-fn raw_four(word: u32, i: u32) -> vec4<u32> {
+fn raw_four(word: Place, i: u32) -> vec4<u32> {
     if (FORMAT == FORMAT_AFFINE && (BITS == 3u || BITS == 5u || BITS == 6u)) {
         let at = 4u * i * BITS;
         let first = word + (at >> 5u);
@@ -236,31 +220,4 @@ fn decode(m: Matrix, it: Block, i: u32, raw: vec4<u32>) -> vec4<f32> {
     }
     if (FORMAT == FORMAT_E4M3) { return select(it.a, it.b, i >= 4u) * e4m3_four(raw.x); }
     return rectangle_scales(m, it, i) * e4m3_four(raw.x);
-}
-
-// One matrix, or rows of one, and the rows of activations that it meets.
-struct Job {
-    elements: u32,
-    scales: u32,
-    first_row: u32,
-    n_rows: u32,
-    // Pairs: where a row of activations is, and where its output.
-    list: u32,
-    n_list: u32,
-    phase: u32,
-    // Added to where outputs and activations are.
-    out: u32,
-    x: u32,
-}
-
-const JOB_WORDS: u32 = 9u;
-
-// The `i`-th job of a list.
-fn job_at(list: u32, i: u32) -> Job {
-    let at = list + JOB_WORDS * i;
-    return Job(
-        lists[at], lists[at + 1u], lists[at + 2u], lists[at + 3u],
-        lists[at + 4u], lists[at + 5u], lists[at + 6u], lists[at + 7u],
-        lists[at + 8u],
-    );
 }

@@ -9,9 +9,9 @@
 @group(0) @binding(9) var<storage, read> up_bias: array<f32>;
 #end
 
-const BLOCKS: u32 = COLS / 32u;
+const ROW_BLOCKS: u32 = COLS / 32u;
 
-var<workgroup> sums: array<vec2<f32>, BLOCKS>;
+var<workgroup> sums: array<vec2<f32>, COLS / (4u * SUMMED_FOURS)>;
 #if FLOAT
 var<workgroup> rounded: array<u32, COLS>;
 
@@ -44,7 +44,7 @@ fn activate(thread: u32, row: u32, expert: u32) {
         let columns = columns_of(four % 8u);
         let first = 32u * block + columns.x;
         var v: vec4<f32>;
-        if (block < BLOCKS) {
+        if (block < ROW_BLOCKS) {
             v = vec4<f32>(
                 activation(row, first, COLS, expert),
                 activation(row, first + columns.y, COLS, expert),
@@ -52,7 +52,7 @@ fn activate(thread: u32, row: u32, expert: u32) {
                 activation(row, first + 3u * columns.y, COLS, expert),
             );
         }
-        round_four(thread, 0u, BLOCKS, block, four % 8u, v, block < BLOCKS);
+        round_four(thread, 0u, ROW_BLOCKS, block, four % 8u, v, block < ROW_BLOCKS);
     }
 #end
     workgroupBarrier();

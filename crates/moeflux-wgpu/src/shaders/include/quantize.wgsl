@@ -2,7 +2,8 @@
 // has four columns.
 //
 // ORDER: how the 32 columns of a block are in its eight words: 0 ascending; 1 the even ones of
-// eight, then the odd ones; 2 every fourth of sixteen. FLOAT: 1 writes what the integers stand
+// eight, then the odd ones; 2 every fourth of sixteen; 3 ascending, with sums of sixteen columns
+// each where others have one of a block. FLOAT: 1 writes what the integers stand
 // for instead, as it was ordered; 2 the integers as floats, four columns side by side, those of
 // ORDER 1 divided by what `matmul/matvec.wgsl` has its integers times.
 //
@@ -12,6 +13,7 @@
 
 const ORDER_EVEN_ODD: u32 = 1u;
 const ORDER_STRIDED: u32 = 2u;
+const ORDER_HALVES: u32 = 3u;
 const FLOAT_VALUES: u32 = 1u;
 const FLOAT_INTEGERS: u32 = 2u;
 
@@ -20,6 +22,9 @@ const FLOAT_INTEGERS: u32 = 2u;
 var<workgroup> highest: array<u32, 256>;
 var<workgroup> totals: array<i32, 256>;
 #end
+
+// Fours of columns that have one sum.
+const SUMMED_FOURS: u32 = select(8u, 4u, ORDER == ORDER_HALVES);
 
 const LARGEST: f32 = f32(select(127u, 32512u, DIGITS == 2u));
 
@@ -60,7 +65,7 @@ fn round_four(
 #if SUBGROUP*4/GROUP
     most = max(most, subgroupShuffleXor(most, 1u));
     most = max(most, subgroupShuffleXor(most, 2u));
-    most = max(most, subgroupShuffleXor(most, 4u));
+    if (GROUP >= 32u) { most = max(most, subgroupShuffleXor(most, 4u)); }
     if (GROUP >= 64u) { most = max(most, subgroupShuffleXor(most, 8u)); }
     if (GROUP >= 128u) { most = max(most, subgroupShuffleXor(most, 16u)); }
 #else
@@ -81,19 +86,25 @@ fn round_four(
 #if SUBGROUP*4/GROUP
     all += subgroupShuffleXor(all, 1u);
     all += subgroupShuffleXor(all, 2u);
-    all += subgroupShuffleXor(all, 4u);
+    if (SUMMED_FOURS == 8u) { all += subgroupShuffleXor(all, 4u); }
 #else
     totals[thread] = all;
     workgroupBarrier();
-    if (i == 0u) {
-#each k 7
+    if (i % SUMMED_FOURS == 0u) {
+#each k 3
         all += totals[thread + ${k+1}u];
 #end
+        if (SUMMED_FOURS == 8u) {
+#each k 4
+            all += totals[thread + ${k+4}u];
+#end
+        }
     }
 #end
     if (!is_inside) { return; }
-    if (FLOAT != FLOAT_VALUES && i == 0u) {
-        sums[row * n_blocks + block] = vec2<f32>(scale, scale * f32(all));
+    if (FLOAT != FLOAT_VALUES && i % SUMMED_FOURS == 0u) {
+        let nth = (row * n_blocks + block) * (8u / SUMMED_FOURS) + i / SUMMED_FOURS;
+        sums[nth] = vec2<f32>(scale, scale * f32(all));
     }
 #if FLOAT/2
     var divided = vec4<f32>(q);

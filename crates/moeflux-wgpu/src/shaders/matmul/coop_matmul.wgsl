@@ -86,12 +86,12 @@ fn halves(v: u32) -> vec2<f16> {
 #if SUMMANDS
 // The words of the `e`-th eight of a block.
 fn raw_eight(job: Job, row: u32, blk: u32, e: u32) -> array<vec4<u32>, 2> {
-    let word = block_word(p.m, job.elements, row, blk);
-    return array<vec4<u32>, 2>(raw_four(word, 2u * e), raw_four(word, 2u * e + 1u));
+    let place = place_of(p.m, job.elements, row, blk);
+    return array<vec4<u32>, 2>(raw_four(place, 2u * e), raw_four(place, 2u * e + 1u));
 }
 
-fn scales_of(job: Job, row: u32, blk: u32) -> vec2<u32> {
-    return raw_scales(p.m, job.scales, job.phase, row, blk);
+fn scales_of(job: Job, row: u32, blk: u32, e: u32) -> vec2<u32> {
+    return raw_scales(p.m, job.elements, job.scales, job.phase, row, blk, 2u * e);
 }
 
 // The eight, in the order of `matmul/split_f16.wgsl`.
@@ -156,7 +156,7 @@ fn eight_of(v: u32, scale: f32) -> Eight {
 fn scale_at(job: Job, row: u32, blk: u32) -> f32 {
     let at = min(blk, p.m.n_blocks - 1u);
 #if FORMAT/4
-    let raw = raw_scales(p.m, job.scales, 0u, row, at);
+    let raw = raw_scales(p.m, job.elements, job.scales, 0u, row, at, 0u);
     let scale = f32(W_FACTOR) * small_scale(raw.x, small_scale_at(p.m, row, at));
 #else
     let scale = f32(W_FACTOR) * affine_pair(p.m, job.scales, job.phase, row, at).x;
@@ -309,10 +309,11 @@ fn main(
     let n_steps = select((n_blocks + STEP - 1u) / STEP, 0u, is_empty);
 #if SUMMANDS
 #each i W_LOADS
-    let first_$i = scales_of(job, w_row_$i, 0u);
 #each t W_WORDS
-    var eight_$i_$t =
-        decoded(job, w_row_$i, 0u, w_word + $tu, raw_eight(job, w_row_$i, 0u, w_word + $tu), first_$i);
+    var eight_$i_$t = decoded(
+        job, w_row_$i, 0u, w_word + $tu,
+        raw_eight(job, w_row_$i, 0u, w_word + $tu), scales_of(job, w_row_$i, 0u, w_word + $tu),
+    );
 #end
 #end
     for (var step = 0u; step < n_steps; step++) {
@@ -332,15 +333,15 @@ fn main(
         x_$i = x[x_from_$i + ahead * X_PIECES];
 #end
 #each i W_LOADS
-        let scales_$i = scales_of(job, w_row_$i, ahead);
 #each t W_WORDS
+        let scales_$i_$t = scales_of(job, w_row_$i, ahead, w_word + $tu);
         let raw_$i_$t = raw_eight(job, w_row_$i, ahead, w_word + $tu);
 #end
 #end
 #coop_multiply
 #each i W_LOADS
 #each t W_WORDS
-        eight_$i_$t = decoded(job, w_row_$i, ahead, w_word + $tu, raw_$i_$t, scales_$i);
+        eight_$i_$t = decoded(job, w_row_$i, ahead, w_word + $tu, raw_$i_$t, scales_$i_$t);
 #end
 #end
     }

@@ -17,13 +17,13 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read> lists: array<u32>;
+@group(0) @binding(3) var<storage, read> lists: array<u32>;
 #if ALIGNED
-@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> x: array<vec4<f32>>;
 #else
-@group(0) @binding(3) var<storage, read> x: array<f32>;
+@group(0) @binding(4) var<storage, read> x: array<f32>;
 #end
-@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<storage, read_write> y: array<f32>;
 
 const THREADS: u32 = 256u;
 // Threads of a slice along rows of the matrix and of activations, and together.
@@ -88,8 +88,10 @@ fn main(
     let w_line_$i = (8u * w_block_$i + mine) * W_LINES + (w_in_tile_$i >> 5u);
     let w_to_$i = ((w_in_tile_$i >> 2u) ^ mine) & 7u;
     var blk_$i = min(w_block_$i, last_blk);
-    var w_$i = raw_four(block_word(p.m, job.elements, w_row_$i, blk_$i), mine);
-    var scales_$i = raw_scales(p.m, job.scales, job.phase, w_row_$i, blk_$i);
+    var w_$i = raw_four(place_of(p.m, job.elements, w_row_$i, blk_$i), mine);
+    var scales_$i = raw_scales(
+        p.m, job.elements, job.scales, job.phase, w_row_$i, blk_$i, mine,
+    );
 #end
 #each i X_TILE*STEP/32
     let x_nth_$i = (thread >> 3u) + $iu * (THREADS / 8u);
@@ -138,8 +140,10 @@ fn main(
         let ahead = min(step + 1u, n_steps - 1u) * STEP;
 #each i W_TILE*STEP/32
         blk_$i = min(ahead + w_block_$i, last_blk);
-        w_$i = raw_four(block_word(p.m, job.elements, w_row_$i, blk_$i), mine);
-        scales_$i = raw_scales(p.m, job.scales, job.phase, w_row_$i, blk_$i);
+        w_$i = raw_four(place_of(p.m, job.elements, w_row_$i, blk_$i), mine);
+        scales_$i = raw_scales(
+            p.m, job.elements, job.scales, job.phase, w_row_$i, blk_$i, mine,
+        );
 #end
 #each i X_TILE*STEP/32
         x_$i = x_four(x_from_$i, 32u * ahead + x_col_$i);

@@ -1,14 +1,15 @@
 // Products of matrices with few rows of activations.
 //
 // VLANES lanes share a row of the matrix: lane v has the units v, v + VLANES, and so on, in
-// ascending order, and their sums are added as a tree, v and v ^ VLANES / 2 first. A unit is a
-// block, or 16 bytes of floats. So the order of a sum follows from the row's length. What is left
+// ascending order, and their sums are added as a tree, v and v ^ VLANES / 2 first. A unit is 32
+// columns, or 16 bytes of floats, or what a type of ggml says. So the order of a sum follows from the row's length. What is left
 // to choose is who does it: LANES lanes stand for VLANES, one after the other, with DEPTH units a
 // step, for ROWS rows of the matrix and X_ROWS rows of activations at once.
 //
 // DIGITS: 0 for activations as they are, else of how many digits of 8 bits their integers are
 // (`matmul/quantize_activations.wgsl`). Dots of a block are whole numbers, by dots of bytes or,
-// where FMA is set, by floats, in which they are below 2^24 and so the same. ALIGNED: rows of
+// where FMA is set, by floats, in which they are below 2^24 and so the same. BLOCKS: a unit of
+// blocks of ggml is HALVES times sixteen columns, each of which may have its own scale. ALIGNED: rows of
 // floats begin at multiples of 16 bytes and end with their last block.
 //
 // ONCE: rows are so short, and activations so few, that a workgroup reads these once for all its
@@ -46,7 +47,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read> w4: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> lists: array<u32>;
 #if DIGITS
 #if ACTIVATES
@@ -58,7 +58,7 @@ struct Params {
 // (rows, digits, halves of blocks, blocks)
 @group(0) @binding(4) var<storage, read> x: array<vec4<u32>>;
 #end
-// (rows, blocks): the scale, and the scale times the sum of the integers.
+// (rows, blocks), or (rows, blocks, 2): the scale, and the scale times the sum of the integers.
 @group(0) @binding(5) var<storage, read> sums: array<vec2<f32>>;
 #end
 #else
@@ -178,9 +178,12 @@ fn tree(mine: f32) -> f32 {
     return sum;
 }
 
+#if BLOCKS
+#else
 // 16 bytes of a unit's elements; all of them, but for integers that are not of
 // 4 bits.
 fn raw(elements: u32, row: u32, unit: u32) -> vec4<u32> {
     if (FORMAT == FORMAT_AFFINE && BITS != 4u) { return vec4<u32>(0u); }
     return w4[(elements >> 2u) + row * (p.m.n_blocks * (32u / UNIT)) + unit];
 }
+#end

@@ -7,7 +7,7 @@ fn multiply(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #else
 fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #end
-    let n_units = p.m.n_blocks * (32u / UNIT);
+    let n_units = p.m.n_blocks * 32u / UNIT;
     let per_group = GROUPS * ROWS;
 #if ONCE
     let start = 0u;
@@ -18,9 +18,13 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
     let inside$d = lane + VLANES * $du;
     let unit$d = min(inside$d, n_units - 1u);
 #each i X_ROWS
-    let s_$d_$i = sums[x$i * n_units + unit$d];
-#each k 2*DIGITS
-    let x_$d_$i_$k = inputs_at((x$i * (2u * DIGITS) + $ku) * n_units + unit$d);
+#each h PAIRS
+    let s_$d_$i_$h = sums[sum_place(x$i, unit$d, $hu)];
+#end
+#each h HALVES
+#each k DIGITS
+    let x_$d_$i_$h_$k = inputs_at(input_place(x$i, $ku, unit$d, $hu));
+#end
 #end
 #end
 #end
@@ -66,9 +70,16 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #end
 #each d DEPTH
 #each r ROWS
+#if BLOCKS
+#if DIGITS
+                let q_$d_$r = codes_of_unit(job.elements, w_row$r, unit$d);
+                let pairs_$d_$r = pairs_of_unit(job.elements, w_row$r, unit$d);
+#end
+#else
                 let q_$d_$r = raw(job.elements, w_row$r, unit$d);
 #if DIGITS
-                let pair_$d_$r = scale_and_bias(job, w_row$r, unit$d);
+                let pair_$d_$r = group_scale_and_bias(job, w_row$r, unit$d);
+#end
 #end
 #end
 #end
@@ -77,11 +88,15 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #else
 #each d DEPTH
 #each i X_ROWS
-                let s_$d_$i = sums[x$i * n_units + unit$d];
+#each h PAIRS
+                let s_$d_$i_$h = sums[sum_place(x$i, unit$d, $hu)];
+#end
 #if FMA
 #else
-#each k 2*DIGITS
-                let x_$d_$i_$k = inputs_at((x$i * (2u * DIGITS) + $ku) * n_units + unit$d);
+#each h HALVES
+#each k DIGITS
+                let x_$d_$i_$h_$k = inputs_at(input_place(x$i, $ku, unit$d, $hu));
+#end
 #end
 #end
 #end
@@ -93,6 +108,52 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
                 // Lanes beyond the last unit keep their sums.
                 let unit = unit$d;
                 let counts = inside$d == unit;
+#if DIGITS*BLOCKS
+#each h HALVES
+#if FMA
+#each r ROWS
+#each i X_ROWS
+                var dot_$r_$i_$h = 0.0;
+#end
+#end
+#each j 4
+                {
+#each i X_ROWS
+                    let part$i = inputs_at(float_place(x$i, unit, $hu, $ju));
+#end
+#each r ROWS
+                    let f$r = floats_of(q_$d_$r[$h][$j]);
+#each i X_ROWS
+                    dot_$r_$i_$h += dot(f$r, part$i);
+#end
+#end
+                }
+#end
+#else
+#each i X_ROWS
+#each r ROWS
+                var whole_$r_$i_$h = dot4(q_$d_$r[$h], x_$d_$i_$h_0);
+#if DIGITS/2
+                whole_$r_$i_$h = 256 * whole_$r_$i_$h + dot4(q_$d_$r[$h], x_$d_$i_$h_1);
+#end
+                let dot_$r_$i_$h = f32(whole_$r_$i_$h);
+#end
+#end
+#end
+#end
+#each r ROWS
+#each i X_ROWS
+                var all_$r_$i = sum_$r_$i;
+#each h HALVES
+                all_$r_$i = fma(
+                    dot_$r_$i_$h, pairs_$d_$r[$h].x * s_$d_$i_$h.x,
+                    fma(pairs_$d_$r[$h].y, s_$d_$i_$h.y, all_$r_$i),
+                );
+#end
+                sum_$r_$i = select(sum_$r_$i, all_$r_$i, counts);
+#end
+#end
+#else
 #if DIGITS
 #if FMA
 #each r ROWS
@@ -103,7 +164,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #each j 8
                 {
 #each i X_ROWS
-                    let part$i = inputs_at((x$i * 8u + $ju) * n_units + unit);
+                    let part$i = inputs_at(float_place(x$i, unit, 0u, $ju));
 #end
 #each r ROWS
                     let f$r = integers_as_floats(q_$d_$r, job.elements, w_row$r, unit, $ju);
@@ -119,10 +180,10 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #end
 #each i X_ROWS
 #each r ROWS
-                var whole_$r_$i = dot4(bytes$r[0], x_$d_$i_0) + dot4(bytes$r[1], x_$d_$i_1);
+                var whole_$r_$i = dot4(bytes$r[0], x_$d_$i_0_0) + dot4(bytes$r[1], x_$d_$i_1_0);
 #if DIGITS/2
                 whole_$r_$i = 256 * whole_$r_$i
-                    + (dot4(bytes$r[0], x_$d_$i_2) + dot4(bytes$r[1], x_$d_$i_3));
+                    + (dot4(bytes$r[0], x_$d_$i_0_1) + dot4(bytes$r[1], x_$d_$i_1_1));
 #end
 #end
 #each r ROWS
@@ -133,7 +194,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #each r ROWS
 #each i X_ROWS
                 let all_$r_$i = fma(
-                    dot_$r_$i, pair_$d_$r.x * s_$d_$i.x, fma(pair_$d_$r.y, s_$d_$i.y, sum_$r_$i),
+                    dot_$r_$i, pair_$d_$r.x * s_$d_$i_0.x, fma(pair_$d_$r.y, s_$d_$i_0.y, sum_$r_$i),
                 );
                 sum_$r_$i = select(sum_$r_$i, all_$r_$i, counts);
 #end
@@ -142,6 +203,9 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
                 let blk = unit * UNIT / 32u;
 #each r ROWS
                 let b$r = block_of(p.m, job.elements, job.scales, job.phase, w_row$r, blk);
+#if BLOCKS
+                let q_$d_$r = vec4<u32>();
+#end
 #each i X_ROWS
                 var all_$r_$i = sum_$r_$i;
 #end
@@ -204,6 +268,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #end
 #end
 #end
+#end
             }
 #end
             }
@@ -239,7 +304,52 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 }
 
 #if DIGITS
-fn scale_and_bias(job: Job, row: u32, blk: u32) -> vec2<f32> {
+#if BLOCKS
+// Where a digit of a unit's `nth` sixteen columns is, and their scale and sum.
+fn input_place(x: u32, digit: u32, unit: u32, nth: u32) -> u32 {
+    let half = row_half(unit, nth);
+    return (x * (2u * DIGITS) + 2u * digit + (half & 1u)) * p.m.n_blocks + (half >> 1u);
+}
+
+fn sum_place(x: u32, unit: u32, nth: u32) -> u32 {
+    return x * 2u * p.m.n_blocks + row_half(unit, nth);
+}
+
+// Of these the `i`-th four as floats.
+fn float_place(x: u32, unit: u32, nth: u32, i: u32) -> u32 {
+    let half = row_half(unit, nth);
+    return (x * 8u + 4u * (half & 1u) + i) * p.m.n_blocks + (half >> 1u);
+}
+
+fn codes_of_unit(elements: u32, row: u32, unit: u32) -> array<vec4<u32>, HALVES> {
+    return unit_codes(unit_place(p.m, elements, row, unit), unit % UNITS_OF_BLOCK);
+}
+
+fn pairs_of_unit(elements: u32, row: u32, unit: u32) -> array<vec2<f32>, HALVES> {
+    let at = unit_place(p.m, elements, row, unit);
+    let in_block = unit % UNITS_OF_BLOCK;
+    var pairs: array<vec2<f32>, HALVES>;
+#each h HALVES
+    pairs[$h] = scale_and_bias(at, unit_half(in_block, $hu));
+#end
+    return pairs;
+}
+#else
+// Where a digit of half of a block is, the scale and sum of all of it, and the `i`-th four of it as
+// floats.
+fn input_place(x: u32, digit: u32, blk: u32, half: u32) -> u32 {
+    return (x * (2u * DIGITS) + 2u * digit + half) * p.m.n_blocks + blk;
+}
+
+fn sum_place(x: u32, blk: u32, half: u32) -> u32 {
+    return x * p.m.n_blocks + blk;
+}
+
+fn float_place(x: u32, blk: u32, half: u32, i: u32) -> u32 {
+    return (x * 8u + i) * p.m.n_blocks + blk;
+}
+
+fn group_scale_and_bias(job: Job, row: u32, blk: u32) -> vec2<f32> {
     let pair = affine_pair(p.m, job.scales, job.phase, row, blk);
     // Integers of 8 bits are taken less 128, as signed bytes.
     if (BITS == 8u) { return vec2<f32>(pair.x, fma(128.0, pair.x, pair.y)); }
@@ -297,7 +407,11 @@ fn pack(word: u32, i: u32) -> u32 {
     let q = integers(word, i);
     return q.x | (q.y << 8u) | (q.z << 16u) | (q.w << 24u);
 }
+#end
+#end
 
+#if FMA
+#else
 fn dot4(a: vec4<u32>, b: vec4<u32>) -> i32 {
     return dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y)
         + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);
@@ -306,6 +420,9 @@ fn dot4(a: vec4<u32>, b: vec4<u32>) -> i32 {
 #else
 // Four columns of a block: the `j`-th four of a unit, the `i`-th of its block.
 fn four_of(it: Block, q: vec4<u32>, j: u32, i: u32) -> vec4<f32> {
+#if BLOCKS
+    return four(p.m, it, i);
+#else
     if (FORMAT == FORMAT_AFFINE && BITS == 4u) {
         let v = vec4<u32>(q[j >> 1u] >> ((j & 1u) * 16u)) >> vec4<u32>(0u, 4u, 8u, 12u);
         return fma(vec4<f32>(v & vec4<u32>(15u)), vec4<f32>(it.a), vec4<f32>(it.b));
@@ -317,6 +434,7 @@ fn four_of(it: Block, q: vec4<u32>, j: u32, i: u32) -> vec4<f32> {
     }
     if (FORMAT == FORMAT_E2M1) { return decode(p.m, it, i, vec4<u32>(q[j >> 1u])); }
     return decode(p.m, it, i, vec4<u32>(q[j]));
+#end
 }
 
 #if E2M1

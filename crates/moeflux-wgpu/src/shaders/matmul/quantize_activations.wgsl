@@ -11,7 +11,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> rounded: array<u32>;
-// (rows, blocks): the scale, and the scale times the sum of the integers.
+// (rows, blocks), or (rows, blocks, 2): the scale, and the scale times the sum of the integers.
 @group(0) @binding(3) var<storage, read_write> sums: array<vec2<f32>>;
 
 @compute @workgroup_size(64)

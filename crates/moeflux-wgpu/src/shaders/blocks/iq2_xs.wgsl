@@ -1,0 +1,12 @@
+// d; of each eight columns nine bits of an entry and seven sign bits; four bits of a scale for each
+// sixteen.
+
+fn codes(at: u32, four: u32) -> u32 {
+    let both = half_at(at + 2u + (four & ~1u));
+    return signed_four(both & 511u, even_signs(both >> 9u), four);
+}
+
+fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
+    let scale = (byte_at(at + 66u + (half >> 1u)) >> ((half & 1u) * 4u)) & 15u;
+    return quarter_scale(float_at(at), scale);
+}

@@ -1,0 +1,10 @@
+// d, 16 bytes: their lower halves, then the upper ones, number levels.
+
+fn codes(at: u32, four: u32) -> u32 {
+    let both = four_at(at + 2u + 4u * (four & 3u));
+    return iq4_levels((both >> (four & 4u)) & 0x0f0f0f0fu);
+}
+
+fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
+    return vec2<f32>(float_at(at), 0.0);
+}

@@ -1,0 +1,21 @@
+// d, dmin, scales and minima, then 32 bytes for each 64 columns: their lower halves, then the upper
+// ones. Blocks begin at multiples of 16 bytes. A unit has 16 bytes.
+
+fn codes(at: u32, four: u32) -> u32 {
+    let both = w[(at >> 2u) + 4u + 8u * (four >> 4u) + (four & 7u)];
+    return (both >> ((four & 8u) >> 1u)) & 0x0f0f0f0fu;
+}
+
+fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
+    return k_scale_and_bias(w4[at >> 4u], half >> 1u);
+}
+
+fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
+    let both = w4[(at >> 4u) + 1u + unit];
+    let mask = vec4<u32>(0x0f0f0f0fu);
+    return array<vec4<u32>, 2>(both & mask, (both >> vec4<u32>(4u)) & mask);
+}
+
+fn unit_half(unit: u32, nth: u32) -> u32 {
+    return 4u * (unit >> 1u) + 2u * nth + (unit & 1u);
+}

@@ -1,0 +1,12 @@
+// d, 32 fifth bits, 16 bytes: their lower halves, then the upper ones; sixteen more than what
+// they stand for.
+
+fn codes(at: u32, four: u32) -> u32 {
+    let both = four_at(at + 6u + 4u * (four & 3u));
+    let fifth = (four_at(at + 2u) >> (4u * four)) & 0xfu;
+    return ((both >> (four & 4u)) & 0x0f0f0f0fu) | (spread(fifth) << 4u);
+}
+
+fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
+    return centred(float_at(at), 16.0);
+}
