@@ -27,7 +27,7 @@ use moeflux_backend::{
     Weight,
 };
 use moeflux_core::HostBuf;
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
 use crate::device::adapter::{enumerate, lacks};
 use crate::device::imports::host_access::HostAccess;
@@ -201,7 +201,31 @@ fn the_kernels_for_matrix_units_agree_with_singles() {
     }
 }
 
-/// A reproducible matrix of 4 or 8 bits, or of floats.
+/// Gives blocks small scales, as those of real weights.
+fn set_small_scales(block_type: BlockType, blocks: &mut [u8]) {
+    for block in blocks.chunks_exact_mut(block_type.block_bytes()) {
+        match block_type {
+            BlockType::MXFP4 => block[0] = 116 + block[0] % 8,
+            BlockType::NVFP4 => block[..4].iter_mut().for_each(|scale| *scale %= 32),
+            // The scale is in the upper halves of four words.
+            BlockType::IQ1_M => {
+                for (word, nibble) in
+                    block[48..].as_chunks_mut::<2>().0.iter_mut().zip([5, 7, 2, 1])
+                {
+                    word[1] = word[1] & 15 | nibble << 4;
+                }
+            }
+            // Numbers near 0.001.
+            _ => {
+                for at in block_type.scale_offsets() {
+                    block[at + 1] = 0x14 | block[at + 1] & 0x83;
+                }
+            }
+        }
+    }
+}
+
+/// A reproducible matrix of integers of some kind, or of floats.
 fn matrix(
     b: &mut dyn Backend,
     format: MatrixFormat,
@@ -220,7 +244,11 @@ fn matrix(
         }
         buf
     };
-    let weight = bytes(rows * format.row_bytes(cols), matches!(format, MatrixFormat::Dense(_)));
+    let mut weight = bytes(rows * format.row_bytes(cols), matches!(format, MatrixFormat::Dense(_)));
+    if let MatrixFormat::Ggml(it) = format {
+        let len = rows * format.row_bytes(cols);
+        set_small_scales(it, &mut weight[..len]);
+    }
     let n_scales = format.scale_bytes(rows, cols);
     let scales = (n_scales > 0).then(|| bytes(n_scales, true));
     let biases = (n_scales > 0).then(|| bytes(n_scales, true));
@@ -238,9 +266,20 @@ fn neither_layout_nor_company_changes_a_bit() {
         (affine(8), ActivationPrecision::Int16),
         (affine(3), ActivationPrecision::Int16),
         (MatrixFormat::Dense(Float::BF16), ActivationPrecision::F32),
+        // Units of one half and of two, these side by side and apart, with and without a codebook.
+        (MatrixFormat::Ggml(BlockType::Q8_0), ActivationPrecision::Int16),
+        (MatrixFormat::Ggml(BlockType::Q4_K), ActivationPrecision::Int16),
+        (MatrixFormat::Ggml(BlockType::Q6_K), ActivationPrecision::Int8),
+        (MatrixFormat::Ggml(BlockType::IQ2_XS), ActivationPrecision::Int16),
+        (MatrixFormat::Ggml(BlockType::Q5_0), ActivationPrecision::F32),
     ];
     for (format, inputs) in cases {
+        let block_cols = match format {
+            MatrixFormat::Ggml(it) => it.block_cols(),
+            _ => 1,
+        };
         for (rows, cols) in [(37, 128), (70, 512), (19, 2240)] {
+            let cols = usize::next_multiple_of(cols, block_cols);
             let mut wanted: Option<Vec<f32>> = None;
             for layout in layouts() {
                 let mut b = Wgpu::new(Arc::clone(&context), None);
@@ -270,8 +309,9 @@ fn neither_layout_nor_company_changes_a_bit() {
 fn products_of_inputs_as_they_are_go_along_with_rounded_ones() {
     let Some(context) = context() else { return };
     let (first, second, cols) = (70, 9, 320);
-    for bits in [4, 8, 3] {
-        let format = MatrixFormat::Affine(Affine { bits, group_size: 64, params: Float::BF16 });
+    let affine = |bits| MatrixFormat::Affine(Affine { bits, group_size: 64, params: Float::BF16 });
+    let blocks = [BlockType::Q8_0, BlockType::NVFP4].map(MatrixFormat::Ggml);
+    for format in [affine(4), affine(8), affine(3)].into_iter().chain(blocks) {
         for layout in layouts() {
             for rows in [1, 7] {
                 let [(want, n_apart), (got, n_both)] = [false, true].map(|fuses| {
@@ -294,7 +334,7 @@ fn products_of_inputs_as_they_are_go_along_with_rounded_ones() {
                     (y.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), n_kernels)
                 });
                 assert!(got.iter().all(|bits| f32::from_bits(*bits).is_normal()));
-                assert_eq!(got, want, "{bits} bits, {rows} rows, {layout}");
+                assert_eq!(got, want, "{format:?}, {rows} rows, {layout}");
                 assert_eq!(n_both + 1, n_apart);
             }
         }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_backend::{Activation, ActivationPrecision, ExpertResidency};
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
 use super::grouped::{Case, by_device};
 use super::{context, layouts};
@@ -14,8 +15,12 @@ use crate::{Context, Layout};
 const CLAMPED: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };
 
 fn case(bits: u8, group_size: usize, inner: usize, inputs: ActivationPrecision) -> Case {
+    case_of(MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 }), inner, inputs)
+}
+
+fn case_of(format: MatrixFormat, inner: usize, inputs: ActivationPrecision) -> Case {
     Case {
-        format: MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 }),
+        format,
         inputs,
         alternates: false,
         has_biases: false,
@@ -61,13 +66,16 @@ fn activations_within_the_third_product_have_the_bits_of_those_before_it() {
         case(8, 64, 64, ActivationPrecision::Int16),
         case(2, 128, 640, ActivationPrecision::Int16),
         case(3, 32, 1056, ActivationPrecision::Int8),
+        case_of(MatrixFormat::Ggml(BlockType::Q8_0), 96, ActivationPrecision::Int16),
+        case_of(MatrixFormat::Ggml(BlockType::NVFP4), 192, ActivationPrecision::Int8),
+        case_of(MatrixFormat::Ggml(BlockType::NVFP4), 128, ActivationPrecision::Int16),
     ]
     .into_iter()
     .enumerate()
     {
-        let MatrixFormat::Affine(affine) = of.format else { unreachable!("all of them are") };
+        let group_size = integer_group_size(of.format).expect("all of them are integers");
         // A kernel that activates rounds too where its workgroups have whole groups.
-        let rounds = affine.group_size <= 64 && of.inner.is_multiple_of(64);
+        let rounds = group_size <= 64 && of.inner.is_multiple_of(64);
         let fewer = if rounds { 1 } else { 2 };
         let expected = if context.has_many_bindings() { fewer } else { 0 };
         let clamped = Case { activation: CLAMPED, has_biases: true, ..of };

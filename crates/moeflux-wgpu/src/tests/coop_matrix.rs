@@ -7,10 +7,11 @@ use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_backend::{ActivationPrecision, Cols, HostMatrix, Ops, Projection};
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{
-    Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallScale, bf16_to_f32,
+    Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallScale,
+    bf16_to_f32,
 };
 
-use super::{RELATIVE, context};
+use super::{RELATIVE, context, set_small_scales};
 use crate::state::backend::Wgpu;
 use crate::tuning::layout::{F16Tiles, ProductSize};
 use crate::weights::format::{Decoder, F16Operand};
@@ -22,7 +23,7 @@ const OUTPUTS: usize = 134;
 const COLS: usize = 288;
 const GROUP: usize = 32;
 
-const FORMATS: [MatrixFormat; 10] = [
+const FORMATS: [MatrixFormat; 12] = [
     affine(4),
     affine(6),
     affine(8),
@@ -39,6 +40,8 @@ const FORMATS: [MatrixFormat; 10] = [
         scales: Float::BF16,
         phase: 0,
     }),
+    MatrixFormat::Ggml(BlockType::Q8_0),
+    MatrixFormat::Ggml(BlockType::Q5_1),
 ];
 
 const fn affine(bits: u8) -> MatrixFormat {
@@ -95,6 +98,9 @@ impl Case {
                 // In E4M3 up to 0.12.
                 _ => scales.push((drawn() & 0x1f) as u8),
             }
+        }
+        if let MatrixFormat::Ggml(it) = format {
+            set_small_scales(it, &mut weight);
         }
         // Numbers of 16 bits: neither one digit nor one half holds them, nor two digits
         // where a group's largest is small.
@@ -236,7 +242,7 @@ fn tiles_of_all_sizes_give_the_same_bits() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
     // One of each kernel.
-    let formats = [affine(4), affine(8), FORMATS[3], FORMATS[5]];
+    let formats = [affine(4), affine(8), FORMATS[3], FORMATS[5], FORMATS[10]];
     let cases = formats.map(Case::new);
     let all = cases.iter().flat_map(|case| {
         [(case, 1, ActivationPrecision::Int8), (case, 2, ActivationPrecision::Int16)]

@@ -7,13 +7,13 @@ use moeflux_backend::{
     Activation, ActivationPrecision, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertResidency,
     ExpertRow, Experts, MoeOnDevice, Ops, Route, Scoring, Shared, SharedExpert,
 };
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
     MatrixLayout, PartSpan,
 };
 
-use super::{context, matrix};
+use super::{context, matrix, set_small_scales};
 use crate::state::backend::Wgpu;
 use crate::{Context, Tiles};
 
@@ -87,7 +87,7 @@ pub(super) fn expert_in(
 ) -> Arc<Expert> {
     let mut numbers = Numbers(7 + u32::from(id));
     for matrix in layout.matrices() {
-        let is_dense = matrix.scales.len == 0;
+        let is_dense = matches!(matrix.format, MatrixFormat::Dense(_));
         for (span, is_float) in
             [(matrix.weight, is_dense), (matrix.scales, true), (matrix.biases, true)]
         {
@@ -96,6 +96,9 @@ pub(super) fn expert_in(
                 let word = numbers.word();
                 *pair = (if is_float { 0x3c00 | word & 0x80ff } else { word }).to_le_bytes();
             }
+        }
+        if let MatrixFormat::Ggml(it) = matrix.format {
+            set_small_scales(it, &mut buf[start + matrix.weight.offset..][..matrix.weight.len]);
         }
     }
     let key = ExpertKey { layer: LayerIdx(0), expert: ExpertId(id) };
@@ -267,6 +270,8 @@ fn rows_have_the_same_bits_whoever_chooses_their_experts() {
     check(&context, case(affine, ActivationPrecision::Int16, false, true), Tiles::F32);
     check(&context, case(affine, ActivationPrecision::F32, true, false), Tiles::F32);
     check(&context, case(dense, ActivationPrecision::F32, false, false), Tiles::F32);
+    let blocks = MatrixFormat::Ggml(BlockType::Q5_0);
+    check(&context, case(blocks, ActivationPrecision::Int16, false, false), Tiles::F32);
     if context.has_coop_matrix {
         check(&context, case(affine, ActivationPrecision::Int16, false, false), Tiles::CoopMatrix);
     } else if context.has_f16 {
@@ -283,6 +288,7 @@ fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel()
         (affine, ActivationPrecision::Int16),
         (affine, ActivationPrecision::Int8),
         (dense, ActivationPrecision::F32),
+        (MatrixFormat::Ggml(BlockType::Q8_0), ActivationPrecision::Int16),
     ] {
         let has = |has_shared| Case {
             format,

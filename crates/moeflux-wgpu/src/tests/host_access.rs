@@ -6,7 +6,7 @@ use moeflux_backend::{
     Activation, ActivationPrecision, ExpertCall, ExpertResidency, ExpertRow, Experts, Ops,
 };
 use moeflux_core::quant::{
-    Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
+    Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
 };
 use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank};
 
@@ -127,6 +127,9 @@ fn experts_have_the_same_bits_whichever_way_they_come() {
             },
         ),
     );
+    // Blocks that begin at words, at halves of them, and anywhere.
+    let blocks = [BlockType::Q4_1, BlockType::Q8_0, BlockType::MXFP4];
+    formats.extend(blocks.map(MatrixFormat::Ggml));
     for format in formats {
         for alternates in [false, true] {
             check(&context, case(format, alternates), 0, HostAccess::InPlace);
@@ -236,6 +239,7 @@ fn a_bank_is_read_in_place_where_every_expert_is() {
     assert!(!reads_in_place(&bank(four_bits, 4104)));
     assert!(reads_in_place(&bank(MatrixFormat::Dense(Float::BF16), 0)));
     assert!(!reads_in_place(&bank(MatrixFormat::Transposed(Float::BF16), 0)));
+    assert!(reads_in_place(&bank(MatrixFormat::Ggml(BlockType::Q8_0), 32)));
 }
 
 fn owned_bytes(expert: &Expert) -> u64 {

@@ -8,7 +8,7 @@ use moeflux_backend::{
     Activation, ActivationPrecision, Combine, ExpertCall, ExpertResidency, ExpertRow, Experts,
     MoeOnDevice, Ops, ResidencyRequest, ResidentCall, ResidentExperts,
 };
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
 use moeflux_residency::Admission;
 
@@ -134,6 +134,7 @@ fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
         case(affine(Float::BF16), false),
         case(affine(Float::F32), true),
         case(MatrixFormat::Dense(Float::BF16), false),
+        case(MatrixFormat::Ggml(BlockType::Q8_0), false),
     ] {
         let experts = experts(case);
         for n_rooms in [TOP_K, 13] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use moeflux_backend::{
     ActivationPrecision, Cols, ExpertResidency, GatedRmsNorm, Heads, Ops, Projection, RmsNorm,
 };
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
 use super::{context, layouts, matrix};
 use crate::state::backend::Wgpu;
@@ -58,9 +58,15 @@ fn products(
 #[test]
 fn rounding_beside_another_kernel_changes_no_bit() {
     let Some(context) = context() else { return };
-    for (group_size, inputs) in [(32, ActivationPrecision::Int16), (64, ActivationPrecision::Int8)]
-    {
-        let format = MatrixFormat::Affine(Affine { bits: 4, group_size, params: Float::BF16 });
+    let affine =
+        |group_size| MatrixFormat::Affine(Affine { bits: 4, group_size, params: Float::BF16 });
+    for (format, inputs) in [
+        (affine(32), ActivationPrecision::Int16),
+        (affine(64), ActivationPrecision::Int8),
+        // With sums of sixteen columns each, which may share a scale.
+        (MatrixFormat::Ggml(BlockType::Q4_K), ActivationPrecision::Int16),
+        (MatrixFormat::Ggml(BlockType::Q2_K), ActivationPrecision::Int8),
+    ] {
         for layout in [layouts()[0], layouts()[2]] {
             for (name, producer) in PRODUCERS {
                 let mut b = Wgpu::new(Arc::clone(&context), None);
@@ -81,7 +87,7 @@ fn rounding_beside_another_kernel_changes_no_bit() {
                 let (beside, n_beside) = products(&mut b, producer, of, projection);
                 assert!(alone.iter().any(|bits| f32::from_bits(*bits).abs() > 1e-6), "{name}");
                 assert_eq!(n_beside + 1, n_alone, "{name}: one kernel fewer");
-                assert_eq!(beside, alone, "{name} {inputs:?} {layout}");
+                assert_eq!(beside, alone, "{name} {format:?} {inputs:?} {layout}");
             }
         }
     }
