@@ -34,8 +34,16 @@ pub(crate) fn introduce(model: Option<&str>, prompt: &str, is_quiet: bool) {
     }
 }
 
-/// Every file of the model: name and content.
-const FILES: &[(&str, &[u8])] = &include!("demo_files.in");
+/// A file of the model: its path in the model's folder and its content.
+type DemoFile = (&'static str, &'static [u8]);
+
+/// The files that this crate holds. A crate has at most 10 MB on crates.io, so another holds the experts.
+const OWN_FILES: &[DemoFile] = &include!("demo_files.in");
+
+/// Every file of the model.
+fn files() -> impl Iterator<Item = &'static DemoFile> {
+    OWN_FILES.iter().chain(moeflux_demo_experts::FILES)
+}
 
 /// The model's directory, written now if it is not there.
 pub(crate) fn unpacked() -> Result<PathBuf> {
@@ -51,7 +59,7 @@ pub(crate) fn unpacked() -> Result<PathBuf> {
 
 /// Changes whenever a file does.
 fn identity() -> String {
-    let manifest = FILES.iter().find(|(name, _)| *name == "moeflux.json");
+    let manifest = files().find(|(name, _)| *name == "moeflux.json");
     // The container's own manifest holds the checksums of all other files.
     let bytes = manifest.map_or(&[][..], |(_, bytes)| bytes);
     // FNV-1a, 64 bits.
@@ -60,10 +68,10 @@ fn identity() -> String {
 }
 
 fn is_whole(dir: &Path) -> bool {
-    let has_size = |(name, bytes): &(&str, &[u8])| {
-        dir.join(name).metadata().is_ok_and(|it| it.len() == bytes.len() as u64)
+    let has_size = |(name, bytes): &DemoFile| {
+        dir.join(name).metadata().is_ok_and(|metadata| metadata.len() == bytes.len() as u64)
     };
-    FILES.iter().all(has_size)
+    files().all(has_size)
 }
 
 /// Writes to a temporary folder and renames it, so that no process opens half a model. A lock
@@ -96,7 +104,7 @@ fn remove(dir: &Path) -> io::Result<()> {
 }
 
 fn write_files(dir: &Path) -> Result<()> {
-    for (name, bytes) in FILES {
+    for (name, bytes) in files() {
         let path = dir.join(name);
         fs::create_dir_all(path.parent().unwrap_or(dir))?;
         let mut file = fs::File::create(&path)?;
@@ -104,4 +112,39 @@ fn write_files(dir: &Path) -> Result<()> {
         file.sync_all()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What makes the folder of the experts a crate.
+    const CRATE_FILES: [&str; 5] =
+        ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "lib.rs"];
+
+    fn names_below(dir: &Path, prefix: &str) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for entry in fs::read_dir(dir).expect("the demo model") {
+            let entry = entry.expect("an entry of the demo model");
+            let name = entry.file_name().into_string().expect("plain names");
+            if entry.path().is_dir() {
+                names.extend(names_below(&entry.path(), &format!("{prefix}{name}/")));
+            } else if prefix.is_empty() || !CRATE_FILES.contains(&name.as_str()) {
+                names.insert(format!("{prefix}{name}"));
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn the_binary_has_every_file_of_the_demo_model() {
+        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo");
+        let included: BTreeSet<String> = files().map(|(name, _)| String::from(*name)).collect();
+        assert_eq!(included, names_below(&demo, ""));
+        for (name, bytes) in files() {
+            assert!(fs::read(demo.join(name)).expect(name) == *bytes, "{name}");
+        }
+    }
 }

@@ -13,6 +13,8 @@ mod documents;
 mod lexer;
 #[path = "tidy/manifest.rs"]
 mod manifest;
+#[path = "tidy/publishing.rs"]
+mod publishing;
 #[path = "tidy/sources.rs"]
 mod sources;
 #[path = "tidy/tree.rs"]

@@ -1,4 +1,4 @@
-//! The dependencies that a `Cargo.toml` names, in every way that TOML lets it name them.
+//! Keys of a `Cargo.toml`, and the dependencies that it names, in every way that TOML lets it name them.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ fn package_name(rest: &[String], value: &str) -> Option<String> {
 }
 
 /// Every key of the file with its full path, and the value's text.
-fn entries(manifest: &str) -> Vec<(Vec<String>, String)> {
+pub(crate) fn entries(manifest: &str) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     let mut table = Vec::new();
     for statement in statements(manifest) {
@@ -115,12 +115,12 @@ fn key_path(key: &str) -> Vec<String> {
     split_outside(key, '.').iter().map(|it| unquote(it)).collect()
 }
 
-fn unquote(text: &str) -> String {
+pub(crate) fn unquote(text: &str) -> String {
     text.trim().trim_matches(['"', '\'']).to_string()
 }
 
 /// Splits at `separator` where it stands in no string and in no bracket.
-fn split_outside(text: &str, separator: char) -> Vec<String> {
+pub(crate) fn split_outside(text: &str, separator: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     scan(text, |c, depth| {
         if c == separator && depth == 0 {

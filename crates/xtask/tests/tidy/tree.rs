@@ -45,6 +45,15 @@ pub(crate) fn files() -> Vec<File> {
     files
 }
 
+/// The manifests of the workspace's crates.
+pub(crate) fn manifests() -> Vec<File> {
+    let is_manifest =
+        |file: &File| file.name.starts_with("crates/") && file.name.ends_with("/Cargo.toml");
+    let manifests: Vec<File> = files().into_iter().filter(is_manifest).collect();
+    assert!(manifests.len() > 1, "no crates found");
+    manifests
+}
+
 fn git(args: &[&str]) -> Option<Vec<String>> {
     let output = Command::new("git").current_dir(root()).args(args).output().ok()?;
     let names = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
