@@ -3,13 +3,10 @@
 # agents/package.json. Each reads a file with a tool and says what it holds. Needs Node.js with npm, Python 3
 # and, on the first run, the registry of npm.
 #   tools/ci/agents.sh [MOEFLUX]
+#   tools/ci/agents.sh --prepare     installs the agents only
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-binary=${1:-${CARGO_TARGET_DIR:-target}/release/moeflux}
-if [ ! -x "$binary" ]; then
-    cargo build --release --locked -p moeflux-cli
-fi
 agents=${MOEFLUX_AGENTS:-${CARGO_TARGET_DIR:-target}/agents}
 if [ ! -e "$agents/made" ] || [ tools/ci/agents/package.json -nt "$agents/made" ]; then
     rm -rf "$agents"
@@ -18,5 +15,11 @@ if [ ! -e "$agents/made" ] || [ tools/ci/agents/package.json -nt "$agents/made" 
     # The programs are in packages of their own: no script of a package needs to run.
     npm install --prefix "$agents" --ignore-scripts --no-audit --no-fund --loglevel=error
     touch "$agents/made"
+fi
+[ "${1-}" != --prepare ] || exit 0
+
+binary=${1:-${CARGO_TARGET_DIR:-target}/release/moeflux}
+if [ ! -x "$binary" ]; then
+    cargo build --release --locked -p moeflux-cli
 fi
 python3 tools/ci/agents/run.py "$(realpath "$binary")" "$(realpath "$agents")"

@@ -16,10 +16,10 @@ use moeflux_backend::cpu::matmul::{
     run_jobs,
 };
 use moeflux_backend::cpu::{Isa, Pool, SharedMut};
-use moeflux_core::HostBuf;
 use moeflux_core::quant::{
     Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks,
 };
+use moeflux_core::{HostBuf, SplitMix64};
 
 /// More than any cache.
 const MEMORY_BYTES: usize = 384 << 20;
@@ -69,13 +69,10 @@ struct Bench {
 
 impl Bench {
     fn new(isa: Isa, n_threads: usize) -> Bench {
-        let mut state = 1u64;
+        let mut random = SplitMix64::new(1);
         let mut noise = HostBuf::zeroed(MEMORY_BYTES);
         for word in noise.as_chunks_mut::<8>().0 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            *word = state.to_le_bytes();
+            *word = random.next_u64().to_le_bytes();
         }
         let mut params = HostBuf::zeroed(MEMORY_BYTES / 4);
         params.as_chunks_mut::<2>().0.fill([0x24, 0x3c]);

@@ -15,7 +15,7 @@ use moeflux_backend::{
     Scoring, Sequences, Shared, Span, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
-use moeflux_core::{HostBuf, TokenId};
+use moeflux_core::{HostBuf, SplitMix64, TokenId};
 
 const HIDDEN: usize = 2048;
 const HEAD_DIM: usize = 256;
@@ -59,15 +59,7 @@ struct Bench {
 
 /// Between -1 and 1.
 fn noise(n: usize) -> Vec<f32> {
-    let mut state = 1u64;
-    (0..n)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-        })
-        .collect()
+    SplitMix64::new(1).floats(n)
 }
 
 impl Bench {

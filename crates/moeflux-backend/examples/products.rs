@@ -10,8 +10,8 @@ use moeflux_backend::cpu::matmul::{
     Activations, MatmulJob, OutRows, Quantised, Rounding, RowMap, run_jobs,
 };
 use moeflux_backend::cpu::{Isa, Pool, SharedMut};
-use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView};
+use moeflux_core::{HostBuf, SplitMix64};
 
 const GROUP: usize = 64;
 const ROUNDS: usize = 7;
@@ -60,12 +60,7 @@ fn main() {
 
 fn noise(n: usize) -> HostBuf {
     let mut buf = HostBuf::zeroed(n);
-    let mut state = 1u64;
-    for it in buf.iter_mut() {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *it = (state >> 56) as u8;
-    }
+    buf.copy_from_slice(&SplitMix64::new(1).bytes(n));
     buf
 }
 

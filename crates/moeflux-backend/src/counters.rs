@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use moeflux_core::nanoseconds;
+
 /// Counters that a backend increments and any thread may read meanwhile.
 #[derive(Debug, Default)]
 pub struct DeviceCounters {
@@ -67,8 +69,7 @@ impl DeviceCounters {
 
     /// Counts time in which experts were copied.
     pub fn add_upload_time(&self, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.upload_ns.fetch_add(ns, Ordering::Relaxed);
+        self.upload_ns.fetch_add(nanoseconds(time), Ordering::Relaxed);
     }
 
     /// Counts kernels.
@@ -85,8 +86,7 @@ impl DeviceCounters {
 
     /// Counts time in which the host waited for the device.
     pub fn add_wait(&self, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.wait_ns.fetch_add(ns, Ordering::Relaxed);
+        self.wait_ns.fetch_add(nanoseconds(time), Ordering::Relaxed);
     }
 
     /// The values since the last reset.

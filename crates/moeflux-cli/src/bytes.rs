@@ -10,7 +10,7 @@ pub(crate) use moeflux_core::show_bytes as show;
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let wrong = || String::from("write it like 8GiB, 512MiB or 1000000");
     let text = text.trim();
-    let split = text.find(|it: char| it.is_ascii_alphabetic()).unwrap_or(text.len());
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: f64 = number.trim().parse().map_err(|_| wrong())?;
     let (power, base) = match unit.to_ascii_lowercase().as_str() {

@@ -33,10 +33,10 @@ pub(crate) fn read(
     let bytes = files::read(path).with_context(name)?;
     let text = String::from_utf8(bytes).with_context(name)?;
     let tokenizer = engine.tokenizer()?;
-    let is_chat = path.extension().is_some_and(|it| it == "jsonl");
+    let is_chat = path.extension().is_some_and(|extension| extension == "jsonl");
     let texts = if is_chat {
         let template = super::commands::chat_template(&tokenizer)?;
-        let lines = text.lines().enumerate().filter(|(_, it)| !it.trim().is_empty());
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let read = |(i, line)| {
             conversation(line, &tokenizer, &template)
                 .with_context(|| format!("{}: line {}", name(), i + 1))
@@ -46,8 +46,8 @@ pub(crate) fn read(
         let tokens = tokenizer.encode(&text, Markup::Literal);
         vec![tokens.map_err(|err| explain(&tokenizer, err)).with_context(name)?]
     };
-    let sequences = texts.iter().flat_map(|it| it.chunks(window)).map(<[TokenId]>::to_vec);
-    let sequences: Vec<Vec<TokenId>> = sequences.filter(|it| it.len() >= 2).collect();
+    let sequences = texts.iter().flat_map(|text| text.chunks(window)).map(<[TokenId]>::to_vec);
+    let sequences: Vec<Vec<TokenId>> = sequences.filter(|sequence| sequence.len() >= 2).collect();
     if sequences.is_empty() {
         return Err(UsageError(format!("{}: at least two tokens are needed", name())).into());
     }

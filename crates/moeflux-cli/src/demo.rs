@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use moeflux_core::fnv1a_64;
 use moeflux_hub::is_hub_name;
 
 use crate::{paths, report};
@@ -62,9 +63,7 @@ fn identity() -> String {
     let manifest = files().find(|(name, _)| *name == "moeflux.json");
     // The container's own manifest holds the checksums of all other files.
     let bytes = manifest.map_or(&[][..], |(_, bytes)| bytes);
-    // FNV-1a, 64 bits.
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
+    format!("{:016x}", fnv1a_64(bytes))
 }
 
 fn is_whole(dir: &Path) -> bool {

@@ -96,9 +96,9 @@ fn overview(command: &Command) -> String {
             continue;
         }
         text.push_str(&format!("\n{group}:\n"));
-        for it in commands {
-            let about = it.get_about().map(ToString::to_string).unwrap_or_default();
-            text.push_str(&format!("  {:<12}{about}\n", it.get_name()));
+        for command in commands {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            text.push_str(&format!("  {:<12}{about}\n", command.get_name()));
         }
     }
     text + EXAMPLES

@@ -124,7 +124,8 @@ fn explain(err: clap::Error, arguments: &[OsString]) -> ExitCode {
         return ExitCode::from(USAGE);
     }
     if !err.use_stderr() {
-        let is_short = err.kind() == ErrorKind::DisplayHelp && !words().any(|it| it == "--help");
+        let is_short =
+            err.kind() == ErrorKind::DisplayHelp && !words().any(|word| word == "--help");
         let few = is_short.then(|| help::with_few_flags(help::command()));
         let few = few.and_then(|command| command.try_get_matches_from(arguments).err());
         return match few.unwrap_or(err).print().map_err(OutputError::from) {

@@ -104,7 +104,7 @@ struct ScratchDir {
 
 impl ScratchDir {
     fn new(name: &str) -> ScratchDir {
-        let name: String = name.chars().filter(|it| it.is_ascii_alphanumeric()).collect();
+        let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
         let path = std::env::temp_dir().join(format!("moeflux-{}-{name}", std::process::id()));
         let removals = [path.clone(), synth::partial_of(&path)];
         ScratchDir { path, removals: removals.map(|path| RemovedOnInterrupt::new(&path)) }
@@ -119,7 +119,7 @@ impl Drop for ScratchDir {
     }
 }
 
-/// Opens the model for who makes no text.
+/// Opens the model for a command that generates no text.
 pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engine> {
     let options = args.engine_options(exact)?.speculation(Speculation::Off);
     open_with(args, options, is_quiet)
@@ -136,7 +136,7 @@ pub(crate) fn open_cached(
     // Without a place for caches every start is a cold one.
     let expert_stats = match cache.no_expert_stats {
         true => None,
-        false => paths::cache_dir().ok().map(|it| it.join("experts")),
+        false => paths::cache_dir().ok().map(|dir| dir.join("experts")),
     };
     let plain = args.engine_options(false)?;
     let options =
@@ -175,7 +175,8 @@ pub(crate) fn open_with(
 
 fn verify(path: &Path, is_quiet: bool) -> Result<()> {
     let mut bar = Bar::new("verifying", Unit::Bytes, is_quiet);
-    let n = pack::verify(path, &mut |it| bar.set(it.done, it.total)).context("--verify")?;
+    let n = pack::verify(path, &mut |progress| bar.set(progress.done, progress.total))
+        .context("--verify")?;
     drop(bar);
     note(is_quiet, &format!("checksums agree ({})", crate::bytes::show(n)));
     Ok(())

@@ -12,16 +12,17 @@ use crate::error::UsageError;
 
 /// `$MOEFLUX_CACHE`, else the system's place for caches.
 pub(crate) fn cache_dir() -> Result<PathBuf> {
-    let dir = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let dir =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(dir) = dir("MOEFLUX_CACHE") {
         return Ok(dir);
     }
     let base = if cfg!(target_os = "windows") {
         dir("LOCALAPPDATA")
     } else if cfg!(target_os = "macos") {
-        dir("HOME").map(|it| it.join("Library/Caches"))
+        dir("HOME").map(|dir| dir.join("Library/Caches"))
     } else {
-        dir("XDG_CACHE_HOME").or_else(|| dir("HOME").map(|it| it.join(".cache")))
+        dir("XDG_CACHE_HOME").or_else(|| dir("HOME").map(|dir| dir.join(".cache")))
     };
     let base = base.ok_or_else(|| {
         UsageError(String::from(
@@ -34,7 +35,7 @@ pub(crate) fn cache_dir() -> Result<PathBuf> {
 /// Where a GPU's measurements are kept; nowhere where there is no place for
 /// caches.
 pub(crate) fn gpu_tuning() -> Option<PathBuf> {
-    cache_dir().ok().map(|it| it.join("gpu"))
+    cache_dir().ok().map(|dir| dir.join("gpu"))
 }
 
 /// The file of lines that were typed into `chat`; `None` where the system has no place for it. Created
@@ -94,7 +95,7 @@ mod tests {
                 "HOME" => Some(home),
                 _ => None,
             };
-            state_dir(|name| value(name).filter(|it| !it.is_empty()).map(OsString::from))
+            state_dir(|name| value(name).filter(|value| !value.is_empty()).map(OsString::from))
         };
         assert_eq!(state("/s", "/h").unwrap(), Path::new("/s/moeflux"));
         for own in ["", "relative"] {

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use console::Term;
+use moeflux_core::system::peak_memory_bytes;
 use moeflux_engine::{Engine, Finish, Generated, SpeculationStats};
 use moeflux_store::IoMode;
 
@@ -44,6 +45,11 @@ pub(crate) fn aside(is_quiet: bool, text: &str) {
     }
 }
 
+/// Whether the terminal says that it knows no commands.
+pub(crate) fn is_dumb_terminal() -> bool {
+    std::env::var_os("TERM").is_some_and(|name| name == "dumb")
+}
+
 /// The statistics of an answer in one line.
 pub(crate) fn statistics_line(answer: &Generated) {
     let end = match answer.finish {
@@ -53,7 +59,7 @@ pub(crate) fn statistics_line(answer: &Generated) {
         _ => "",
     };
     let memory =
-        peak_memory().map_or(String::new(), |peak| format!(", memory {}", bytes::show(peak)));
+        peak_memory_bytes().map_or(String::new(), |peak| format!(", memory {}", bytes::show(peak)));
     let first = answer.prefill.as_secs_f64();
     let n = answer.n_generated;
     let s = if n == 1 { "" } else { "s" };
@@ -74,7 +80,7 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     let n_steps = answer.n_prompt + answer.n_generated.saturating_sub(1);
     let reused = match answer.n_reused {
         0 => String::new(),
-        n => format!(" ({n} more were known)"),
+        n => format!(" ({n} more were cached)"),
     };
     let mut lines = vec![format!(
         "prefill {} tokens{reused} at {:.1} tok/s, decode {} tokens{}, first token after {:.2} s",
@@ -101,9 +107,9 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     if let Some(device) = engine.device_stats() {
         let n_wanted = (device.hits + stats.hits + stats.misses).max(1) as f64;
         let share = |n: u64| 100.0 * n as f64 / n_wanted;
-        let rate = device.upload_gb_s().map_or(String::new(), |it| format!(" at {it:.1} GB/s"));
+        let rate = device.upload_gb_s().map_or(String::new(), |rate| format!(" at {rate:.1} GB/s"));
         lines.push(format!(
-            "device: {:.1} % of the experts were there, {:.1} % in memory, {:.1} % on the drive; {} copied per token{rate}",
+            "device: {:.1} % of the experts were resident, {:.1} % in the cache, {:.1} % on the drive; {} copied per token{rate}",
             share(device.hits),
             share(stats.hits),
             share(stats.misses),
@@ -116,31 +122,23 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     }
     if stats.prefetch_hits + stats.prefetch_misses > 0 {
         lines.push(format!(
-            "prefetch: {} hits, {} misses; {} fetched ahead, {} of them used; {:.0} % predicted right",
+            "prefetch: {} hits, {} misses; {} experts prefetched, {} of them used; prediction accuracy {:.0} %",
             stats.prefetch_hits,
             stats.prefetch_misses,
             stats.prefetch_reads,
             stats.prefetch_used,
-            100.0 * stats.predicted_right(),
+            100.0 * stats.prediction_accuracy(),
         ));
     }
     if let Some(trial) = engine.prefetch_trial() {
         lines.push(format!("prefetch: {trial}"));
     }
     let planned = bytes::show(engine.plan().total_bytes());
-    lines.push(match peak_memory() {
+    lines.push(match peak_memory_bytes() {
         Some(peak) => format!("memory: {} at peak, {planned} planned", bytes::show(peak)),
         None => format!("memory: {planned} planned"),
     });
     for line in lines {
         note(false, &line);
     }
-}
-
-/// The peak resident memory of this process in bytes, where the system reports it.
-pub(crate) fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kib * 1024)
 }

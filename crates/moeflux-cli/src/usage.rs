@@ -120,7 +120,9 @@ impl Facts<'_> {
     fn unknown_value(&self) -> String {
         let (flag, value) = (self.flag(), self.value());
         let known = self.texts(ContextKind::ValidValue);
-        if value.is_empty() && self.text(ContextKind::InvalidValue).is_none_or(|it| it.is_empty()) {
+        if value.is_empty()
+            && self.text(ContextKind::InvalidValue).is_none_or(|text| text.is_empty())
+        {
             let of =
                 if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) };
             return format!("{flag} needs a value{of}{}", self.see_help());
@@ -154,9 +156,9 @@ impl Facts<'_> {
         let others: Vec<String> = self
             .texts(ContextKind::PriorArg)
             .iter()
-            .map(|it| it.split(' ').next().unwrap_or_default().to_owned())
+            .map(|text| text.split(' ').next().unwrap_or_default().to_owned())
             .collect();
-        if others.iter().all(|it| *it == flag) {
+        if others.iter().all(|name| *name == flag) {
             return format!("{flag} is given twice: give it once");
         }
         format!("{flag} does not go with {}: leave one out", others.join(", "))

@@ -9,7 +9,7 @@ use crate::words::did_you_mean;
 
 /// One or more.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
-    parse(text, |it| *it > 0, "write a whole number, at least 1")
+    parse(text, |n| *n > 0, "write a whole number, at least 1")
 }
 
 /// Zero or more.
@@ -24,12 +24,12 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
 
 /// Bits of a weight; 16 are none less than it has.
 pub(crate) fn weight_bits(text: &str) -> Result<u8, String> {
-    parse(text, |it| [2, 3, 4, 5, 6, 8, 16].contains(it), "choose 2, 3, 4, 5, 6, 8 or 16")
+    parse(text, |bits| [2, 3, 4, 5, 6, 8, 16].contains(bits), "choose 2, 3, 4, 5, 6, 8 or 16")
 }
 
 /// Bits of a weight that is quantised.
 pub(crate) fn fewer_bits(text: &str) -> Result<u8, String> {
-    parse(text, |it| [2, 3, 4, 5, 6, 8].contains(it), "choose 2, 3, 4, 5, 6 or 8")
+    parse(text, |bits| [2, 3, 4, 5, 6, 8].contains(bits), "choose 2, 3, 4, 5, 6 or 8")
 }
 
 /// Whether and how many tokens are drafted.
@@ -39,7 +39,7 @@ pub(crate) fn speculation(text: &str) -> Result<Speculation, String> {
         "off" => Ok(Speculation::Off),
         _ => {
             let remedy = format!("write auto, off or a number from 1 to {MAX_DRAFT}");
-            parse(text, |it| (1..=MAX_DRAFT).contains(it), &remedy).map(Speculation::Fixed)
+            parse(text, |n| (1..=MAX_DRAFT).contains(n), &remedy).map(Speculation::Fixed)
         }
     }
 }
@@ -58,27 +58,27 @@ pub(crate) fn shape(text: &str) -> Result<String, String> {
 
 /// Columns that share a scale.
 pub(crate) fn group_size(text: &str) -> Result<usize, String> {
-    parse(text, |it| [32, 64, 128].contains(it), "choose 32, 64 or 128")
+    parse(text, |n| [32, 64, 128].contains(n), "choose 32, 64 or 128")
 }
 
 /// A temperature.
 pub(crate) fn non_negative(text: &str) -> Result<f32, String> {
-    parse(text, |it: &f32| it.is_finite() && *it >= 0.0, "write a number, 0 or more")
+    parse(text, |value: &f32| value.is_finite() && *value >= 0.0, "write a number, 0 or more")
 }
 
 /// A sum of probabilities that keeps something.
 pub(crate) fn positive_share(text: &str) -> Result<f32, String> {
-    parse(text, |it| *it > 0.0 && *it <= 1.0, "write a number above 0 and at most 1")
+    parse(text, |share| *share > 0.0 && *share <= 1.0, "write a number above 0 and at most 1")
 }
 
 /// A share of the likeliest token's probability.
 pub(crate) fn probability(text: &str) -> Result<f32, String> {
-    parse(text, |it| (0.0..=1.0).contains(it), "write a number between 0 and 1")
+    parse(text, |share| (0.0..=1.0).contains(share), "write a number between 0 and 1")
 }
 
 /// What divides the logits of tokens that were used.
 pub(crate) fn penalty(text: &str) -> Result<f32, String> {
-    parse(text, |it: &f32| it.is_finite() && *it > 0.0, "write a number above 0")
+    parse(text, |value: &f32| value.is_finite() && *value > 0.0, "write a number above 0")
 }
 
 fn parse<T: FromStr>(

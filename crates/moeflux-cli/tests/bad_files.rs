@@ -37,38 +37,38 @@ fn refuses_copy(copy: &Copy, words: &[&str]) {
 fn files_that_are_cut_are_refused() {
     let full = fs::metadata(golden(MLX).join(WEIGHTS)).unwrap().len() as usize;
     for len in [0, 4, 7, 8, 100, 5000, full - 1] {
-        refuses_case(MLX, |it| it.edit(WEIGHTS, |bytes| bytes.truncate(len)), &[WEIGHTS]);
+        refuses_case(MLX, |copy| copy.edit(WEIGHTS, |bytes| bytes.truncate(len)), &[WEIGHTS]);
     }
-    refuses_case(MLX, |it| it.edit(WEIGHTS, |bytes| bytes.push(0)), &[WEIGHTS]);
-    refuses_case(HF, |it| it.edit(SHARD, |bytes| bytes.truncate(200_000)), &[SHARD]);
+    refuses_case(MLX, |copy| copy.edit(WEIGHTS, |bytes| bytes.push(0)), &[WEIGHTS]);
+    refuses_case(HF, |copy| copy.edit(SHARD, |bytes| bytes.truncate(200_000)), &[SHARD]);
 }
 
 #[test]
 fn absurd_header_lengths_are_refused() {
     for len in [0, 1, 7, 100_000_001, 1 << 40, u64::MAX / 2, u64::MAX - 7, u64::MAX] {
         let set = |bytes: &mut Vec<u8>| bytes[..8].copy_from_slice(&len.to_le_bytes());
-        refuses_case(MLX, |it| it.edit(WEIGHTS, set), &[WEIGHTS]);
+        refuses_case(MLX, |copy| copy.edit(WEIGHTS, set), &[WEIGHTS]);
     }
 }
 
 #[test]
 fn flipped_bits_of_a_header_are_refused() {
     for bit in 0..8 {
-        refuses_case(MLX, |it| it.edit(WEIGHTS, |bytes| bytes[8] ^= 1 << bit), &[WEIGHTS]);
+        refuses_case(MLX, |copy| copy.edit(WEIGHTS, |bytes| bytes[8] ^= 1 << bit), &[WEIGHTS]);
     }
     let nested = |bytes: &mut Vec<u8>| {
         let mut file = 100_000u64.to_le_bytes().to_vec();
         file.extend(vec![b'['; 100_000]);
         *bytes = file;
     };
-    refuses_case(MLX, |it| it.edit(WEIGHTS, nested), &[WEIGHTS]);
+    refuses_case(MLX, |copy| copy.edit(WEIGHTS, nested), &[WEIGHTS]);
 }
 
 /// A tensor of a header whose name ends so.
 fn tensor<'a>(header: &'a mut Value, end: &str) -> (String, &'a mut Value) {
     let all = header.as_object_mut().unwrap();
     let found = all.iter_mut().find(|(name, _)| name.ends_with(end));
-    found.map(|(name, it)| (name.clone(), it)).unwrap()
+    found.map(|(name, value)| (name.clone(), value)).unwrap()
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn headers_that_contradict_config_or_file_are_refused() {
     let norm = "layers.0.input_layernorm.weight";
     let change = |key: &'static str, value: Value, words: &[&str]| {
         let edit = |header: &mut Value| tensor(header, norm).1[key] = value;
-        refuses_case(MLX, |it| it.edit_header(WEIGHTS, edit), &[&[WEIGHTS], words].concat());
+        refuses_case(MLX, |copy| copy.edit_header(WEIGHTS, edit), &[&[WEIGHTS], words].concat());
     };
     let size = fs::read(golden(MLX).join("config.json")).unwrap();
     let size: Value = serde_json::from_slice(&size).unwrap();
@@ -104,39 +104,39 @@ fn missing_tensors_and_left_over_ones_are_refused_by_name() {
             all.insert(String::from("model.layers.0.surprise"), value);
         };
         let what = end.rsplit_once('.').unwrap().0;
-        let rename = |it: &Copy| {
-            it.edit_header(WEIGHTS, rename);
-            fs::remove_file(it.file(INDEX)).unwrap();
+        let rename = |copy: &Copy| {
+            copy.edit_header(WEIGHTS, rename);
+            fs::remove_file(copy.file(INDEX)).unwrap();
         };
         refuses_case(MLX, rename, &[what, "is missing"]);
     }
     let extra = |header: &mut Value| {
         let len = header.as_object().unwrap().values();
-        let ends = len.filter_map(|it| it["data_offsets"][1].as_u64());
+        let ends = len.filter_map(|len| len["data_offsets"][1].as_u64());
         let end = ends.max().unwrap();
         header["model.layers.0.surprise"] =
             json!({"dtype": "F32", "shape": [1], "data_offsets": [end, end + 4]});
     };
-    let append = |it: &Copy| {
-        it.edit_header(WEIGHTS, extra);
-        it.edit(WEIGHTS, |bytes| bytes.extend([0; 4]));
+    let append = |copy: &Copy| {
+        copy.edit_header(WEIGHTS, extra);
+        copy.edit(WEIGHTS, |bytes| bytes.extend([0; 4]));
     };
     refuses_case(MLX, append, &["model.layers.0.surprise", "not part of this model family"]);
 }
 
 #[test]
 fn shards_that_are_missing_or_lead_elsewhere_are_refused() {
-    refuses_case(HF, |it| fs::remove_file(it.file(SHARD)).unwrap(), &[SHARD]);
-    refuses_case(HF, |it| fs::write(it.file(INDEX), "{").unwrap(), &[INDEX]);
-    refuses_case(HF, |it| fs::write(it.file(INDEX), "{}").unwrap(), &[INDEX]);
+    refuses_case(HF, |copy| fs::remove_file(copy.file(SHARD)).unwrap(), &[SHARD]);
+    refuses_case(HF, |copy| fs::write(copy.file(INDEX), "{").unwrap(), &[INDEX]);
+    refuses_case(HF, |copy| fs::write(copy.file(INDEX), "{}").unwrap(), &[INDEX]);
     for name in ["../x.safetensors", "/etc/passwd", "", "a\0b"] {
         let edit = |value: &mut Value| {
             let all = value["weight_map"].as_object_mut().unwrap();
             *all.values_mut().next().unwrap() = json!(name);
         };
-        refuses_case(HF, |it| it.edit_json(INDEX, edit), &[INDEX]);
+        refuses_case(HF, |copy| copy.edit_json(INDEX, edit), &[INDEX]);
     }
-    refuses_case(HF, |it| fs::remove_file(it.file("config.json")).unwrap(), &["config.json"]);
+    refuses_case(HF, |copy| fs::remove_file(copy.file("config.json")).unwrap(), &["config.json"]);
 }
 
 /// Changes a key of the text config.
@@ -202,7 +202,7 @@ fn configs_that_lack_a_key_or_contradict_themselves_are_refused() {
         ("num_experts", "the config asks for [256, 72]"),
         ("num_experts_per_tok", "num_experts_per_tok is absent and by default is 8"),
     ] {
-        refuses_case(HF, |it| set(it, key, None), &[words]);
+        refuses_case(HF, |copy| set(copy, key, None), &[words]);
     }
     let linear = json!("linear_attention");
     for (key, value, words) in [
@@ -215,16 +215,20 @@ fn configs_that_lack_a_key_or_contradict_themselves_are_refused() {
         ("hidden_act", json!("relu"), "relu"),
         ("model_type", json!("gpt17"), "gpt17"),
     ] {
-        refuses_case(HF, |it| set(it, key, Some(value)), &["config.json", words]);
+        refuses_case(HF, |copy| set(copy, key, Some(value)), &["config.json", words]);
     }
     let other = |value: &mut Value| *value = json!({"model_type": "gpt17"});
     refuses_case(
         HF,
-        |it| it.edit_json("config.json", other),
+        |copy| copy.edit_json("config.json", other),
         &["config.json", "gpt17", "qwen3_5_moe"],
     );
     for text in ["", "[]", "null", "{", "\u{feff}{}", "{\"model_type\": 3}"] {
-        refuses_case(HF, |it| fs::write(it.file("config.json"), text).unwrap(), &["config.json"]);
+        refuses_case(
+            HF,
+            |copy| fs::write(copy.file("config.json"), text).unwrap(),
+            &["config.json"],
+        );
     }
 }
 
@@ -268,7 +272,7 @@ fn containers_whose_description_is_damaged_are_refused() {
         ("layers", json!([])),
         ("layers", Value::Null),
     ] {
-        damage(&|it| it[key] = value.clone(), &[]);
+        damage(&|json| json[key] = value.clone(), &[]);
     }
     let copy = Copy::of_demo();
     fs::remove_file(copy.file("resident.safetensors")).unwrap();
@@ -370,8 +374,8 @@ fn chat_templates_that_are_missing_or_broken_are_refused() {
     }
     let copy = Copy::of(&golden(HF));
     let _ = fs::remove_file(copy.file("chat_template.jinja"));
-    copy.edit_json("tokenizer_config.json", |it| {
-        it.as_object_mut().unwrap().remove("chat_template");
+    copy.edit_json("tokenizer_config.json", |copy| {
+        copy.as_object_mut().unwrap().remove("chat_template");
     });
     refuses(&["run", "a", "--model", copy.arg()], 2, &["no chat template", "--raw"]);
     refuses(&["chat", "--model", copy.arg()], 2, &["no chat template"]);

@@ -364,7 +364,7 @@ impl TinyDrive {
             .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
             .arg(dir.path())
             .output();
-        mount.is_ok_and(|it| it.status.success()).then_some(TinyDrive(dir))
+        mount.is_ok_and(|mount| mount.status.success()).then_some(TinyDrive(dir))
     }
 }
 
@@ -400,6 +400,8 @@ fn a_full_drive_leaves_nothing_that_opens() {
     assert!(!Path::new(&out).exists());
     let mut command = moeflux(&["run", "x"]);
     check_refusal(command.env("MOEFLUX_CACHE", path("cache")), 1, &["MOEFLUX_CACHE"]);
-    let left = fs::read_dir(path("cache")).unwrap().map(|it| it.unwrap().path());
-    assert!(left.into_iter().all(|it| it.extension().is_some_and(|it| it == "lock")));
+    let left = fs::read_dir(path("cache")).unwrap().map(|entry| entry.unwrap().path());
+    assert!(
+        left.into_iter().all(|path| path.extension().is_some_and(|extension| extension == "lock"))
+    );
 }

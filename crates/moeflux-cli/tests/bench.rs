@@ -151,7 +151,7 @@ fn the_table_names_what_was_measured() {
         "planned",
         "delta net",
         "wait for experts",
-        "24 tokens read, 6 made, 3 times, warm",
+        "24 prompt tokens, 6 decoded, 3 runs, warm",
     ] {
         assert!(stdout.contains(words), "{words:?} is not in {stdout}");
     }
@@ -164,11 +164,12 @@ fn every_kernel_is_timed_with_every_number_of_rows() {
     let all: Value = serde_json::from_str(&stdout).unwrap();
     let kernels = all["kernels"].as_array().unwrap();
     for rows in [24, 16, 1] {
-        let of_rows: Vec<&Value> = kernels.iter().filter(|it| it["rows"] == rows).collect();
+        let of_rows: Vec<&Value> = kernels.iter().filter(|kernel| kernel["rows"] == rows).collect();
         for part in
             ["q_proj", "o_proj", "gate", "routed experts", "lm_head", "attention", "delta rule"]
         {
-            let found = of_rows.iter().find(|it| it["name"].as_str().unwrap().contains(part));
+            let found =
+                of_rows.iter().find(|kernel| kernel["name"].as_str().unwrap().contains(part));
             let kernel = found.unwrap_or_else(|| panic!("{part}, {rows} rows: {of_rows:?}"));
             check_spread(kernel, "us");
             for rate in ["gb_s", "memory_share", "gop_s", "arithmetic_share"] {
@@ -206,7 +207,7 @@ fn the_report_is_one_whole_file() {
         assert!(!html.contains(outside), "{outside:?} is in the report");
     }
     assert!(!html.contains("NaN") && !html.contains("inf"), "a figure is no number");
-    assert_eq!(listing(dir.path()).len(), 1, "nothing is left beside it");
+    assert_eq!(listing(dir.path()).len(), 1, "nothing else is left");
 }
 
 /// Every element that begins also ends, in the right order.

@@ -44,7 +44,9 @@ fn logits(model: &Path, sequences: &Value, flags: &[&str]) -> Vec<u8> {
 }
 
 fn sequences(golden: &Golden) -> Value {
-    let ids = |it: &reference::Sequence| it.tokens.iter().map(|it| it.0).collect::<Vec<_>>();
+    let ids = |sequence: &reference::Sequence| {
+        sequence.tokens.iter().map(|token| token.0).collect::<Vec<_>>()
+    };
     golden.sequences.iter().map(ids).collect()
 }
 
@@ -59,7 +61,7 @@ fn exact_logits_are_the_references() {
             let got = tensors.tensor(&format!("logits.{i}")).unwrap();
             let vocab = want.logits.len() / want.tokens.len();
             assert_eq!((got.dtype(), got.shape()), (Dtype::F32, &[want.tokens.len(), vocab][..]));
-            let got = got.data().as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it));
+            let got = got.data().as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk));
             let worst = got.zip(&want.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(worst <= 2e-3, "{case}, sequence {i}: {worst}");
         }
@@ -116,7 +118,7 @@ fn perplexity_is_that_of_the_reference() {
     let measure = |flags: &[&str]| {
         let fixed = ["perplexity", "--text", arg(&text), "--exact"];
         let line = succeeds(&[&fixed[..], flags].concat()).0;
-        let mut words = line.split([' ', '(']).filter_map(|it| it.parse::<f64>().ok());
+        let mut words = line.split([' ', '(']).filter_map(|word| word.parse::<f64>().ok());
         (words.next().unwrap(), words.next().unwrap(), line)
     };
     let (value, nll, line) = measure(&[]);
@@ -152,8 +154,12 @@ fn inspect_tells_what_the_config_says() {
         let per_token = n("record_bytes") * n("experts_per_token") * n("moe_layers");
         assert_eq!(n("expert_bytes_per_token"), per_token);
         assert!(n("bytes_per_token") <= n("resident_bytes") + per_token);
-        let on_drive: u64 =
-            facts["files"].as_array().unwrap().iter().map(|it| it["bytes"].as_u64().unwrap()).sum();
+        let on_drive: u64 = facts["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|list| list["bytes"].as_u64().unwrap())
+            .sum();
         assert!(on_drive > n("expert_bytes"), "{case}");
     }
     let (text, _) = succeeds(&["inspect", "--verify"]);
@@ -239,9 +245,9 @@ fn made_up_checkpoints_run_inspect_and_pack() {
         assert!(!answer.is_empty());
         let (text, _) = succeeds(&["inspect", "--json", "--model", arg(&out)]);
         let facts: Value = serde_json::from_str(&text).unwrap();
-        let expert = |it: &Value| it["kind"] == "experts";
+        let expert = |value: &Value| value["kind"] == "experts";
         let storage = facts["storage"].as_array().unwrap();
-        let format = storage.iter().find(|it| expert(it)).unwrap()["format"].clone();
+        let format = storage.iter().find(|part| expert(part)).unwrap()["format"].clone();
         (out, facts["format"].clone(), format)
     };
     let (mlx, kind, format) = make("mlx", &[]);
@@ -266,7 +272,7 @@ fn made_up_checkpoints_run_inspect_and_pack() {
 #[test]
 fn multi_token_prediction_is_made_up_packed_and_measured() {
     let dir = tempfile::tempdir().unwrap();
-    let paths = ["made", "packed", "made-packed", "without"].map(|it| dir.path().join(it));
+    let paths = ["made", "packed", "made-packed", "without"].map(|name| dir.path().join(name));
     let [made, packed, made_packed, without] = &paths;
     let synth = ["synth", "--shape", "tiny", "--out"];
     succeeds(&[&synth[..], &[arg(made), "--mtp"]].concat());
@@ -313,7 +319,7 @@ fn multi_token_prediction_is_made_up_packed_and_measured() {
 
 #[test]
 fn packing_an_mlx_checkpoint_keeps_every_bit_of_its_logits() {
-    for case in CASES.iter().filter(|it| it.starts_with("mlx")) {
+    for case in CASES.iter().filter(|case| case.starts_with("mlx")) {
         let dir = tempfile::tempdir().unwrap();
         let packed = dir.path().join("packed");
         let (report, _) = succeeds(&["pack", arg(&golden(case)), arg(&packed)]);
@@ -327,7 +333,7 @@ fn packing_an_mlx_checkpoint_keeps_every_bit_of_its_logits() {
 
 #[test]
 fn packing_at_sixteen_bits_keeps_every_bit_of_the_weights() {
-    for case in CASES.iter().filter(|it| it.starts_with("hf")) {
+    for case in CASES.iter().filter(|case| case.starts_with("hf")) {
         let dir = tempfile::tempdir().unwrap();
         let packed = dir.path().join("packed");
         let sixteen = ["--bits", "16", "--gate-bits", "16"];

@@ -61,7 +61,7 @@ fn two_and_three_bits_still_call_tools() {
         let facts = std::fs::read(packed.join("moeflux.json")).unwrap();
         let facts: Value = serde_json::from_slice(&facts).unwrap();
         for layer in facts["layers"].as_array().unwrap() {
-            let n_bits = ["gate", "up", "down"].map(|it| layer[it]["bits"].to_string());
+            let n_bits = ["gate", "up", "down"].map(|part| layer[part]["bits"].to_string());
             assert_eq!(n_bits, [bits, bits, down]);
         }
         for city in ["Paris", "Oslo"] {

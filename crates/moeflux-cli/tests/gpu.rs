@@ -79,7 +79,7 @@ fn json(args: &[&str]) -> Value {
 #[track_caller]
 fn check_positive(object: &Value, keys: &[&str]) {
     for key in keys {
-        assert!(object[key].as_f64().is_some_and(|it| it > 0.0), "{key}: {}", object[key]);
+        assert!(object[key].as_f64().is_some_and(|number| number > 0.0), "{key}: {}", object[key]);
     }
 }
 
@@ -93,7 +93,7 @@ const LIMITS: [&str; 6] = [
 ];
 
 #[test]
-fn bench_measures_the_device_beside_the_model() {
+fn bench_measures_the_device_and_the_model() {
     if !has_gpu() {
         return;
     }
@@ -108,14 +108,14 @@ fn bench_measures_the_device_beside_the_model() {
             * all["weight_bytes_per_token"].as_f64().unwrap()
             / all["memory_gb_s"].as_f64().unwrap()
             / 1e9;
-        let told = all["decode_memory_share"].as_f64().unwrap();
-        assert!((share / told - 1.0).abs() < 0.5, "{share} {told}");
+        let reported = all["decode_memory_share"].as_f64().unwrap();
+        assert!((share / reported - 1.0).abs() < 0.5, "{share} {reported}");
     }
     let (text, _) = finish(&mut moeflux(&BENCH));
     for line in
         ["Matvec ", "wait for the host ", "gpu ", "upload ", "products ", "layouts ", "decode "]
     {
-        assert!(text.lines().any(|it| it.starts_with(line)), "{line}: {text}");
+        assert!(text.lines().any(|text| text.starts_with(line)), "{line}: {text}");
     }
     let report = [&BENCH[..], &["--report", "x.html"]].concat();
     check_refusal(moeflux(&report).current_dir(env!("CARGO_TARGET_TMPDIR")), 2, &["--report"]);
@@ -138,7 +138,7 @@ fn bench_times_every_product_of_the_model() {
         assert_eq!(kernel["layout"].is_string(), has_layout, "{kernel}");
     }
     let with = |rows: u64, is_routed: bool| {
-        let is_one = |it: &&Value| it["rows"] == rows && it["routed"] == is_routed;
+        let is_one = |value: &&Value| value["rows"] == rows && value["routed"] == is_routed;
         kernels.iter().filter(is_one).count()
     };
     // Gate and up together, and down; prompts group the rows of experts as they come.

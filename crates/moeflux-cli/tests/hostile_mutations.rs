@@ -10,27 +10,21 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::golden;
+use moeflux_core::SplitMix64;
 use moeflux_text::{
     ChatTemplate, Markup, MarkupText, Message, RenderRequest, Tokenizer, render_in_children,
 };
 
-/// splitmix64.
-struct Random(u64);
+/// Draws places in texts.
+struct Damage(SplitMix64);
 
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
-    }
-
+impl Damage {
     fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
+        all[self.0.below(all.len())]
     }
 
     fn boundary(&mut self, text: &str) -> usize {
-        let mut at = self.below(text.len() + 1);
+        let mut at = self.0.below(text.len() + 1);
         while !text.is_char_boundary(at) {
             at -= 1;
         }
@@ -38,17 +32,17 @@ impl Random {
     }
 
     /// Cuts, repeats, moves and inserts parts of a text.
-    fn damage(&mut self, text: &str, words: &[&str]) -> String {
+    fn apply(&mut self, text: &str, words: &[&str]) -> String {
         let mut text = text.to_owned();
-        for _ in 0..=self.below(4) {
+        for _ in 0..=self.0.below(4) {
             let (a, b) = (self.boundary(&text), self.boundary(&text));
             let (start, end) = (a.min(b), a.max(b).min(a.min(b) + 200));
             let end = (start..=end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(start);
             let part = text[start..end].to_owned();
-            match self.below(6) {
+            match self.0.below(6) {
                 0 => text.replace_range(start..end, ""),
-                1 => text.insert_str(start, &part.repeat(1 + self.below(3))),
-                2 => text.insert_str(start, &part.repeat(self.below(200_000 / (part.len() + 1)))),
+                1 => text.insert_str(start, &part.repeat(1 + self.0.below(3))),
+                2 => text.insert_str(start, &part.repeat(self.0.below(200_000 / (part.len() + 1)))),
                 3 => text.replace_range(start..end, self.pick(words)),
                 _ => text.insert_str(start, self.pick(words)),
             }
@@ -62,15 +56,15 @@ impl Random {
 
 fn time() -> Duration {
     let seconds = std::env::var("MOEFLUX_MUTATION_SECONDS");
-    Duration::from_secs(seconds.ok().and_then(|it| it.parse().ok()).unwrap_or(5))
+    Duration::from_secs(seconds.ok().and_then(|second| second.parse().ok()).unwrap_or(5))
 }
 
 /// Runs `one` with ever new seeds; none may take long.
-fn repeat(mut one: impl FnMut(&mut Random) -> String) {
+fn repeat(mut one: impl FnMut(&mut Damage) -> String) {
     let (started, mut n) = (Instant::now(), 0);
     while started.elapsed() < time() {
         let began = Instant::now();
-        let what = one(&mut Random(n));
+        let what = one(&mut Damage(SplitMix64::new(n)));
         let head: String = what.chars().take(2000).collect();
         assert!(began.elapsed() < Duration::from_secs(8), "{n}: {:?} {head}", began.elapsed());
         n += 1;
@@ -166,9 +160,9 @@ fn seeds() -> Vec<String> {
 fn mutated_templates_render_or_are_refused() {
     render_in_children(renderer);
     let (seeds, messages) = (seeds(), messages());
-    repeat(|random| {
-        let seed = &seeds[random.below(seeds.len())];
-        let source = random.damage(seed, &JINJA);
+    repeat(|damage| {
+        let seed = &seeds[damage.0.below(seeds.len())];
+        let source = damage.apply(seed, &JINJA);
         if let Err(reason) = render(&source, &messages) {
             assert_eq!(reason.lines().count(), 1, "{reason:?}");
             assert!(reason.len() < 1000 && !reason.contains("does not start"), "{reason:?}");
@@ -232,12 +226,12 @@ fn mutated_tokenizers_encode_or_are_refused() {
     let path = dir.path().join("tokenizer.json");
     let seed = fs::read_to_string(golden("hf-bf16").join("tokenizer.json")).unwrap();
     let mut n_open = 0;
-    repeat(|random| {
-        let mut json = random.damage(&seed, &TOKENIZER);
-        if random.below(2) == 0 {
+    repeat(|damage| {
+        let mut json = damage.apply(&seed, &TOKENIZER);
+        if damage.0.below(2) == 0 {
             // A later key counts, and this one stays valid.
             let end = json.rfind('}').unwrap_or_default();
-            let last = random.pick(&TOKENIZER[8..20]);
+            let last = damage.pick(&TOKENIZER[8..20]);
             json.insert_str(end, &format!(",{}", last.trim_end_matches(',')));
         }
         fs::write(&path, &json).unwrap();

@@ -124,7 +124,9 @@ fn a_plan_and_an_inspection_download_nothing() {
     let has_weights =
         |range: &str| range.rsplit('-').next().unwrap().parse().unwrap_or(9999) > 9000;
     let requests = hub.requests();
-    assert!(!requests.iter().any(|it| it.is_cdn && has_weights(&it.headers["range"])));
+    assert!(
+        !requests.iter().any(|request| request.is_cdn && has_weights(&request.headers["range"]))
+    );
     assert_eq!(hub.n_requests("tokenizer"), 0);
 
     // What is in the cache whole is used, and the Hub not asked.
@@ -330,11 +332,12 @@ fn an_interrupted_download_is_resumed() {
     let mut child = command.spawn().unwrap();
     let blobs = home.path().join("hub/models--org--name/blobs");
     let is_partial = |entry: fs::DirEntry| {
-        let is_partial = entry.path().extension().is_some_and(|it| it == "incomplete");
+        let is_partial =
+            entry.path().extension().is_some_and(|extension| extension == "incomplete");
         is_partial && entry.metadata().is_ok_and(|meta| meta.len() == 100_000)
     };
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while !fs::read_dir(&blobs).is_ok_and(|mut all| all.any(|it| it.is_ok_and(is_partial))) {
+    while !fs::read_dir(&blobs).is_ok_and(|mut all| all.any(|entry| entry.is_ok_and(is_partial))) {
         assert!(std::time::Instant::now() < deadline, "{:?}", hub.requests());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
@@ -344,7 +347,8 @@ fn an_interrupted_download_is_resumed() {
     assert!(!child.wait().unwrap().success());
     let (_, heard) = finish(&mut run(&hub.endpoint, home.path(), "org/name"));
     assert!(heard.contains("are here already"), "{heard:?}");
-    let is_rest =
-        |it: &server::Request| it.headers.get("range").is_some_and(|r| r == "bytes=100000-");
+    let is_rest = |request: &server::Request| {
+        request.headers.get("range").is_some_and(|r| r == "bytes=100000-")
+    };
     assert!(hub.requests().iter().any(is_rest));
 }

@@ -7,33 +7,22 @@ use std::panic::catch_unwind;
 use std::path::Path;
 
 use common::{Copy, golden};
+use moeflux_core::SplitMix64;
 use moeflux_engine::{Engine, EngineOptions, TokenId, inspect};
 
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-
-    /// Up to three changes among the first `len` bytes.
-    fn damage(&mut self, bytes: &mut Vec<u8>, len: usize) {
-        for _ in 0..=self.below(3) {
-            let len = len.min(bytes.len()).max(1);
-            let at = self.below(len).min(bytes.len().saturating_sub(1));
-            match self.below(8) {
-                0 => bytes.truncate(at),
-                1 => drop(bytes.drain(at..(at + 1 + self.below(9)).min(bytes.len()))),
-                2 => bytes.insert(at, self.below(256) as u8),
-                3 => bytes[at..].iter_mut().take(1).for_each(|it| *it = b'9'),
-                4 => bytes[at..].iter_mut().take(1).for_each(|it| *it = b'-'),
-                5 => bytes[at..].iter_mut().take(4).for_each(|it| *it = 0xff),
-                _ => bytes[at..].iter_mut().take(1).for_each(|it| *it ^= 1 << self.below(8)),
-            }
+/// Up to three changes among the first `len` bytes.
+fn damage(random: &mut SplitMix64, bytes: &mut Vec<u8>, len: usize) {
+    for _ in 0..=random.below(3) {
+        let len = len.min(bytes.len()).max(1);
+        let at = random.below(len).min(bytes.len().saturating_sub(1));
+        match random.below(8) {
+            0 => bytes.truncate(at),
+            1 => drop(bytes.drain(at..(at + 1 + random.below(9)).min(bytes.len()))),
+            2 => bytes.insert(at, random.below(256) as u8),
+            3 => bytes[at..].iter_mut().take(1).for_each(|byte| *byte = b'9'),
+            4 => bytes[at..].iter_mut().take(1).for_each(|byte| *byte = b'-'),
+            5 => bytes[at..].iter_mut().take(4).for_each(|byte| *byte = 0xff),
+            _ => bytes[at..].iter_mut().take(1).for_each(|byte| *byte ^= 1 << random.below(8)),
         }
     }
 }
@@ -42,17 +31,17 @@ impl Random {
 /// and one error message are what is asked for.
 fn open(dir: &Path) -> Result<(), String> {
     let options = EngineOptions::default().threads(Some(1)).ctx(None);
-    let looked = inspect(dir, &options).map(drop).map_err(|it| it.to_string());
-    let engine = Engine::open(dir, &options).map_err(|it| it.to_string())?;
-    looked.map_err(|it| format!("opens, but does not inspect: {it}"))?;
-    engine.session().eval_prompt(&[TokenId(0), TokenId(1)]).map_err(|it| it.to_string())?;
+    let looked = inspect(dir, &options).map(drop).map_err(|err| err.to_string());
+    let engine = Engine::open(dir, &options).map_err(|err| err.to_string())?;
+    looked.map_err(|err| format!("opens, but does not inspect: {err}"))?;
+    engine.session().eval_prompt(&[TokenId(0), TokenId(1)]).map_err(|err| err.to_string())?;
     Ok(())
 }
 
 #[track_caller]
 fn survives(case: &Path, files: &[&str], n: usize) {
     let copy = Copy::of(case);
-    let mut random = Random(case.as_os_str().len() as u64);
+    let mut random = SplitMix64::new(case.as_os_str().len() as u64);
     let (mut n_opened, mut n_refused) = (0, 0);
     for i in 0..n {
         let file = files[i % files.len()];
@@ -62,7 +51,7 @@ fn survives(case: &Path, files: &[&str], n: usize) {
             true => common::header(&good).0,
             false => good.len(),
         };
-        random.damage(&mut bad, header);
+        damage(&mut random, &mut bad, header);
         fs::write(copy.file(file), &bad).unwrap();
         match catch_unwind(|| open(copy.path())) {
             Ok(Ok(())) => n_opened += 1,

@@ -42,14 +42,14 @@ fn a_recorded_routing_is_replayed_below_the_optimum() {
             assert!(0.0 <= rate && rate <= best, "{cache}");
         }
     }
-    let right = |at: usize| caches[1]["prefetch"][at]["predicted_right"].as_f64().unwrap();
+    let accuracy = |at: usize| caches[1]["prefetch"][at]["prediction_accuracy"].as_f64().unwrap();
     // On this model lookahead is right four times in five, the last token one in five.
-    assert!(right(1) > 0.5 && right(0) < right(1), "{}", caches[1]);
+    assert!(accuracy(1) > 0.5 && accuracy(0) < accuracy(1), "{}", caches[1]);
     let (text, _) = succeeds(&["replay", &file, "--cache", "256KiB,100%", "--policy", "lru"]);
     assert!(text.contains("cache 100% (256 experts)") && text.contains("optimum"), "{text}");
     let together = replay(&file, &["--sequences", "4"]);
     assert_eq!(together["sequences"], 4);
-    let rate = |it: &Value| it["caches"][3]["hit_rate"]["frequency"].as_f64().unwrap();
+    let rate = |value: &Value| value["caches"][3]["hit_rate"]["frequency"].as_f64().unwrap();
     assert!(rate(&together) < rate(&found), "{together}");
 }
 
@@ -98,7 +98,7 @@ fn what_the_cache_learned_is_kept_unless_it_is_not_wanted() {
     let answer = run(&["--no-expert-stats"]).0;
     assert!(!dir.exists());
     assert_eq!(run(&[]).0, answer);
-    let files: Vec<_> = dir.read_dir().unwrap().map(|it| it.unwrap().path()).collect();
+    let files: Vec<_> = dir.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "{files:?}");
     assert_eq!(run(&[]).0, answer);
     fs::write(&files[0], "damaged").unwrap();

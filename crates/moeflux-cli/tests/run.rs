@@ -18,7 +18,7 @@ fn prefilled(notes: &str) -> usize {
 }
 
 #[test]
-fn a_question_is_answered_and_statistics_go_beside() {
+fn a_question_is_answered_and_statistics_go_to_standard_error() {
     let (answer, statistics) = succeeds(&["run", QUESTION, "--stats"]);
     assert!(answer.starts_with(ANSWER) && answer.ends_with('\n'), "{answer:?}");
     for words in ["prefill 15 tokens", "tok/s", "mapped", "memory: "] {
@@ -26,7 +26,7 @@ fn a_question_is_answered_and_statistics_go_beside() {
     }
     // Mapped files have no reads and no hits that could be counted.
     assert!(!statistics.contains("hit rate") && !statistics.contains("read per"), "{statistics}");
-    assert!(statistics.lines().all(|it| it.starts_with("moeflux: ")), "{statistics:?}");
+    assert!(statistics.lines().all(|line| line.starts_with("moeflux: ")), "{statistics:?}");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_seed_determines_the_answer() {
     };
     assert_eq!(sampled("1"), sampled("1"));
     let answers = ["1", "2", "3", "4"].map(sampled);
-    assert!(answers.iter().any(|it| *it != answers[0]), "{answers:?}");
+    assert!(answers.iter().any(|answer| *answer != answers[0]), "{answers:?}");
 }
 
 #[test]
@@ -194,12 +194,13 @@ fn the_demo_model_is_written_once_by_however_many() {
     };
     thread::scope(|scope| {
         let runs: Vec<_> = (0..6).map(|_| scope.spawn(run)).collect();
-        runs.into_iter().for_each(|it| assert!(it.join().unwrap().starts_with(ANSWER)));
+        runs.into_iter().for_each(|run| assert!(run.join().unwrap().starts_with(ANSWER)));
     });
     // The model, and the lock under which it was written.
-    let entries: Vec<_> = cache.path().read_dir().unwrap().map(|it| it.unwrap().path()).collect();
+    let entries: Vec<_> =
+        cache.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(entries.len(), 2, "{entries:?}");
-    assert_eq!(entries.iter().filter(|it| it.is_dir()).count(), 1, "{entries:?}");
+    assert_eq!(entries.iter().filter(|entry| entry.is_dir()).count(), 1, "{entries:?}");
 }
 
 #[test]
@@ -210,8 +211,8 @@ fn a_damaged_copy_of_the_demo_model_is_replaced() {
         finish(command.env("MOEFLUX_CACHE", cache.path())).0
     };
     run();
-    let mut entries = cache.path().read_dir().unwrap().map(|it| it.unwrap().path());
-    let dir = entries.find(|it| it.is_dir()).unwrap();
+    let mut entries = cache.path().read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let dir = entries.find(|entry| entry.is_dir()).unwrap();
     std::fs::write(dir.join("packed_experts/layer_03.bin"), "short").unwrap();
     std::fs::remove_file(dir.join("tokenizer.json")).unwrap();
     // What a process that was killed left behind goes too.
@@ -248,7 +249,7 @@ fn a_conversation_remembers_its_turns() {
     assert!(answers.starts_with(ANSWER) && answers.lines().count() >= 2, "{answers}");
     let prompts: Vec<usize> = notes
         .lines()
-        .filter_map(|it| it.strip_prefix("moeflux: prefill ")?.split(' ').next()?.parse().ok())
+        .filter_map(|line| line.strip_prefix("moeflux: prefill ")?.split(' ').next()?.parse().ok())
         .collect();
     // The second turn evaluates what is new of it, not the first one again.
     assert_eq!(prompts.len(), 2, "{notes}");

@@ -12,9 +12,9 @@ const SECOND: &str = "And Vec::pop?";
 
 /// Tokens evaluated and tokens known, for every answer.
 fn counts(notes: &str) -> Vec<(usize, usize)> {
-    let line = |it: &str| {
-        let words: Vec<&str> = it.strip_prefix("moeflux: prefill ")?.split(' ').collect();
-        let known = words.iter().find_map(|it| it.strip_prefix('(')?.parse().ok());
+    let line = |text: &str| {
+        let words: Vec<&str> = text.strip_prefix("moeflux: prefill ")?.split(' ').collect();
+        let known = words.iter().find_map(|word| word.strip_prefix('(')?.parse().ok());
         Some((words[0].parse().ok()?, known.unwrap_or(0)))
     };
     notes.lines().filter_map(line).collect()
@@ -55,7 +55,7 @@ fn a_conversation_goes_on_where_it_was_left() {
     let [(evaluated, known)] = counts(&notes)[..] else { panic!("{notes}") };
     assert!(evaluated < 6 && known > 20, "{notes}");
     let mut names: Vec<_> =
-        fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["talk.json", "talk.json.snapshot"]);
 }

@@ -52,7 +52,7 @@ pub fn synthesise(
         let declared = Declared::of_config(config, mtp)?;
         if options.has_mtp && !declared.shape.has_mtp() {
             let family = declared.family.name;
-            return Err(format!("multi-token prediction is not made for {family}").into());
+            return Err(format!("--mtp: there is no MTP layer for {family}").into());
         }
         Ok(declared.manifest)
     };

@@ -13,14 +13,17 @@ mod json_problem;
 mod lock;
 pub mod manifest;
 mod memory;
+mod nanoseconds;
 pub mod private;
 pub mod quant;
+mod random;
+pub mod system;
 mod thread_limits;
 pub mod threads;
 mod write_error;
 
 pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
-pub use bytes::show_bytes;
+pub use bytes::{hex, show_bytes};
 pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
 pub use json_problem::json_problem;
@@ -28,5 +31,7 @@ pub use lock::FileLock;
 pub use memory::{
     HostBuf, HostSlab, MappedFile, OutOfMemory, PAGE_BYTES, SlabGuard, catch_out_of_memory,
 };
+pub use nanoseconds::nanoseconds;
+pub use random::{SplitMix64, fnv1a_64};
 pub use thread_limits::explain_thread_error;
 pub use write_error::WriteError;

@@ -3,7 +3,10 @@
 use std::fmt::Write;
 use std::io;
 #[cfg(target_os = "linux")]
-use std::path::{Component, Path};
+use std::path::Path;
+
+#[cfg(target_os = "linux")]
+use crate::system::{control_groups, number_in};
 
 /// Adds to the error of a thread or process that could not be started the limits that can be its
 /// cause. These are the number of processes and threads (of the control group, of the user) and the
@@ -45,35 +48,8 @@ fn limits_under(root: &Path) -> Vec<String> {
 /// ancestors.
 #[cfg(target_os = "linux")]
 fn group_limit(root: &Path) -> Option<u64> {
-    let lines = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let mut lowest: Option<u64> = None;
-    for line in lines.lines() {
-        // Lines are `id:controllers:path`; version 2 names no controllers.
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let mounts: &[&str] = match controllers {
-            "" => &["sys/fs/cgroup", "sys/fs/cgroup/unified"],
-            names if names.split(',').any(|name| name == "pids") => &["sys/fs/cgroup/pids"],
-            _ => continue,
-        };
-        for mount in mounts {
-            let mut dir = root.join(mount);
-            let names = Path::new(path).components();
-            let names = names.filter(|part| matches!(part, Component::Normal(_)));
-            // Inside a container, the mount itself is the container's group.
-            for name in std::iter::once(None).chain(names.map(Some)) {
-                if let Some(name) = name {
-                    dir.push(name);
-                }
-                let text = std::fs::read_to_string(dir.join("pids.max")).unwrap_or_default();
-                // The text "max" means no limit.
-                if let Ok(limit) = text.trim().parse() {
-                    lowest = Some(lowest.map_or(limit, |other| other.min(limit)));
-                }
-            }
-        }
-    }
-    lowest
+    let groups = control_groups(root, "pids").into_iter();
+    groups.filter_map(|group| number_in(&group.dir.join("pids.max"))).min()
 }
 
 /// The soft limit in a line of `/proc/self/limits`; "unlimited" is not a number.

@@ -208,16 +208,16 @@ mod gpu {
     const MAX_CHOSEN: usize = 1 << 16;
 
     pub(super) fn devices(tuning: Option<&Path>) -> Vec<DeviceFacts> {
-        let facts = |(i, it): (usize, AdapterFacts)| DeviceFacts {
-            n_tuned: tuning.map_or(0, |dir| n_tuned(dir, &it)),
+        let facts = |(i, adapter): (usize, AdapterFacts)| DeviceFacts {
+            n_tuned: tuning.map_or(0, |dir| n_tuned(dir, &adapter)),
             name: format!("gpu:{i}"),
-            maker_name: it.name,
-            driver: format!("{}, {}", it.driver, it.api),
-            kind: it.kind,
-            subgroup_sizes: it.subgroup_sizes,
-            max_binding_bytes: it.max_binding_bytes,
-            memory_bytes: it.memory_bytes,
-            lacks: it.lacks,
+            maker_name: adapter.name,
+            driver: format!("{}, {}", adapter.driver, adapter.api),
+            kind: adapter.kind,
+            subgroup_sizes: adapter.subgroup_sizes,
+            max_binding_bytes: adapter.max_binding_bytes,
+            memory_bytes: adapter.memory_bytes,
+            lacks: adapter.lacks,
         };
         adapters().into_iter().enumerate().map(facts).collect()
     }
@@ -228,7 +228,7 @@ mod gpu {
         let facts = match index {
             Some(index) => all.get(index).ok_or(OpenError::NoSuchAdapter { index, n })?,
             None => {
-                let usable = all.iter().find(|it| it.lacks.is_none());
+                let usable = all.iter().find(|device| device.lacks.is_none());
                 usable.or(all.first()).ok_or(OpenError::NoAdapter)?
             }
         };

@@ -162,7 +162,7 @@ impl Engine {
     /// What became of experts on a device with memory of its own, since the
     /// last reset; `None` on others.
     pub fn device_stats(&self) -> Option<DeviceStats> {
-        self.info.device_counters.as_ref().map(|it| it.stats())
+        self.info.device_counters.as_ref().map(|counters| counters.stats())
     }
 
     /// What `--prefetch auto` found, once it has finished a trial.

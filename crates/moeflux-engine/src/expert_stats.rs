@@ -64,7 +64,7 @@ impl ExpertStats {
     pub(crate) fn save(&mut self, experts: &ExpertStore) {
         self.saved = Instant::now();
         let Some(learned) = experts.learned() else { return };
-        if learned.iter().all(|it| *it == 0.0) {
+        if learned.iter().all(|weight| *weight == 0.0) {
             return;
         }
         let bytes = encode(&learned, &self.identity);
@@ -87,7 +87,7 @@ fn encode(learned: &[f32], identity: &str) -> Vec<u8> {
         out.extend(u32::try_from(len).expect("few experts").to_le_bytes());
     }
     out.extend(identity.as_bytes());
-    out.extend(learned.iter().flat_map(|it| it.to_le_bytes()));
+    out.extend(learned.iter().flat_map(|weight| weight.to_le_bytes()));
     let mut checksum = Checksum::default();
     checksum.update(&out);
     out.extend(checksum.hex().bytes());
@@ -103,7 +103,7 @@ pub fn read_expert_stats(bytes: &[u8], identity: &str) -> Result<Vec<f32>, &'sta
     let (body, sum) = bytes
         .len()
         .checked_sub(CHECKSUM_BYTES)
-        .map(|it| bytes.split_at(it))
+        .map(|left| bytes.split_at(left))
         .ok_or("it is too short for statistics of experts")?;
     let rest = body.strip_prefix(MAGIC).ok_or("it holds no statistics of experts")?;
     let mut checksum = Checksum::default();
@@ -126,9 +126,10 @@ pub fn read_expert_stats(bytes: &[u8], identity: &str) -> Result<Vec<f32>, &'sta
     if weights.len() as u64 != 4 * u64::from(figure(2)) {
         return Err("its length does not agree");
     }
-    let weights =
-        weights.chunks_exact(4).map(|it| f32::from_le_bytes([it[0], it[1], it[2], it[3]]));
-    let sane = |it: f32| if it.is_finite() && it > 0.0 { it } else { 0.0 };
+    let weights = weights
+        .chunks_exact(4)
+        .map(|chunk| f32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]));
+    let sane = |value: f32| if value.is_finite() && value > 0.0 { value } else { 0.0 };
     Ok(weights.map(sane).collect())
 }
 

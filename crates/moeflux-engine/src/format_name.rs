@@ -10,9 +10,13 @@ pub(crate) fn format_name(format: MatrixFormat) -> String {
             Float::F16 => String::from("f16"),
             Float::BF16 => String::from("bf16"),
         },
-        MatrixFormat::Affine(it) => format!("{}-bit, groups of {}", it.bits, it.group_size),
-        MatrixFormat::Micro(it) => it.mode().unwrap_or("small floats").to_owned(),
-        MatrixFormat::Blocks(it) => format!("fp8, blocks of {} × {}", it.block_rows, it.block_cols),
-        MatrixFormat::Ggml(it) => it.name().to_owned(),
+        MatrixFormat::Affine(affine) => {
+            format!("{}-bit, groups of {}", affine.bits, affine.group_size)
+        }
+        MatrixFormat::Micro(micro) => micro.mode().unwrap_or("small floats").to_owned(),
+        MatrixFormat::Blocks(fp8) => {
+            format!("fp8, blocks of {} × {}", fp8.block_rows, fp8.block_cols)
+        }
+        MatrixFormat::Ggml(block_type) => block_type.name().to_owned(),
     }
 }

@@ -100,7 +100,7 @@ pub fn check(source: &Path) -> Result<(), EngineError> {
 /// The files of tensors, then those that hold nothing but experts.
 fn files(checkpoint: &Checkpoint, bank: &ExpertBank) -> Vec<(PathBuf, u64)> {
     let layers = bank.files.iter().skip(checkpoint.files().len());
-    checkpoint.files().iter().chain(layers).map(|it| (it.path.clone(), it.len)).collect()
+    checkpoint.files().iter().chain(layers).map(|file| (file.path.clone(), file.len)).collect()
 }
 
 fn storage(
@@ -142,6 +142,6 @@ fn storage(
         }
     }
     let mut all: Vec<Storage> = by_kind.into_values().collect();
-    all.sort_by_key(|it| std::cmp::Reverse(it.bytes));
+    all.sort_by_key(|storage| std::cmp::Reverse(storage.bytes));
     Ok(all)
 }

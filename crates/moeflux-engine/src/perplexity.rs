@@ -136,7 +136,8 @@ fn rows_at_once(session: &Session) -> usize {
 
 /// `sum p ln(p / q)` of the distributions of logits.
 fn kl(p: &[f32], q: &[f32]) -> f64 {
-    let [p_max, q_max] = [p, q].map(|it| it.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let [p_max, q_max] =
+        [p, q].map(|logits| logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let (p_sum, q_sum) = (log_sum(p, p_max), log_sum(q, q_max));
     let term = |(p, q): (&f32, &f32)| {
         let (p, q) = (f64::from(p - p_max) - p_sum, f64::from(q - q_max) - q_sum);
@@ -147,7 +148,7 @@ fn kl(p: &[f32], q: &[f32]) -> f64 {
 
 /// The logarithm of the sum of `e` to the logits less `max`.
 fn log_sum(logits: &[f32], max: f32) -> f64 {
-    logits.iter().map(|it| f64::from(it - max).exp()).sum::<f64>().ln()
+    logits.iter().map(|logit| f64::from(logit - max).exp()).sum::<f64>().ln()
 }
 
 /// The first of the greatest.
@@ -171,7 +172,7 @@ mod tests {
     #[test]
     fn divergence_is_zero_from_itself_and_known_of_two_coins() {
         let logits = [0.3, -2.0, 7.5];
-        assert!(kl(&logits, &logits.map(|it| it + 4.0)).abs() < 1e-6);
+        assert!(kl(&logits, &logits.map(|logit| logit + 4.0)).abs() < 1e-6);
         let coin = |p: f32| [p.ln(), (1.0 - p).ln()];
         let want = 0.5 * (0.5f64 / 0.9).ln() + 0.5 * (0.5f64 / 0.1).ln();
         assert!((kl(&coin(0.5), &coin(0.9)) - want).abs() < 1e-6);

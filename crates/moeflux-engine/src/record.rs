@@ -92,8 +92,8 @@ impl RoutingObserver for Recorder {
 
 /// As many pairs as `scores` has: those of the chosen, then the best others.
 fn chosen_first(chosen: &[ExpertId], scores: &[(ExpertId, f32)]) -> Vec<(ExpertId, f32)> {
-    let score = |expert| scores.iter().find(|it| it.0 == expert).map_or(0.0, |it| it.1);
-    let first = chosen.iter().map(|&it| (it, score(it)));
-    let rest = scores.iter().filter(|it| !chosen.contains(&it.0)).copied();
+    let score = |expert| scores.iter().find(|score| score.0 == expert).map_or(0.0, |score| score.1);
+    let first = chosen.iter().map(|&expert| (expert, score(expert)));
+    let rest = scores.iter().filter(|score| !chosen.contains(&score.0)).copied();
     first.chain(rest).take(scores.len()).collect()
 }

@@ -72,7 +72,7 @@ fn a_decoded_token_allocates_its_logits_and_nothing_else() {
     let mut subjects = vec![(demo(), 1, tokens)];
     for (case, n_each) in CASES {
         let dir = golden_dir().join(case);
-        let longest = Golden::read(&dir).sequences.into_iter().map(|it| it.tokens);
+        let longest = Golden::read(&dir).sequences.into_iter().map(|sequence| sequence.tokens);
         subjects.push((dir, n_each, longest.max_by_key(Vec::len).unwrap()));
     }
     for (dir, n_each, tokens) in subjects {

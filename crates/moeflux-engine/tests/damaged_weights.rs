@@ -71,7 +71,8 @@ impl Model {
             .into_iter()
             .find_map(|config| config["num_hidden_layers"].as_u64())
             .unwrap();
-        let layer = name.split_once("layers.").and_then(|it| it.1.split('.').next()?.parse().ok());
+        let layer =
+            name.split_once("layers.").and_then(|parts| parts.1.split('.').next()?.parse().ok());
         let is_past_the_last = layer.is_some_and(|layer: u64| layer >= n_layers);
         is_past_the_last || ["visual", "mtp", "inv_freq"].iter().any(|part| name.contains(part))
     }

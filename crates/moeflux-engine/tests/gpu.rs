@@ -37,7 +37,7 @@ fn turn() -> MutexGuard<'static, Option<Engine>> {
 /// expected.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
 fn options(activations: Activations) -> Option<EngineOptions> {
-    if devices(None).iter().all(|it| it.lacks.is_some()) {
+    if devices(None).iter().all(|device| device.lacks.is_some()) {
         let is_expected = std::env::var_os("MOEFLUX_EXPECTED_GPU").is_some();
         assert!(!is_expected, "this machine has no GPU that runs models: {:?}", devices(None));
         println!("SKIP: this machine has no GPU that runs models");
@@ -127,7 +127,7 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
         warm,
     ];
     let want: Vec<Vec<TokenId>> =
-        samplers.iter().map(|it| drawn(&engine, &prompt, it, 12)).collect();
+        samplers.iter().map(|options| drawn(&engine, &prompt, options, 12)).collect();
     for (sampler, want) in samplers.iter().zip(&want) {
         let (sampler, special) = (sampler.clone(), Special::Show);
         let options = GenerateOptions { max_tokens: 12, stop: Vec::new(), sampler, special };
@@ -139,16 +139,17 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
     }
     // Together: those that leaders suffice, then with some that need all logits.
     for n in [3, samplers.len()] {
-        let wanted = want[..n].iter().map(|it| {
-            let end = it.iter().position(|it| tokenizer.eos_ids().contains(it));
+        let wanted = want[..n].iter().map(|tokens| {
+            let end = tokens.iter().position(|id| tokenizer.eos_ids().contains(id));
             let mut stream = tokenizer.stream(Special::Hide);
-            let made = it[..end.unwrap_or(it.len())].iter();
-            made.map(|it| stream.push(*it)).collect::<String>() + &stream.finish()
+            let made = tokens[..end.unwrap_or(tokens.len())].iter();
+            made.map(|token| stream.push(*token)).collect::<String>() + &stream.finish()
         });
         let scheduler = SchedulerOptions { n_sessions: n, max_waiting: n };
         let scheduler =
             Scheduler::start(engine.clone(), Arc::clone(&tokenizer), scheduler).unwrap();
-        let asked: Vec<_> = samplers[..n].iter().map(|it| ask(&scheduler, &prompt, it)).collect();
+        let asked: Vec<_> =
+            samplers[..n].iter().map(|options| ask(&scheduler, &prompt, options)).collect();
         for (asked, want) in asked.into_iter().zip(wanted) {
             assert_eq!(text_of(&asked), want);
         }
@@ -165,19 +166,20 @@ fn drafts_change_no_token() {
     let tokenizer = Arc::new(plain.tokenizer().unwrap());
     let samplers = [SamplerOptions::default(), warm];
     // What is said stands in the prompt, so that some drafts are accepted.
-    let prompts = ["What does `Vec::push` do?", "What is `Option::unwrap_or` for?"].map(|it| {
-        let asked = |system: &str| {
-            let messages = [Message::new("system", system), Message::new("user", it)];
-            let template = tokenizer.chat_template(false).unwrap().unwrap();
-            let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
-            Turn::of(&tokenizer, &template, &request, usize::MAX).unwrap().tokens
-        };
-        let said = drawn(&plain, &asked("Be brief."), &samplers[0], 24);
-        let mut stream = tokenizer.stream(Special::Hide);
-        asked(&said.iter().map(|it| stream.push(*it)).collect::<String>())
-    });
+    let prompts =
+        ["What does `Vec::push` do?", "What is `Option::unwrap_or` for?"].map(|question| {
+            let asked = |system: &str| {
+                let messages = [Message::new("system", system), Message::new("user", question)];
+                let template = tokenizer.chat_template(false).unwrap().unwrap();
+                let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+                Turn::of(&tokenizer, &template, &request, usize::MAX).unwrap().tokens
+            };
+            let said = drawn(&plain, &asked("Be brief."), &samplers[0], 24);
+            let mut stream = tokenizer.stream(Special::Hide);
+            asked(&said.iter().map(|id| stream.push(*id)).collect::<String>())
+        });
     let want: Vec<Vec<TokenId>> =
-        prompts.iter().zip(&samplers).map(|(it, how)| drawn(&plain, it, how, 12)).collect();
+        prompts.iter().zip(&samplers).map(|(prompt, how)| drawn(&plain, prompt, how, 12)).collect();
     drop(plain);
     for n in [3, 9] {
         let options = off.clone().speculation(Speculation::Fixed(n));
@@ -198,12 +200,12 @@ fn drafts_change_no_token() {
         let scheduler =
             Scheduler::start(engine.clone(), Arc::clone(&tokenizer), scheduler).unwrap();
         let jobs = prompts.iter().zip(&samplers);
-        let asked: Vec<_> = jobs.map(|(it, how)| ask(&scheduler, it, how)).collect();
+        let asked: Vec<_> = jobs.map(|(prompt, how)| ask(&scheduler, prompt, how)).collect();
         for (asked, want) in asked.into_iter().zip(&want) {
-            let end = want.iter().position(|it| tokenizer.eos_ids().contains(it));
+            let end = want.iter().position(|id| tokenizer.eos_ids().contains(id));
             let mut stream = tokenizer.stream(Special::Hide);
             let made = want[..end.unwrap_or(want.len())].iter();
-            let text = made.map(|it| stream.push(*it)).collect::<String>() + &stream.finish();
+            let text = made.map(|token| stream.push(*token)).collect::<String>() + &stream.finish();
             assert_eq!(text_of(&asked), text, "{n}");
         }
     }
@@ -252,7 +254,7 @@ fn steps_recorded_ahead_give_the_bits_of_others_wherever_caches_grow() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();
     let engine = open(&demo(), &options, &mut kept);
-    let tokens: Vec<TokenId> = (0..262).map(|it| TokenId(20 + it * 7 % 300)).collect();
+    let tokens: Vec<TokenId> = (0..262).map(|i| TokenId(20 + i * 7 % 300)).collect();
     let (prompt, rest) = tokens.split_at(250);
     let n_ahead = || engine.device_stats().unwrap().steps_ahead;
     let mut all = Vec::new();
@@ -272,7 +274,7 @@ fn steps_recorded_ahead_give_the_bits_of_others_wherever_caches_grow() {
                 session.truncate(prompt.len() + i).unwrap();
             }
             let logits = session.eval_token(*token).unwrap();
-            bits.push(logits.iter().map(|it| it.to_bits()).collect::<Vec<_>>());
+            bits.push(logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>());
         }
         // Where caches grow, what a session was taken back from, and what stands first.
         let n = n_ahead() - before;
@@ -323,7 +325,7 @@ fn bits(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<u32> {
 /// The longest sequence of a case.
 fn longest(case: &Path) -> Vec<TokenId> {
     let sequences = Golden::read(case).sequences;
-    sequences.into_iter().map(|it| it.tokens).max_by_key(Vec::len).unwrap()
+    sequences.into_iter().map(|sequence| sequence.tokens).max_by_key(Vec::len).unwrap()
 }
 
 #[test]
@@ -560,6 +562,6 @@ fn a_session_goes_on_and_the_device_works_after_reads_that_failed() {
 
 #[track_caller]
 fn check_row(logits: &[f32], want: &[u32], nth: usize, vocab: usize) {
-    let got: Vec<u32> = logits.iter().map(|it| it.to_bits()).collect();
+    let got: Vec<u32> = logits.iter().map(|logit| logit.to_bits()).collect();
     assert!(got == want[nth * vocab..][..vocab], "token {nth}");
 }

@@ -30,7 +30,7 @@ fn read() -> Long {
     let view = |name| tensors.tensor(name).unwrap();
     Long {
         tokens: ids(&view("tokens")),
-        positions: ids(&view("positions")).iter().map(|it| it.0 as usize).collect(),
+        positions: ids(&view("positions")).iter().map(|id| id.0 as usize).collect(),
         logits: floats(&view("logits")),
     }
 }

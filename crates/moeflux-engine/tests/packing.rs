@@ -27,14 +27,14 @@ fn logits(dir: &Path, activations: Activations, tokens: &[TokenId]) -> Vec<f32> 
 }
 
 fn bits(logits: &[f32]) -> Vec<u32> {
-    logits.iter().map(|it| it.to_bits()).collect()
+    logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
 #[track_caller]
 fn check_same_bits(source: &Path, packed: &Path) {
     let tokens = Golden::read(source).sequences.pop().unwrap().tokens;
     for activations in [Activations::Full, Activations::Int16] {
-        let [want, got] = [source, packed].map(|it| logits(it, activations, &tokens));
+        let [want, got] = [source, packed].map(|model| logits(model, activations, &tokens));
         assert!(bits(&want) == bits(&got), "{}, {activations:?}", source.display());
     }
 }
@@ -43,7 +43,7 @@ fn check_same_bits(source: &Path, packed: &Path) {
 fn every_case_packed_unquantised_gives_the_bits_of_its_source() {
     for case in cases() {
         let (dir, report) = pack(&case, &PackOptions::unquantised());
-        assert!(report.kinds.values().all(|it| it.signal == 0.0), "{}", case.display());
+        assert!(report.kinds.values().all(|kind| kind.signal == 0.0), "{}", case.display());
         if case.ends_with("gpt_oss-hf") {
             check_near(&case, dir.path());
         } else {
@@ -56,7 +56,7 @@ fn every_case_packed_unquantised_gives_the_bits_of_its_source() {
 /// by row.
 fn check_near(source: &Path, packed: &Path) {
     let tokens = Golden::read(source).sequences.pop().unwrap().tokens;
-    let [want, got] = [source, packed].map(|it| logits(it, Activations::Full, &tokens));
+    let [want, got] = [source, packed].map(|model| logits(model, Activations::Full, &tokens));
     let worst = want.iter().zip(&got).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(worst < 1e-4, "{}: {worst}", source.display());
 }
@@ -64,9 +64,9 @@ fn check_near(source: &Path, packed: &Path) {
 #[test]
 fn what_is_quantised_already_is_packed_as_it_is() {
     let mut n_kept = 0;
-    for case in cases().iter().filter(|it| is_quantised(it)) {
+    for case in cases().iter().filter(|case| is_quantised(case)) {
         let (dir, report) = pack(case, &PackOptions::default());
-        if report.kinds.values().all(|it| it.signal == 0.0) {
+        if report.kinds.values().all(|kind| kind.signal == 0.0) {
             check_same_bits(case, dir.path());
             n_kept += 1;
         }
@@ -77,7 +77,7 @@ fn what_is_quantised_already_is_packed_as_it_is() {
 fn is_quantised(case: &Path) -> bool {
     let config = std::fs::read(case.join("config.json")).unwrap();
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
-    ["quantization", "quantization_config"].iter().any(|it| config.get(it).is_some())
+    ["quantization", "quantization_config"].iter().any(|key| config.get(key).is_some())
 }
 
 /// Mean divergence from `want` of the logits of `packed`.
@@ -88,7 +88,7 @@ fn divergence(packed: &Path, tokens: &[TokenId], want: &[f32]) -> f64 {
 #[test]
 fn eight_bit_floats_packed_to_fewer_bits_lose_what_those_bits_lose() {
     let [floats, control] = [Eights::Stored, Eights::Decoded].map(fp8_checkpoint);
-    let tokens: Vec<TokenId> = (0..64).map(|it| TokenId(it * 37 % 97)).collect();
+    let tokens: Vec<TokenId> = (0..64).map(|i| TokenId(i * 37 % 97)).collect();
     let want = logits(floats.path(), Activations::Full, &tokens);
     assert!(divergence(control.path(), &tokens, &want) < 1e-9);
     let losses = [8, 4].map(|n_bits| {
@@ -96,11 +96,12 @@ fn eight_bit_floats_packed_to_fewer_bits_lose_what_those_bits_lose() {
         let (packed, report) = pack(floats.path(), &options);
         let (control, of_control) = pack(control.path(), &options);
         for kind in ["attention", "experts", "mlp", "shared experts"] {
-            let [got, want] = [&report, &of_control].map(|it| &it.kinds[kind]);
+            let [got, want] = [&report, &of_control].map(|report| &report.kinds[kind]);
             assert!(got.signal > 0.0 && got.signal == want.signal, "{kind}");
             assert!(got.noise == want.noise, "{kind}");
         }
-        let [got, same] = [packed, control].map(|it| logits(it.path(), Activations::Full, &tokens));
+        let [got, same] =
+            [packed, control].map(|model| logits(model.path(), Activations::Full, &tokens));
         assert!(bits(&got) == bits(&same), "{n_bits} bits");
         kl(&want, &got, want.len() / tokens.len())
     });

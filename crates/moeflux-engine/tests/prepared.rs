@@ -20,7 +20,7 @@ fn prepare(case: &Path, dir: &Path) {
     let (mut bin, mut index) = (Vec::new(), Map::new());
     let mut names = tensors.names();
     names.sort_unstable();
-    for name in names.iter().filter(|it| !it.contains(".switch_mlp.")) {
+    for name in names.iter().filter(|name| !name.contains(".switch_mlp.")) {
         let view = tensors.tensor(name).unwrap();
         bin.resize(bin.len().next_multiple_of(64), 0);
         let (offset, size) = (bin.len(), view.data().len());

@@ -36,7 +36,7 @@ struct Subject {
 fn subjects() -> Vec<Subject> {
     let golden = CASES.iter().map(|case| {
         let dir = golden_dir().join(case);
-        let longest = Golden::read(&dir).sequences.into_iter().map(|it| it.tokens);
+        let longest = Golden::read(&dir).sequences.into_iter().map(|sequence| sequence.tokens);
         Subject { tokens: longest.max_by_key(Vec::len).unwrap(), dir }
     });
     let tokens = (0..19u32).map(|i| TokenId(i * 411 % 8000)).collect();
@@ -198,7 +198,7 @@ fn a_cache_that_shrinks_and_grows_gives_the_same_bits() {
             for (token, factor) in subject.tokens.iter().zip([1, 6, 2, 1, 3].into_iter().cycle()) {
                 engine.resize_expert_cache(floor * factor).unwrap();
                 let logits = session.eval_token(*token).unwrap();
-                got.extend(logits.iter().map(|it| it.to_bits()));
+                got.extend(logits.iter().map(|logit| logit.to_bits()));
             }
             assert!(got == want, "{}: between tokens", subject.dir.display());
             // While tokens are computed.
@@ -244,7 +244,8 @@ fn sessions_that_take_turns_give_the_bits_of_each_alone() {
         let other: Vec<TokenId> = subject.tokens.iter().rev().copied().collect();
         for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
             let options = tightest(&subject.dir).prefetch(prefetch);
-            let want = [&subject.tokens, &other].map(|it| open_bits(&subject.dir, &plain(), it));
+            let want =
+                [&subject.tokens, &other].map(|tokens| open_bits(&subject.dir, &plain(), tokens));
             let engine = Engine::open(&subject.dir, &options).unwrap();
             let mut sessions = [engine.session(), engine.session()];
             let mut got = [Vec::new(), Vec::new()];
@@ -252,7 +253,7 @@ fn sessions_that_take_turns_give_the_bits_of_each_alone() {
             for parts in parts {
                 for (i, part) in [parts.0, parts.1].into_iter().enumerate() {
                     let sink = &mut |_, logits: &[f32]| {
-                        got[i].extend(logits.iter().map(|it| it.to_bits()));
+                        got[i].extend(logits.iter().map(|logit| logit.to_bits()));
                         Ok(())
                     };
                     sessions[i].eval_all(part, sink).unwrap();
@@ -264,7 +265,7 @@ fn sessions_that_take_turns_give_the_bits_of_each_alone() {
             drop(second);
             first.clear();
             let last = first.eval_prompt(&subject.tokens).unwrap();
-            let last: Vec<u32> = last.iter().map(|it| it.to_bits()).collect();
+            let last: Vec<u32> = last.iter().map(|logit| logit.to_bits()).collect();
             assert!(want[0].ends_with(&last), "{}", subject.dir.display());
         }
     }
@@ -295,7 +296,7 @@ fn a_session_goes_on_after_a_step_that_failed() {
                 let mut got = Vec::new();
                 for token in &tokens[half..] {
                     let logits = session.eval_token(*token).unwrap();
-                    got.extend(logits.iter().map(|it| it.to_bits()));
+                    got.extend(logits.iter().map(|logit| logit.to_bits()));
                 }
                 assert!(got == want[half * vocab..], "{case}, {prefetch:?}, layer {layer}");
             }
@@ -323,6 +324,6 @@ fn a_prompt_that_fails_half_way_keeps_the_chunks_before() {
     assert_eq!(session.tokens(), &tokens[..12]);
     files.restore();
     let last = session.eval_prompt(&tokens[12..]).unwrap();
-    let last: Vec<u32> = last.iter().map(|it| it.to_bits()).collect();
+    let last: Vec<u32> = last.iter().map(|logit| logit.to_bits()).collect();
     assert!(want.ends_with(&last));
 }

@@ -27,7 +27,7 @@ fn demo() -> PathBuf {
 fn turn(tokenizer: &Tokenizer, system: Option<&str>, question: &str) -> Turn {
     let template = tokenizer.chat_template(false).unwrap().unwrap();
     let mut messages: Vec<Message> =
-        system.map(|it| Message::new("system", it)).into_iter().collect();
+        system.map(|text| Message::new("system", text)).into_iter().collect();
     messages.push(Message::new("user", question));
     let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
     Turn::of(tokenizer, &template, &request, usize::MAX).unwrap()
@@ -236,14 +236,14 @@ fn mtp_drafts_change_no_answer_at_any_batch_size() {
             })
             .collect();
         let answers: Vec<(String, Answer)> = asked.into_iter().map(Asked::answer).collect();
-        let counts = answers.iter().map(|it| it.1.speculation).fold(
+        let counts = answers.iter().map(|answer| answer.1.speculation).fold(
             SpeculationStats::default(),
-            |mut all, it| {
-                all += it;
+            |mut all, piece| {
+                all += piece;
                 all
             },
         );
-        (answers.into_iter().map(|it| it.0).collect::<Vec<_>>(), counts)
+        (answers.into_iter().map(|answer| answer.0).collect::<Vec<_>>(), counts)
     });
     let [(want, none), (one, of_one), (three, of_three)] = answers;
     assert_eq!((&one, &three), (&want, &want));
@@ -302,7 +302,7 @@ fn a_system_prompt_is_read_once_by_all_sessions() {
         reused.push(one.answer().1.n_reused);
     }
     assert_eq!(reused[0], 0);
-    assert!(reused[1..].iter().all(|it| *it > 100), "{reused:?}");
+    assert!(reused[1..].iter().all(|n| *n > 100), "{reused:?}");
     // Also where the sessions that hold it are busy.
     let asked = QUESTIONS.map(|question| {
         let prompt = turn(&tokenizer, Some(&system), &format!("{question} Well?"));
@@ -330,7 +330,7 @@ fn a_prompt_that_many_ask_at_once_is_read_once() {
             asked.push(one);
         }
         scheduler.submit_all(jobs).unwrap();
-        let mut reused: Vec<usize> = asked.into_iter().map(|it| it.answer().1.n_reused).collect();
+        let mut reused: Vec<usize> = asked.into_iter().map(|one| one.answer().1.n_reused).collect();
         reused.sort_unstable();
         assert!(reused[0] == 0 && reused[1] > 100, "{reused:?}");
     }
@@ -359,14 +359,14 @@ fn a_queue_that_is_full_says_so_and_recovers() {
 }
 
 #[test]
-fn what_nobody_wants_any_more_ends_early() {
+fn cancelled_jobs_end_early() {
     let (_, tokenizer, scheduler) = start(1, 10);
     let prompt = turn(&tokenizer, None, "Tell me about ownership.");
     let sampler = || SamplerOptions { temperature: 3.0, ..SamplerOptions::default() };
     let (first, one) = job(prompt.clone(), 100_000, sampler());
     let (second, two) = job(prompt, 100_000, sampler());
     scheduler.submit_all(vec![first, second]).unwrap();
-    let begun = one.events.iter().find(|it| matches!(it, Event::Text(_)));
+    let begun = one.events.iter().find(|event| matches!(event, Event::Text(_)));
     assert!(begun.is_some());
     two.cancelled.store(true, Ordering::Relaxed);
     let waiting = two.answer().1;
@@ -389,11 +389,11 @@ fn logprobs_cover_the_text_and_nothing_of_a_stop_text() {
             match one.events.recv().unwrap() {
                 Event::Text(piece) => {
                     text.push_str(&piece.text);
-                    for it in piece.logprobs {
-                        assert!(it.logprob <= 0.0 && it.top.len() == 2);
+                    for logprob in piece.logprobs {
+                        assert!(logprob.logprob <= 0.0 && logprob.top.len() == 2);
                         // Greedy: the token is the likeliest.
-                        assert_eq!((it.token, it.logprob), it.top[0]);
-                        spelled.extend_from_slice(tokenizer.token_bytes(it.token));
+                        assert_eq!((logprob.token, logprob.logprob), logprob.top[0]);
+                        spelled.extend_from_slice(tokenizer.token_bytes(logprob.token));
                     }
                 }
                 Event::Done(answer) => break answer,
@@ -441,7 +441,7 @@ fn a_prompt_that_cannot_be_read_is_refused() {
     let (_, _, scheduler) = start(1, 10);
     let (job, one) = job(Turn::raw(Vec::new()), 1, SamplerOptions::default());
     scheduler.submit(job).unwrap();
-    let failed = one.events.iter().find_map(|it| match it {
+    let failed = one.events.iter().find_map(|event| match event {
         Event::Failed(err) => Some(err.to_string()),
         _ => None,
     });
@@ -476,8 +476,9 @@ fn an_expert_that_cannot_be_read_ends_the_answers_that_need_it_alone() {
         let (engine, tokenizer) = open_at(dir.path(), &options);
         // The last expert is gone.
         cut(whole - whole / N_EXPERTS);
-        let prompts = QUESTIONS.map(|it| turn(&tokenizer, None, it));
-        let want = prompts.each_ref().map(|it| try_alone(&engine, &tokenizer, it, greedy()).ok());
+        let prompts = QUESTIONS.map(|question| turn(&tokenizer, None, question));
+        let want =
+            prompts.each_ref().map(|prompt| try_alone(&engine, &tokenizer, prompt, greedy()).ok());
         if want.iter().all(Option::is_some) || want.iter().all(Option::is_none) {
             fs::copy(demo().join(path.strip_prefix(dir.path()).unwrap()), &path).unwrap();
             continue;
@@ -485,14 +486,14 @@ fn an_expert_that_cannot_be_read_ends_the_answers_that_need_it_alone() {
         let limits = SchedulerOptions { n_sessions: 6, max_waiting: 10 };
         let scheduler = Scheduler::start(engine, tokenizer, limits).unwrap();
         let (jobs, asked): (Vec<_>, Vec<_>) =
-            prompts.into_iter().map(|it| job(it, 40, greedy())).unzip();
+            prompts.into_iter().map(|prompt| job(prompt, 40, greedy())).unzip();
         scheduler.submit_all(jobs).unwrap();
         for (want, one) in want.into_iter().zip(asked) {
             let (mut text, mut err) = (String::new(), None);
             for event in one.events {
                 match event {
                     Event::Text(piece) => text.push_str(&piece.text),
-                    Event::Failed(it) => err = Some(it.to_string()),
+                    Event::Failed(failure) => err = Some(failure.to_string()),
                     Event::Prompt { .. } | Event::Done(_) => {}
                 }
             }

@@ -34,11 +34,11 @@ impl Subject {
     fn with_tokens_of(golden: &Path, dir: PathBuf, options: &EngineOptions) -> Subject {
         let options = options.clone().threads(Some(1));
         let engine = Engine::open(&dir, &options).unwrap();
-        let sequences = Golden::read(golden).sequences.into_iter().map(|it| it.tokens);
+        let sequences = Golden::read(golden).sequences.into_iter().map(|sequence| sequence.tokens);
         let mut tokens = sequences.max_by_key(Vec::len).unwrap();
         tokens.truncate(24);
         let mut session = engine.session();
-        let want = tokens.iter().map(|it| bits(&session.eval_token(*it).unwrap())).collect();
+        let want = tokens.iter().map(|token| bits(&session.eval_token(*token).unwrap())).collect();
         Subject { dir, engine, tokens, want }
     }
 
@@ -54,7 +54,7 @@ impl Subject {
 }
 
 fn bits(logits: &Logits) -> Vec<u32> {
-    logits.iter().map(|it| it.to_bits()).collect()
+    logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
 /// One case of each family and set of layers, the smallest first of each.

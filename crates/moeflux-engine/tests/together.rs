@@ -11,29 +11,29 @@ use moeflux_engine::{Engine, EngineOptions, Logits, SequenceChunk, Session, Toke
 
 /// The checkpoint of every golden case, one of every family and storage.
 fn cases() -> Vec<PathBuf> {
-    let dirs = fs::read_dir(golden_dir()).unwrap().map(|it| it.unwrap().path());
+    let dirs = fs::read_dir(golden_dir()).unwrap().map(|entry| entry.unwrap().path());
     let mut cases: Vec<PathBuf> =
-        dirs.filter(|it| it.join("expected.safetensors").exists()).collect();
+        dirs.filter(|dir| dir.join("expected.safetensors").exists()).collect();
     cases.sort();
     assert!(cases.len() > 30);
     cases
 }
 
 fn bits(logits: &[f32]) -> Vec<u32> {
-    logits.iter().map(|it| it.to_bits()).collect()
+    logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
 /// What each position's logits are where a session is alone.
 fn alone(engine: &Engine, tokens: &[TokenId]) -> Vec<Vec<u32>> {
     let mut session = engine.session();
-    tokens.iter().map(|it| bits(&session.eval_token(*it).unwrap())).collect()
+    tokens.iter().map(|token| bits(&session.eval_token(*token).unwrap())).collect()
 }
 
 /// Runs sessions side by side, as many tokens of each a step as its pattern
 /// says, and compares the logits of each step's last tokens.
 #[track_caller]
 fn check(case: &Path, engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&[usize]]) {
-    let want: Vec<_> = timelines.iter().map(|it| alone(engine, it)).collect();
+    let want: Vec<_> = timelines.iter().map(|tokens| alone(engine, tokens)).collect();
     let mut sessions: Vec<Session> = timelines.iter().map(|_| engine.session()).collect();
     for step in 0.. {
         let mut parts = Vec::new();
@@ -55,7 +55,7 @@ fn check(case: &Path, engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&
         if parts.is_empty() {
             break;
         }
-        let wanted: Vec<bool> = parts.iter().map(|it| it.wants_logits).collect();
+        let wanted: Vec<bool> = parts.iter().map(|part| part.wants_logits).collect();
         let got: Vec<Option<Logits>> = eval_batch(&mut parts).unwrap();
         for (((i, end), got), is_wanted) in ends.into_iter().zip(got).zip(wanted) {
             assert_eq!(got.is_some(), is_wanted);

@@ -118,7 +118,7 @@ impl Gate {
             _ if allowed.contains(&AllowedOrigin::Any) => AllowOrigin::any(),
             _ => AllowOrigin::predicate(move |origin, _| {
                 let origin = origin.to_str().unwrap_or("?");
-                allowed.iter().any(|allowed| allowed.allows(origin))
+                allowed.iter().any(|pattern| pattern.allows(origin))
             }),
         };
         let cors = CorsLayer::new()

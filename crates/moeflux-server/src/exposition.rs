@@ -1,9 +1,9 @@
 //! Figures of the engine and of the server, as Prometheus reads them.
 
 use axum::http::StatusCode;
+use moeflux_core::system::resident_memory_bytes;
 
 use crate::app::App;
-use crate::memory::memory_bytes;
 use crate::reply::{self, Reply};
 use prometheus_client::encoding::prometheus_text::{CONTENT_TYPE, encode};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -57,7 +57,11 @@ fn engine_figures(app: &App) -> Registry {
         ("moeflux_sessions", "Sessions", app.options.n_sessions as u64),
         ("moeflux_expert_cache_bytes", "Size of the cache of experts", store.cache_bytes),
         ("moeflux_planned_bytes", "Memory that was planned for", app.engine.plan().total_bytes()),
-        ("moeflux_resident_bytes", "Resident memory of the process", memory_bytes().unwrap_or(0)),
+        (
+            "moeflux_resident_bytes",
+            "Resident memory of the process",
+            resident_memory_bytes().unwrap_or(0),
+        ),
     ] {
         registry.register(name, help, ConstGauge::new(value));
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use moeflux_core::hex;
 use sha2::{Digest, Sha256};
 
 /// Draws ids that differ from all others, also from those before a restart.
@@ -14,17 +15,13 @@ pub(crate) struct Ids {
 
 impl Ids {
     pub(crate) fn new() -> Ids {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         Ids { seed: now ^ (u128::from(std::process::id()) << 96), next: AtomicU64::new(0) }
     }
 
     /// `prefix` and 24 hexadecimal digits.
     pub(crate) fn draw(&self, prefix: &str) -> String {
-        let mut text = prefix.to_owned();
-        for byte in &self.bytes()[..12] {
-            text.push_str(&format!("{byte:02x}"));
-        }
-        text
+        prefix.to_owned() + &hex(&self.bytes()[..12])
     }
 
     /// Another number each time.
@@ -44,5 +41,5 @@ impl Ids {
 
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,5 +1,5 @@
-//! HTTP for an engine: the APIs of OpenAI, Anthropic and Ollama, metrics, and a page
-//! for people.
+//! HTTP for an engine: the APIs of OpenAI, Anthropic and Ollama, metrics, and a chat page for
+//! browsers.
 //!
 //! Requests become jobs of the engine's scheduler, which runs on a thread of
 //! its own; nothing here computes. What clients send is untrusted: sizes and
@@ -25,7 +25,6 @@ mod log;
 mod logprobs;
 mod markdown;
 mod marked;
-mod memory;
 mod messages;
 mod metrics;
 mod model;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const LEAST: f32 = -9999.0;
 
 /// An entry of OpenAI's `logprobs.content`.
-pub(crate) fn entry(tokenizer: &Tokenizer, it: &TokenLogprob) -> Value {
+pub(crate) fn entry(tokenizer: &Tokenizer, token: &TokenLogprob) -> Value {
     let one = |token: TokenId, logprob: f32| {
         let bytes = tokenizer.token_bytes(token);
         json!({
@@ -17,8 +17,8 @@ pub(crate) fn entry(tokenizer: &Tokenizer, it: &TokenLogprob) -> Value {
             "bytes": bytes,
         })
     };
-    let mut value = one(it.token, it.logprob);
-    let top: Vec<Value> = it.top.iter().map(|(token, logprob)| one(*token, *logprob)).collect();
+    let mut value = one(token.token, token.logprob);
+    let top: Vec<Value> = token.top.iter().map(|(token, logprob)| one(*token, *logprob)).collect();
     value["top_logprobs"] = Value::from(top);
     value
 }
@@ -28,14 +28,14 @@ pub(crate) fn entry(tokenizer: &Tokenizer, it: &TokenLogprob) -> Value {
 pub(crate) fn lists(tokenizer: &Tokenizer, all: &[TokenLogprob], offset: &mut usize) -> Value {
     let text = |token| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned();
     let mut lists = [const { Vec::new() }; 4];
-    for it in all {
+    for entry in all {
         let top: serde_json::Map<String, Value> =
-            it.top.iter().map(|(token, p)| (text(*token), json!(p.max(LEAST)))).collect();
-        let spelled = text(it.token);
+            entry.top.iter().map(|(token, p)| (text(*token), json!(p.max(LEAST)))).collect();
+        let spelled = text(entry.token);
         let length = spelled.chars().count();
         for (list, value) in lists.iter_mut().zip([
             json!(spelled),
-            json!(it.logprob.max(LEAST)),
+            json!(entry.logprob.max(LEAST)),
             Value::Object(top),
             json!(*offset),
         ]) {

@@ -217,7 +217,7 @@ impl Said {
             }
             Some("refusal") => self.add_text(&refusal.ok_or_else(|| missing("refusal"))?),
             Some("thinking" | "reasoning") => {
-                let thinking = thinking.and_then(|it| it.as_str().map(str::to_owned));
+                let thinking = thinking.and_then(|value| value.as_str().map(str::to_owned));
                 self.thought.push_str(&thinking.or(text).unwrap_or_default());
             }
             Some(kind) => match text {

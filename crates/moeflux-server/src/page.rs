@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use hyper::header::{CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
 use hyper::{HeaderMap, StatusCode};
+use moeflux_core::hex;
 use sha2::{Digest, Sha256};
 
 use crate::reply::{self, Reply};
@@ -52,8 +53,8 @@ static VERSION: LazyLock<HeaderValue> = LazyLock::new(|| {
         hash.update(asset.path);
         hash.update(asset.text);
     }
-    let hex: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    HeaderValue::try_from(format!("\"{hex}\"")).expect("hexadecimal digits in quotes")
+    let version = hex(&hash.finalize()[..8]);
+    HeaderValue::try_from(format!("\"{version}\"")).expect("hexadecimal digits in quotes")
 });
 
 impl Asset {

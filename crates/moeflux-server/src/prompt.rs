@@ -81,8 +81,9 @@ impl ChatPrompt {
                 .map(|id| PromptToken::of(&model.tokenizer, id))
                 .collect(),
             format: model.format.clone(),
-            grammar: constraint.as_ref().map(|it| it.text().to_owned()),
-            left_to_model: constraint.map_or_else(Vec::new, |it| it.left_to_model().to_vec()),
+            grammar: constraint.as_ref().map(|constraint| constraint.text().to_owned()),
+            left_to_model: constraint
+                .map_or_else(Vec::new, |constraint| constraint.left_to_model().to_vec()),
         })
     }
 }

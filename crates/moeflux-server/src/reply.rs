@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_a_dialect_and_elsewhere_a_header_tells() {
+    fn a_path_has_a_dialect_and_other_paths_have_it_from_a_header() {
         let plain = HeaderMap::new();
         let versioned: HeaderMap =
             [("anthropic-version".parse().unwrap(), "2023-06-01".parse().unwrap())]

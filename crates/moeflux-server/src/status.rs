@@ -1,9 +1,9 @@
 //! What the page shows of the model and of what goes on.
 
+use moeflux_core::system::resident_memory_bytes;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::memory::memory_bytes;
 use crate::settings::Settings;
 
 /// What does not change, and what does.
@@ -32,7 +32,7 @@ pub(crate) fn status(app: &App) -> Value {
             },
         },
         "memory": {
-            "resident_bytes": memory_bytes(),
+            "resident_bytes": resident_memory_bytes(),
             "planned_bytes": plan.total_bytes(),
             "weights_bytes": plan.resident_bytes,
             "experts_bytes": plan.expert_bytes,

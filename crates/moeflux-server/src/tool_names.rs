@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_become_the_same_are_told_apart() {
+    fn names_that_become_equal_are_distinguished() {
         assert_eq!(names(&["a:b", "a/b", "a_b", "a.b_2"]), ["a_b_2", "a_b_3", "a_b", "a_b_2_2"]);
         // A tool that comes last changes no other's name, unless it has that name itself.
         assert_eq!(names(&["a:b", "a/b", "c"])[..2], names(&["a:b", "a/b"])[..]);

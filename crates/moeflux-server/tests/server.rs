@@ -139,7 +139,7 @@ fn what_is_predicted_changes_no_answer_and_is_counted() {
 }
 
 #[test]
-fn figures_and_facts_are_told() {
+fn metrics_and_status_are_served() {
     let server = start(options());
     assert_eq!(server.get("/health").json(), json!({"status": "ok"}));
     server.post("/v1/chat/completions", &question("What is 7 + 12?"));
@@ -155,7 +155,7 @@ fn figures_and_facts_are_told() {
         "# TYPE moeflux_steps_total counter",
         "moeflux_running 0",
     ] {
-        assert!(metrics.lines().any(|it| it == line), "{line} is not in {metrics}");
+        assert!(metrics.lines().any(|text| text == line), "{line} is not in {metrics}");
     }
     let status = server.get("/status").json();
     assert_eq!(status["model"]["name"], "demo");
@@ -249,7 +249,10 @@ fn answers_of_one_request_and_of_the_next_seed_differ() {
         let reply = server.post("/v1/chat/completions", &asked).json();
         let mut choices = reply["choices"].as_array().unwrap().clone();
         choices.sort_by_key(|choice| choice["index"].as_u64());
-        choices.iter().map(|it| it["message"]["content"].as_str().unwrap().to_owned()).collect()
+        choices
+            .iter()
+            .map(|choice| choice["message"]["content"].as_str().unwrap().to_owned())
+            .collect()
     };
     let n = 3;
     let first = texts(5, n);

@@ -18,7 +18,7 @@ impl ExpertStore {
     /// # Panics
     /// If the layer or one of the experts does not exist.
     pub fn prefetch(&self, layer: LayerIdx, experts: &[ExpertId]) {
-        self.wish(layer, experts, Confidence::Likely);
+        self.queue_prefetches(layer, experts, Confidence::Likely);
     }
 
     /// Queues prefetches as [`ExpertStore::prefetch`] does, but reads several at a time. For
@@ -27,7 +27,7 @@ impl ExpertStore {
     /// # Panics
     /// If the layer or one of the experts does not exist.
     pub fn prefetch_many(&self, layer: LayerIdx, experts: &[ExpertId]) {
-        self.wish(layer, experts, Confidence::Certain);
+        self.queue_prefetches(layer, experts, Confidence::Certain);
     }
 
     /// Prefetches all experts of a layer in the order of their ids, as
@@ -38,10 +38,10 @@ impl ExpertStore {
     pub fn prefetch_all(&self, layer: LayerIdx) {
         let n_experts = self.shared.reader.plan.layer(layer).n_experts;
         let all: Vec<ExpertId> = (0u16..).take(n_experts).map(ExpertId).collect();
-        self.wish(layer, &all, Confidence::Certain);
+        self.queue_prefetches(layer, &all, Confidence::Certain);
     }
 
-    fn wish(&self, layer: LayerIdx, experts: &[ExpertId], confidence: Confidence) {
+    fn queue_prefetches(&self, layer: LayerIdx, experts: &[ExpertId], confidence: Confidence) {
         if self.is_missing(layer) || self.shared.reader.check_maps(layer).is_err() {
             return;
         }
@@ -134,13 +134,13 @@ impl ExpertStore {
         }
         let layers = (0u16..).zip(&plan.bank().layers);
         let keys = layers.flat_map(|(layer, bank)| {
-            let n_experts = bank.as_ref().map_or(0, |it| it.n_experts);
+            let n_experts = bank.as_ref().map_or(0, |bank| bank.n_experts);
             let key = move |expert| ExpertKey { layer: LayerIdx(layer), expert };
             (0u16..).take(n_experts).map(ExpertId).map(key)
         });
         let targets = keys.map(|key| plan.target(key));
-        let weight = |it: &Target| learned[it.ordinal.idx()];
-        let is_known = |it: &Target| weight(it) > 0.0 && !self.is_missing(it.key.layer);
+        let weight = |target: &Target| learned[target.ordinal.idx()];
+        let is_known = |target: &Target| weight(target) > 0.0 && !self.is_missing(target.key.layer);
         let mut hottest: Vec<Target> = targets.filter(is_known).collect();
         hottest.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
         let mut cache = self.shared.lock();

@@ -66,7 +66,7 @@ impl<'a> Arrivals<'a> {
 
     /// The requested experts if all were resident at the time of the request; else empty.
     pub fn resident(&self) -> impl Iterator<Item = &Arc<Expert>> {
-        self.hits.iter().map(|it| &it.1)
+        self.hits.iter().map(|hit| &hit.1)
     }
 
     /// Returns the experts that have arrived since the last call, and waits if there are none.

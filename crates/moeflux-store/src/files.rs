@@ -118,11 +118,11 @@ impl Files {
         system: &dyn System,
     ) -> Result<(Files, usize), StoreError> {
         let (mut files, mut block) = (Vec::new(), 1);
-        for (handles, it) in self.files.iter().zip(&plan.bank().files) {
+        for (handles, file) in self.files.iter().zip(&plan.bank().files) {
             let mut direct = Handles::default();
             for _ in &handles.all {
-                let opened = system.open_direct(&it.path);
-                let refused = |source| StoreError::NoDirect { path: it.path.clone(), source };
+                let opened = system.open_direct(&file.path);
+                let refused = |source| StoreError::NoDirect { path: file.path.clone(), source };
                 let (file, found) = opened.map_err(refused)?;
                 direct.all.push(file);
                 block = block.max(found);
@@ -153,13 +153,14 @@ impl Opened {
         }
         match self.mode {
             IoMode::Mmap => {
-                let firsts = self.files.files.iter().map(|it| it.all.first());
+                let firsts = self.files.files.iter().map(|file| file.all.first());
                 let each = firsts.zip(&plan.bank().files);
-                let maps = each.map(|(file, it)| file.map(|file| map(file, it)).transpose());
+                let maps =
+                    each.map(|(file, source)| file.map(|file| map(file, source)).transpose());
                 self.maps = maps.collect::<Result<_, _>>()?;
             }
             IoMode::Pread => {
-                self.files.files.iter().flat_map(|it| &it.all).for_each(expect_random_reads);
+                self.files.files.iter().flat_map(|file| &file.all).for_each(expect_random_reads);
             }
             IoMode::Direct => {}
         }
@@ -186,7 +187,7 @@ fn n_handles(options: &StoreOptions) -> usize {
 fn open_checked(source: &SourceFile, system: &dyn System) -> Result<Option<File>, StoreError> {
     let path = || source.path.clone();
     // Opening a named pipe would wait until another process writes to it.
-    if fs::metadata(&source.path).is_ok_and(|it| !it.is_file()) {
+    if fs::metadata(&source.path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err(StoreError::NotAFile { path: path() });
     }
     let file = match system.open(&source.path) {

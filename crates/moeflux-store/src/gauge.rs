@@ -4,7 +4,9 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::memory::{Group, limited_groups, meminfo_bytes, usable_memory_under};
+use moeflux_core::system::kib_in_bytes;
+
+use crate::memory::{Group, limited_groups, usable_memory_under};
 
 /// How long the limits of control groups are assumed to stay the same.
 const LIMITS_FOR: Duration = Duration::from_millis(500);
@@ -58,7 +60,7 @@ impl<'a> Gauge<'a> {
             self.groups = open_groups(self.root);
             self.opened = Instant::now();
         }
-        let of_machine = meminfo_bytes(read(meminfo, text), "MemAvailable:");
+        let of_machine = kib_in_bytes(read(meminfo, text), "MemAvailable:");
         let mut available = of_machine.unwrap_or(u64::MAX);
         for OpenGroup { group, usage, stat } in &self.groups {
             let used = read(usage, text).trim().parse().unwrap_or(0);

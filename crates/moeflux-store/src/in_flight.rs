@@ -61,7 +61,7 @@ impl InFlight {
     pub(crate) fn submit(&mut self, job: Job, placement: Placement) {
         let Job { target, buf, priority } = job;
         let mut rest = buf.expect("a record that is read has a slot");
-        let runs: Vec<Run> = placement.runs.into_iter().filter(|it| it.len > 0).collect();
+        let runs: Vec<Run> = placement.runs.into_iter().filter(|run| run.len > 0).collect();
         let mut bufs = Vec::with_capacity(runs.len().max(1));
         for run in runs.iter().skip(1).rev() {
             bufs.push(rest.split_off(run.page()));
@@ -95,7 +95,7 @@ impl InFlight {
     }
 
     /// Whether another read may start.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn may_start(&self) -> bool {
         self.n_reading == 0 || self.n_bytes < ENOUGH_BYTES
     }
 
@@ -128,7 +128,7 @@ impl InFlight {
     /// Moves the parts of a record that no reader has taken to those that requests wait for.
     pub(crate) fn promote(&mut self, target: Target) {
         let parts = std::mem::take(&mut self.ahead);
-        let (urgent, others) = parts.into_iter().partition(|it| it.target == target);
+        let (urgent, others) = parts.into_iter().partition(|part| part.target == target);
         self.ahead = others;
         self.demands.extend::<VecDeque<Part>>(urgent);
     }
@@ -150,9 +150,9 @@ impl InFlight {
             for queue in [&mut self.demands, &mut self.ahead] {
                 let parts = std::mem::take(queue);
                 let (own, others): (VecDeque<Part>, VecDeque<Part>) =
-                    parts.into_iter().partition(|it| it.target == target);
+                    parts.into_iter().partition(|part| part.target == target);
                 *queue = others;
-                own.into_iter().for_each(|it| record.take_back(it));
+                own.into_iter().for_each(|part| record.take_back(part));
             }
         }
         if record.n_left > 0 {
@@ -165,7 +165,7 @@ impl InFlight {
 
 impl Part {
     fn n_bytes(&self) -> usize {
-        self.piece.as_ref().map_or(0, |it| it.0.len)
+        self.piece.as_ref().map_or(0, |piece| piece.0.len)
     }
 }
 

@@ -89,7 +89,7 @@ impl Plan {
                     let expert = u16::try_from(expert).expect("experts should fit their id");
                     let runs = place(layer, ExpertId(expert), plan.block).runs;
                     check(&plan.bank, &runs);
-                    files.extend(runs.iter().map(|it| it.file));
+                    files.extend(runs.iter().map(|run| run.file));
                     plan.slot_bytes = plan.slot_bytes.max(runs.iter().map(paged_bytes).sum());
                 }
             }
@@ -123,7 +123,7 @@ impl Plan {
     /// Number of experts of each layer.
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
         let layers = self.bank.layers.iter();
-        layers.map(|it| it.as_ref().map_or(0, |it| it.n_experts)).collect()
+        layers.map(|layer| layer.as_ref().map_or(0, |bank| bank.n_experts)).collect()
     }
 
     /// Number of layers that have experts.
@@ -149,7 +149,7 @@ impl Plan {
 
     /// Whether any layer reads from a file.
     pub(crate) fn is_used(&self, file: FileIdx) -> bool {
-        self.layer_files.iter().any(|it| it.contains(&file))
+        self.layer_files.iter().any(|files| files.contains(&file))
     }
 
     pub(crate) fn target(&self, key: ExpertKey) -> Target {
@@ -179,7 +179,7 @@ fn place(layer: &LayerBank, expert: ExpertId, block: usize) -> Placement {
                 run.len += len;
             }
             last => {
-                let page = last.map_or(0, |it| (it.at + it.len).next_multiple_of(PAGE_BYTES));
+                let page = last.map_or(0, |run| (run.at + run.len).next_multiple_of(PAGE_BYTES));
                 let at = page + lead(offset, block);
                 starts.push(at);
                 runs.push(Run { file, offset, len, at });
@@ -216,7 +216,7 @@ fn check(bank: &ExpertBank, runs: &[Run]) {
         let file = &bank.files[run.file.0 as usize];
         let end = run.offset.checked_add(run.len as u64);
         assert!(
-            end.is_some_and(|it| it <= file.len),
+            end.is_some_and(|end| end <= file.len),
             "{run:?} lies outside {}",
             file.path.display()
         );

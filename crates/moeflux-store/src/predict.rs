@@ -32,7 +32,7 @@ pub(crate) struct Outcome {
     /// Experts predicted.
     pub(crate) n_predicted: u64,
     /// Those of `n_predicted` that were routed to.
-    pub(crate) n_right: u64,
+    pub(crate) n_correct: u64,
 }
 
 impl LastToken {
@@ -68,33 +68,34 @@ impl LastToken {
 
     /// Whether predicting a layer could save a wait.
     pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
-        self.layers.get(layer.idx()).is_some_and(|it| it.n_easy < EASY)
+        self.layers.get(layer.idx()).is_some_and(|layer| layer.n_easy < EASY)
     }
 
     /// Takes an expert out of the prediction, because its read failed or was cancelled.
     pub(crate) fn clear_prediction(&mut self, key: ExpertKey) {
         let layer = self.layers.get_mut(key.layer.idx());
-        if let Some(covered) = layer.and_then(|it| it.covered.as_mut()) {
-            covered.retain(|&it| it != key.expert);
+        if let Some(covered) = layer.and_then(|layer| layer.covered.as_mut()) {
+            covered.retain(|&expert| expert != key.expert);
         }
     }
 
     pub(crate) fn is_covered(&self, layer: LayerIdx) -> bool {
-        self.layers.get(layer.idx()).is_some_and(|it| it.covered.is_some())
+        self.layers.get(layer.idx()).is_some_and(|layer| layer.covered.is_some())
     }
 
     /// Compares the prediction with the routing, as sets, and keeps the routing as the next
     /// prediction.
     pub(crate) fn record(&mut self, layer: LayerIdx, routed: &[ExpertId]) -> Outcome {
         let mut outcome =
-            Outcome { hits: 0, misses: routed.len() as u64, n_predicted: 0, n_right: 0 };
+            Outcome { hits: 0, misses: routed.len() as u64, n_predicted: 0, n_correct: 0 };
         let Some(layer) = self.layers.get_mut(layer.idx()) else { return outcome };
         if let Some(covered) = layer.covered.take() {
-            outcome.hits = routed.iter().filter(|it| covered.contains(it)).count() as u64;
+            outcome.hits = routed.iter().filter(|expert| covered.contains(expert)).count() as u64;
             outcome.misses -= outcome.hits;
         }
         outcome.n_predicted = layer.predicted.len() as u64;
-        outcome.n_right = layer.predicted.iter().filter(|it| routed.contains(it)).count() as u64;
+        outcome.n_correct =
+            layer.predicted.iter().filter(|expert| routed.contains(expert)).count() as u64;
         layer.predicted.clear();
         let last = layer.last.get_or_insert_default();
         last.clear();

@@ -74,7 +74,7 @@ pub(crate) struct Controller {
     /// Time since the budget last grew.
     since_growth: Duration,
     /// Bytes that the cache could take at the last reading: its bytes and the available ones.
-    room: Option<u64>,
+    reachable: Option<u64>,
 }
 
 impl Controller {
@@ -90,7 +90,7 @@ impl Controller {
             high: headroom,
             quiet: Duration::ZERO,
             since_growth: Duration::ZERO,
-            room: None,
+            reachable: None,
         }
     }
 
@@ -101,8 +101,8 @@ impl Controller {
         if now.available < low {
             self.quiet = Duration::ZERO;
             let wanted = (self.mid - now.available).saturating_add(ahead);
-            let room = now.used.saturating_sub(wanted);
-            self.budget = self.budget.min(room).max(self.min);
+            let reduced = now.used.saturating_sub(wanted);
+            self.budget = self.budget.min(reduced).max(self.min);
         } else if now.available <= self.high || now.is_stalled {
             self.quiet = Duration::ZERO;
         } else if self.quiet < QUIET {
@@ -112,8 +112,8 @@ impl Controller {
             self.since_growth += now.elapsed;
             if self.since_growth >= GROWTH {
                 self.since_growth = Duration::ZERO;
-                let room = now.used.saturating_add(now.available - self.high);
-                let grown = self.budget.saturating_add(self.step).min(room).min(self.planned);
+                let limit = now.used.saturating_add(now.available - self.high);
+                let grown = self.budget.saturating_add(self.step).min(limit).min(self.planned);
                 self.budget = self.budget.max(grown);
             }
         }
@@ -123,8 +123,9 @@ impl Controller {
     /// Bytes that other processes will take while slots are freed, at their rate since the last
     /// reading.
     fn growth_ahead(&mut self, now: Reading) -> u64 {
-        let room = now.available.saturating_add(now.used);
-        let taken = self.room.replace(room).map_or(0, |before| before.saturating_sub(room));
+        let reachable = now.available.saturating_add(now.used);
+        let before = self.reachable.replace(reachable);
+        let taken = before.map_or(0, |before| before.saturating_sub(reachable));
         let rate = taken as f64 / now.elapsed.max(SHORTEST).as_secs_f64();
         (rate.min(BURST_RATE) * REACTION.as_secs_f64()) as u64
     }

@@ -48,7 +48,7 @@ pub(crate) struct PrefetchRequest {
 pub(crate) struct Queue {
     demands: VecDeque<Job>,
     /// Prefetches that have not started, the likeliest first.
-    wishes: VecDeque<PrefetchRequest>,
+    prefetches: VecDeque<PrefetchRequest>,
     /// Experts to read into free slots only, the most used first.
     warm: VecDeque<Target>,
     n_demands_reading: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn push(&mut self, job: Job) {
-        debug_assert_eq!(job.priority, Priority::Demand, "other reads are wishes");
+        debug_assert_eq!(job.priority, Priority::Demand, "other reads start as prefetches");
         self.demands.push_back(job);
     }
 
@@ -83,7 +83,7 @@ impl Queue {
     pub(crate) fn finish(&mut self, priority: Priority) {
         *self.n_reading_of(priority) -= 1;
         if self.n_reading() == 0 {
-            self.busy += self.busy_since.take().map_or(Duration::ZERO, |it| it.elapsed());
+            self.busy += self.busy_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         }
     }
 
@@ -94,14 +94,14 @@ impl Queue {
 
     /// The first prefetch, if its read may begin. It may not while a request waits for a read. A
     /// likely one also waits for other reads ahead to end; a certain one does not.
-    pub(crate) fn next_wish(&self) -> Option<PrefetchRequest> {
-        let wish = self.wishes.front()?;
-        let is_alone = self.n_ahead_reading == 0 || wish.confidence == Confidence::Certain;
-        (is_alone && !self.has_demands()).then_some(*wish)
+    pub(crate) fn next_prefetch(&self) -> Option<PrefetchRequest> {
+        let request = self.prefetches.front()?;
+        let is_alone = self.n_ahead_reading == 0 || request.confidence == Confidence::Certain;
+        (is_alone && !self.has_demands()).then_some(*request)
     }
 
-    pub(crate) fn drop_wish(&mut self) {
-        self.wishes.pop_front();
+    pub(crate) fn drop_prefetch(&mut self) {
+        self.prefetches.pop_front();
     }
 
     /// The next expert to warm up, if its read may begin: only while no request waits for a read
@@ -116,9 +116,13 @@ impl Queue {
     }
 
     /// Replaces the prefetches of a layer that have not started.
-    pub(crate) fn wish(&mut self, layer: LayerIdx, wishes: impl Iterator<Item = PrefetchRequest>) {
+    pub(crate) fn set_prefetches(
+        &mut self,
+        layer: LayerIdx,
+        requests: impl Iterator<Item = PrefetchRequest>,
+    ) {
         self.cancel_layer(layer);
-        self.wishes.extend(wishes);
+        self.prefetches.extend(requests);
     }
 
     pub(crate) fn warm(&mut self, hottest_first: impl Iterator<Item = Target>) {
@@ -131,23 +135,23 @@ impl Queue {
 
     /// Whether a read ahead needs only a reader, and perhaps a slot, to begin.
     pub(crate) fn may_read_ahead(&self) -> bool {
-        self.next_wish().is_some() || self.next_warm().is_some()
+        self.next_prefetch().is_some() || self.next_warm().is_some()
     }
 
-    pub(crate) fn cancel_wishes(&mut self) {
-        self.wishes.clear();
+    pub(crate) fn cancel_prefetches(&mut self) {
+        self.prefetches.clear();
     }
 
     pub(crate) fn cancel_layer(&mut self, layer: LayerIdx) {
-        self.wishes.retain(|it| it.target.key.layer != layer);
+        self.prefetches.retain(|request| request.target.key.layer != layer);
     }
 
     /// Removes and returns the reads of requests that have not started and for which `matches` is
     /// true.
     pub(crate) fn cancel_demands(&mut self, matches: impl Fn(Target) -> bool) -> Vec<Job> {
-        let (cancelled, kept): (Vec<Job>, Vec<Job>) =
-            self.demands.drain(..).partition(|it| matches(it.target));
-        self.demands = VecDeque::from(kept);
+        let (cancelled, left): (Vec<Job>, Vec<Job>) =
+            self.demands.drain(..).partition(|job| matches(job.target));
+        self.demands = VecDeque::from(left);
         cancelled
     }
 
@@ -162,7 +166,7 @@ impl Queue {
 
     /// Time in which at least one read was in progress.
     pub(crate) fn busy(&self) -> Duration {
-        self.busy + self.busy_since.map_or(Duration::ZERO, |it| it.elapsed())
+        self.busy + self.busy_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     pub(crate) fn reset_busy(&mut self) {
@@ -217,7 +221,7 @@ mod tests {
         let some = || proptest::collection::vec(0u16..20, 0..6);
         prop_oneof![
             2 => (0u16..20).prop_map(Call::Demand),
-            2 => (some(), any::<bool>()).prop_map(|(it, is_certain)| Call::PrefetchRequest(it, is_certain)),
+            2 => (some(), any::<bool>()).prop_map(|(experts, is_certain)| Call::PrefetchRequest(experts, is_certain)),
             1 => some().prop_map(Call::Warm),
             4 => Just(Call::Start),
             3 => Just(Call::Finish),
@@ -228,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_ahead_ever_goes_before_or_beside_a_demand(
+        fn no_prefetch_starts_before_or_during_a_demand(
             calls in proptest::collection::vec(call(), 0..80)
         ) {
             let mut queue = Queue::default();
@@ -243,23 +247,23 @@ mod tests {
                     }
                     Call::PrefetchRequest(experts, is_certain) => {
                         let confidence = if is_certain { Confidence::Certain } else { Confidence::Likely };
-                        let wish = |it: &u16| PrefetchRequest { target: target(*it), confidence };
-                        queue.wish(LayerIdx(0), experts.iter().map(wish));
+                        let request = |expert: &u16| PrefetchRequest { target: target(*expert), confidence };
+                        queue.set_prefetches(LayerIdx(0), experts.iter().map(request));
                     }
                     Call::Warm(experts) => queue.warm(experts.into_iter().map(target)),
                     Call::Start => {
-                        let has_demand = reading.iter().any(|it| it.0 == Priority::Demand);
+                        let has_demand = reading.iter().any(|read| read.0 == Priority::Demand);
                         if queue.start_demand().is_some() {
                             prop_assert!(n_waiting > 0);
                             n_waiting -= 1;
                             reading.push((Priority::Demand, Confidence::Certain));
-                        } else if let Some(wish) = queue.next_wish() {
+                        } else if let Some(request) = queue.next_prefetch() {
                             prop_assert!(n_waiting == 0 && !has_demand);
                             let is_alone = reading.is_empty();
-                            prop_assert!(is_alone || wish.confidence == Confidence::Certain);
-                            queue.drop_wish();
+                            prop_assert!(is_alone || request.confidence == Confidence::Certain);
+                            queue.drop_prefetch();
                             queue.begin(Priority::Prefetch);
-                            reading.push((Priority::Prefetch, wish.confidence));
+                            reading.push((Priority::Prefetch, request.confidence));
                         } else if queue.next_warm().is_some() {
                             prop_assert!(n_waiting == 0 && reading.is_empty());
                             queue.drop_warm();
@@ -270,13 +274,13 @@ mod tests {
                     Call::Finish if reading.is_empty() => {}
                     Call::Finish => queue.finish(reading.remove(0).0),
                     Call::CancelWishes => {
-                        queue.cancel_wishes();
-                        prop_assert!(queue.next_wish().is_none());
+                        queue.cancel_prefetches();
+                        prop_assert!(queue.next_prefetch().is_none());
                     }
                     Call::CancelLayer(layer) => queue.cancel_layer(LayerIdx(layer)),
                 }
                 prop_assert_eq!(queue.is_idle(), n_waiting == 0 && reading.is_empty());
-                let n_ahead = reading.iter().filter(|it| it.0 != Priority::Demand).count();
+                let n_ahead = reading.iter().filter(|read| read.0 != Priority::Demand).count();
                 prop_assert_eq!(queue.n_ahead_reading(), n_ahead);
             }
         }

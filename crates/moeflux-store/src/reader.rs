@@ -92,7 +92,7 @@ impl Reader {
 
     /// Gives the pages of mapped files back to the system; the files stay mapped.
     pub(crate) fn release_maps(&self) {
-        self.maps.iter().flatten().for_each(|it| it.release());
+        self.maps.iter().flatten().for_each(|map| map.release());
     }
 
     fn read(&self, key: ExpertKey, run: &Run, piece: &mut [u8]) -> Result<(), StoreError> {
@@ -191,7 +191,7 @@ fn touching_kills(err: &io::Error) -> bool {
     #[cfg(target_os = "linux")]
     return [rustix::io::Errno::FAULT, rustix::io::Errno::HWPOISON]
         .iter()
-        .any(|it| err.raw_os_error() == Some(it.raw_os_error()));
+        .any(|code| err.raw_os_error() == Some(code.raw_os_error()));
     #[cfg(not(target_os = "linux"))]
     return err.raw_os_error().is_none();
 }

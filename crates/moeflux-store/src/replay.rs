@@ -28,7 +28,7 @@ pub struct PrefetchReplay {
     /// Experts predicted.
     pub predictions: u64,
     /// Those of `predictions` that were then requested.
-    pub right: u64,
+    pub correct: u64,
 }
 
 impl Replay {
@@ -95,7 +95,7 @@ impl<'a> Replayer<'a> {
             let predicted: Vec<Ordinal> = match prefetch {
                 Prefetch::Off => Vec::new(),
                 Prefetch::LastToken => {
-                    let chosen = step.chosen.iter().map(|it| it.0).collect();
+                    let chosen = step.chosen.iter().map(|pair| pair.0).collect();
                     std::mem::replace(&mut last[step.place], chosen)
                 }
                 Prefetch::Lookahead | Prefetch::Auto => step.predicted.to_vec(),
@@ -104,12 +104,13 @@ impl<'a> Replayer<'a> {
             let n_hits = cache.request_all(step.chosen);
             if step.is_counted {
                 let n_wanted = step.chosen.len() as u64;
-                let is_right = |it: &&Ordinal| step.chosen.iter().any(|chosen| chosen.0 == **it);
+                let is_correct =
+                    |ordinal: &&Ordinal| step.chosen.iter().any(|pair| pair.0 == **ordinal);
                 got.demand.requests += n_wanted;
                 got.demand.hits += n_hits;
                 got.reads += n_read + (n_wanted - n_hits);
                 got.predictions += predicted.len() as u64;
-                got.right += predicted.iter().filter(is_right).count() as u64;
+                got.correct += predicted.iter().filter(is_correct).count() as u64;
             }
         });
         got
@@ -123,9 +124,9 @@ impl<'a> Replayer<'a> {
         let mut now = 0;
         self.each(|step| {
             now += 1;
-            step.chosen.iter().for_each(|it| uses[it.0.idx()].push(now));
+            step.chosen.iter().for_each(|pair| uses[pair.0.idx()].push(now));
         });
-        uses.iter_mut().for_each(|it| it.reverse());
+        uses.iter_mut().for_each(|list| list.reverse());
         let mut resident: BTreeSet<(usize, Ordinal)> = BTreeSet::new();
         let mut got = Replay::default();
         now = 0;
@@ -156,7 +157,9 @@ impl<'a> Replayer<'a> {
         let n_steps = self.trace.n_tokens() / self.n_sequences;
         let mut layer = TracedLayer::default();
         let (mut chosen, mut predicted) = (Vec::new(), Vec::new());
-        for (step, place) in (0..n_steps).flat_map(|it| (0..layers.len()).map(move |at| (it, at))) {
+        for (step, place) in
+            (0..n_steps).flat_map(|step| (0..layers.len()).map(move |at| (step, at)))
+        {
             let ordinal = |expert: ExpertId| {
                 let ordinal = place * n_experts + expert.idx();
                 Ordinal(u32::try_from(ordinal).expect("traces are bounded"))
@@ -165,16 +168,16 @@ impl<'a> Replayer<'a> {
             predicted.clear();
             for sequence in 0..self.n_sequences {
                 self.trace.read(sequence * n_steps + step, place, &mut layer);
-                chosen.extend(layer.scores[..*top_k].iter().map(|it| (ordinal(it.0), 1.0)));
-                predicted.extend(layer.predicted.iter().map(|&it| ordinal(it)));
+                chosen.extend(layer.scores[..*top_k].iter().map(|score| (ordinal(score.0), 1.0)));
+                predicted.extend(layer.predicted.iter().map(|&expert| ordinal(expert)));
             }
-            chosen.sort_unstable_by_key(|it| it.0);
+            chosen.sort_unstable_by_key(|chosen| chosen.0);
             chosen.dedup_by(|again, first| {
                 first.1 += if again.0 == first.0 { again.1 } else { 0.0 };
                 again.0 == first.0
             });
             let mut seen = BTreeSet::new();
-            predicted.retain(|&it| seen.insert(it));
+            predicted.retain(|&predicted| seen.insert(predicted));
             let is_counted = step * self.n_sequences >= self.first_counted;
             visit(Step { place, chosen: &chosen, predicted: &predicted, is_counted });
         }
@@ -217,7 +220,8 @@ impl Cache {
             n_hits += u64::from(self.is_resident[expert.idx()]);
         }
         self.policy.asked();
-        let is_wanted = |it: Ordinal| wanted.binary_search_by_key(&it, |it| it.0).is_ok();
+        let is_wanted =
+            |ordinal: Ordinal| wanted.binary_search_by_key(&ordinal, |entry| entry.0).is_ok();
         for &(expert, _) in wanted {
             self.admit(expert, &is_wanted);
         }
@@ -226,9 +230,9 @@ impl Cache {
 
     /// Reads predicted experts. Returns how many were not resident.
     fn read_ahead(&mut self, experts: &[Ordinal]) -> u64 {
-        let n_absent = experts.iter().filter(|it| !self.is_resident[it.idx()]).count();
+        let n_absent = experts.iter().filter(|expert| !self.is_resident[expert.idx()]).count();
         for &expert in experts {
-            self.admit(expert, &|it| experts.contains(&it));
+            self.admit(expert, &|other| experts.contains(&other));
         }
         n_absent as u64
     }
@@ -240,7 +244,7 @@ impl Cache {
             return;
         }
         if self.n_resident == self.n_slots {
-            let Some(victim) = self.policy.victim(&|it| !is_kept(it)) else { return };
+            let Some(victim) = self.policy.victim(&|policy| !is_kept(policy)) else { return };
             self.policy.removed(victim);
             self.is_resident[victim.idx()] = false;
             self.n_resident -= 1;
@@ -260,7 +264,7 @@ mod tests {
 
     const ALL: [CachePolicy; 2] = [CachePolicy::Lru, CachePolicy::Frequency];
 
-    /// Two layers of eight experts, two a token; every layer is predicted right.
+    /// Two layers of eight experts, two a token; every layer is predicted correctly.
     fn trace(tokens: &[[[u16; 2]; 2]]) -> RoutingTrace {
         let layers = vec![LayerIdx(0), LayerIdx(1)];
         let (n_experts, top_k, n_scores) = (8, 2, 2);
@@ -269,9 +273,9 @@ mod tests {
             TraceShape { layers, n_experts, top_k, n_scores, has_predictions, slot_bytes: 1 };
         let mut bytes = shape.header();
         for token in tokens {
-            let layer = |it: &[u16; 2]| TracedLayer {
-                scores: it.iter().map(|&it| (ExpertId(it), 0.5)).collect(),
-                predicted: it.iter().map(|&it| ExpertId(it)).collect(),
+            let layer = |pair: &[u16; 2]| TracedLayer {
+                scores: pair.iter().map(|&id| (ExpertId(id), 0.5)).collect(),
+                predicted: pair.iter().map(|&id| ExpertId(id)).collect(),
             };
             shape.encode(&token.iter().map(layer).collect::<Vec<_>>(), &mut bytes);
         }
@@ -303,13 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_predicted_right_is_there() {
+    fn predicted_experts_are_resident() {
         let trace = trace(&[[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[1, 2], [3, 4]]]);
         for choice in ALL {
             let got = Replayer::new(&trace).prefetch(choice, 4, Prefetch::Lookahead);
-            assert_eq!((got.demand.hits, got.predictions, got.right), (12, 12, 12));
+            assert_eq!((got.demand.hits, got.predictions, got.correct), (12, 12, 12));
             let got = Replayer::new(&trace).prefetch(choice, 4, Prefetch::LastToken);
-            assert_eq!((got.predictions, got.right), (8, 0));
+            assert_eq!((got.predictions, got.correct), (8, 0));
         }
     }
 

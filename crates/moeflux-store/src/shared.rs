@@ -32,12 +32,12 @@ pub(crate) struct Hints {
 
 impl Hints {
     pub(crate) fn new(n_layers: usize) -> Hints {
-        let all = |it: bool| (0..n_layers).map(|_| AtomicBool::new(it)).collect();
+        let all = |value: bool| (0..n_layers).map(|_| AtomicBool::new(value)).collect();
         Hints { is_worthwhile: all(true), is_predicted: all(false) }
     }
 
     pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
-        self.is_worthwhile.get(layer.idx()).is_some_and(|it| it.load(Ordering::Relaxed))
+        self.is_worthwhile.get(layer.idx()).is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_worthwhile(&self, layer: LayerIdx, is_worthwhile: bool) {
@@ -50,13 +50,15 @@ impl Hints {
 
     /// Returns whether the layer was predicted, and clears the flag.
     pub(crate) fn take_predicted(&self, layer: LayerIdx) -> bool {
-        self.is_predicted.get(layer.idx()).is_some_and(|it| it.swap(false, Ordering::Relaxed))
+        self.is_predicted
+            .get(layer.idx())
+            .is_some_and(|predicted| predicted.swap(false, Ordering::Relaxed))
     }
 
     /// Resets all flags to their values before the first request.
     pub(crate) fn forget(&self) {
-        self.is_worthwhile.iter().for_each(|it| it.store(true, Ordering::Relaxed));
-        self.is_predicted.iter().for_each(|it| it.store(false, Ordering::Relaxed));
+        self.is_worthwhile.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
+        self.is_predicted.iter().for_each(|predicted| predicted.store(false, Ordering::Relaxed));
     }
 }
 

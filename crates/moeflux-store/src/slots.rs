@@ -108,12 +108,12 @@ impl Slots {
             *used.entry(buf.slab_id()).or_default() -= 1;
         }
         let mut slabs: Vec<(usize, usize)> = used.into_iter().collect();
-        slabs.retain(|it| Some(it.0) != self.newest);
+        slabs.retain(|slab| Some(slab.0) != self.newest);
         // With small slabs first, a surplus could be left that no other slab fits.
         slabs.sort_by_key(|&(slab, n_used)| (n_used, Reverse(self.slabs[&slab]), slab));
         let mut n_surplus = self.n_made.saturating_sub(self.n_slots);
-        slabs.retain(|it| {
-            let n_bufs = self.slabs[&it.0];
+        slabs.retain(|slab| {
+            let n_bufs = self.slabs[&slab.0];
             let fits = n_bufs <= n_surplus;
             n_surplus -= if fits { n_bufs } else { 0 };
             fits
@@ -123,16 +123,16 @@ impl Slots {
 
     /// A free buffer that belongs to none of `slabs`.
     pub(crate) fn take_outside(&mut self, slabs: &[(usize, usize)]) -> Option<HostBuf> {
-        let is_outside = |it: &HostBuf| slabs.iter().all(|slab| slab.0 != it.slab_id());
+        let is_outside = |buf: &HostBuf| slabs.iter().all(|slab| slab.0 != buf.slab_id());
         let found = self.free.iter().position(is_outside)?;
         Some(self.free.swap_remove(found))
     }
 
     /// Frees a slab if all its buffers are free.
     pub(crate) fn unmake(&mut self, slab: usize) {
-        let n_free = self.free.iter().filter(|it| it.slab_id() == slab).count();
+        let n_free = self.free.iter().filter(|buf| buf.slab_id() == slab).count();
         if self.slabs.get(&slab) == Some(&n_free) {
-            self.free.retain(|it| it.slab_id() != slab);
+            self.free.retain(|buf| buf.slab_id() != slab);
             self.slabs.remove(&slab);
             self.n_made -= n_free;
         }

@@ -23,7 +23,7 @@ pub struct StoreStats {
     /// Experts that were predicted for the last token of each step.
     pub predictions: u64,
     /// Those of `predictions` that the token was then routed to.
-    pub predictions_right: u64,
+    pub predictions_correct: u64,
     /// Reads begun because of a prediction.
     pub prefetch_reads: u64,
     /// Those of `prefetch_reads` whose expert was then requested.
@@ -45,8 +45,8 @@ impl StoreStats {
     }
 
     /// Share of predicted experts that the router then chose; 0 before the first.
-    pub fn predicted_right(&self) -> f64 {
-        share(self.predictions_right, self.predictions)
+    pub fn prediction_accuracy(&self) -> f64 {
+        share(self.predictions_correct, self.predictions)
     }
 
     /// Share of prefetch reads whose expert was then requested; 0 before the first.

@@ -71,7 +71,7 @@ impl ExpertStore {
         let mut is_missing = vec![false; plan.bank().layers.len()];
         for (layer, is_missing) in (0u16..).zip(&mut is_missing) {
             let files = plan.files_of(LayerIdx(layer));
-            let Some(file) = files.iter().find(|it| missing.contains(it)) else { continue };
+            let Some(file) = files.iter().find(|file| missing.contains(file)) else { continue };
             let path = plan.bank().files[file.0 as usize].path.clone();
             if !options.allow_missing {
                 return Err(StoreError::Missing { path, layer });
@@ -147,7 +147,7 @@ impl ExpertStore {
     /// # Panics
     /// If the layer or one of the experts does not exist.
     pub fn request(&self, layer: LayerIdx, experts: &[ExpertId]) -> Arrivals<'_> {
-        self.request_for(layer, experts.iter().map(|&it| (it, 1)))
+        self.request_for(layer, experts.iter().map(|&expert| (expert, 1)))
     }
 
     /// Requests experts as [`ExpertStore::request`] does. Each comes with the number of rows that
@@ -337,7 +337,8 @@ fn max_pinned(plan: &Plan, options: &StoreOptions) -> usize {
 
 /// Slots without which one token cannot pass through a layer.
 fn needed_slots(plan: &Plan, options: &StoreOptions) -> usize {
-    let largest = plan.bank().layers.iter().flatten().map(|it| it.n_experts).max().unwrap_or(0);
+    let largest =
+        plan.bank().layers.iter().flatten().map(|layer| layer.n_experts).max().unwrap_or(0);
     options.top_k.min(largest)
 }
 

@@ -102,8 +102,8 @@ impl TraceShape {
         out.extend(MAGIC);
         let figures = [self.layers.len(), self.n_experts, self.top_k, self.n_scores];
         out.extend(VERSION.to_le_bytes());
-        for it in figures.into_iter().chain([self.n_predicted()]) {
-            out.extend(u32::try_from(it).expect("figures are small").to_le_bytes());
+        for figure in figures.into_iter().chain([self.n_predicted()]) {
+            out.extend(u32::try_from(figure).expect("figures are small").to_le_bytes());
         }
         out.extend(self.slot_bytes.to_le_bytes());
         for layer in &self.layers {
@@ -137,7 +137,8 @@ impl TraceShape {
                 let score = (score.clamp(0.0, 1.0) * ONE).round() as u16;
                 out.extend(score.to_le_bytes());
             }
-            let predicted = layer.predicted.iter().map(|it| it.0).chain(std::iter::repeat(NONE));
+            let predicted =
+                layer.predicted.iter().map(|expert| expert.0).chain(std::iter::repeat(NONE));
             for expert in predicted.take(self.n_predicted()) {
                 out.extend(expert.to_le_bytes());
             }
@@ -173,9 +174,11 @@ impl TraceShape {
         }
         let end = HEADER_BYTES + 2 * n_layers as usize;
         let table = bytes.get(HEADER_BYTES..end).ok_or(cut("the table of layers"))?;
-        let layers: Vec<LayerIdx> =
-            table.chunks_exact(2).map(|it| LayerIdx(u16::from_le_bytes([it[0], it[1]]))).collect();
-        if let Some(pair) = layers.windows(2).find(|it| it[0].0 >= it[1].0) {
+        let layers: Vec<LayerIdx> = table
+            .chunks_exact(2)
+            .map(|chunk| LayerIdx(u16::from_le_bytes([chunk[0], chunk[1]])))
+            .collect();
+        if let Some(pair) = layers.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
             let (name, value) = ("layer", u64::from(pair[1].0));
             return Err(TraceError::Figure { name, value, rule: "layers must ascend" });
         }
@@ -266,13 +269,14 @@ impl RoutingTrace {
         let start = token * self.shape.token_bytes() + place * len;
         let (scores, predicted) = self.tokens[start..start + len].split_at(4 * self.shape.n_scores);
         out.scores.clear();
-        out.scores.extend(scores.chunks_exact(4).map(|it| {
-            let score = u16::from_le_bytes([it[2], it[3]]);
-            (ExpertId(u16::from_le_bytes([it[0], it[1]])), f32::from(score) / ONE)
+        out.scores.extend(scores.chunks_exact(4).map(|chunk| {
+            let score = u16::from_le_bytes([chunk[2], chunk[3]]);
+            (ExpertId(u16::from_le_bytes([chunk[0], chunk[1]])), f32::from(score) / ONE)
         }));
         out.predicted.clear();
-        let experts = predicted.chunks_exact(2).map(|it| u16::from_le_bytes([it[0], it[1]]));
-        out.predicted.extend(experts.filter(|&it| it != NONE).map(ExpertId));
+        let experts =
+            predicted.chunks_exact(2).map(|chunk| u16::from_le_bytes([chunk[0], chunk[1]]));
+        out.predicted.extend(experts.filter(|&expert| expert != NONE).map(ExpertId));
     }
 }
 
@@ -294,14 +298,14 @@ mod tests {
 
     fn layer(experts: [u16; 3], predicted: &[u16]) -> TracedLayer {
         TracedLayer {
-            scores: experts.iter().map(|&it| (ExpertId(it), 0.25)).collect(),
-            predicted: predicted.iter().map(|&it| ExpertId(it)).collect(),
+            scores: experts.iter().map(|&expert| (ExpertId(expert), 0.25)).collect(),
+            predicted: predicted.iter().map(|&expert| ExpertId(expert)).collect(),
         }
     }
 
     fn file(tokens: &[[TracedLayer; 2]]) -> Vec<u8> {
         let mut bytes = shape().header();
-        tokens.iter().for_each(|it| shape().encode(it, &mut bytes));
+        tokens.iter().for_each(|token| shape().encode(token, &mut bytes));
         bytes
     }
 

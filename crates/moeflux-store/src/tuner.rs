@@ -56,8 +56,8 @@ pub struct PrefetchTrial {
 impl fmt::Display for PrefetchTrial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = if self.is_on { "lookahead" } else { "off" };
-        let side = |it: &TrialSide| {
-            let TrialSide { token_ms, stall_ms, idle_share } = it;
+        let side = |side: &TrialSide| {
+            let TrialSide { token_ms, stall_ms, idle_share } = side;
             let idle = 100.0 * idle_share;
             format!("{token_ms:.2} ms a token (stalled {stall_ms:.2} ms, drive idle {idle:.0} %)")
         };
@@ -120,7 +120,7 @@ impl Tuner {
                     self.window.clear();
                     self.windows[usize::from(is_on)].push(mean);
                     self.phase = Phase::Trial { is_on: !is_on };
-                    if self.windows.iter().all(|it| it.len() == TRIAL_WINDOWS) {
+                    if self.windows.iter().all(|window| window.len() == TRIAL_WINDOWS) {
                         self.settle();
                     }
                 }
@@ -131,9 +131,9 @@ impl Tuner {
     fn settle(&mut self) {
         let [without, with] = [side(&self.windows[0]), side(&self.windows[1])];
         let is_on = with.token_ms < without.token_ms * GAIN;
-        let is_confirmed = self.last.is_some_and(|it| it.is_on == is_on);
+        let is_confirmed = self.last.is_some_and(|trial| trial.is_on == is_on);
         self.rest = if is_confirmed { (self.rest * 2).min(LONGEST_REST) } else { FIRST_REST };
-        let n_trials = 1 + self.last.map_or(0, |it| it.n_trials);
+        let n_trials = 1 + self.last.map_or(0, |trial| trial.n_trials);
         self.last = Some(PrefetchTrial { is_on, without, with, n_trials });
         self.windows.iter_mut().for_each(Vec::clear);
         self.phase = Phase::Settled { is_on, n_left: self.rest };
@@ -143,11 +143,15 @@ impl Tuner {
 fn mean(steps: &[StepCost]) -> StepCost {
     let n = u32::try_from(steps.len()).unwrap_or(1).max(1);
     let sum = |part: fn(&StepCost) -> Duration| steps.iter().map(part).sum::<Duration>() / n;
-    StepCost { time: sum(|it| it.time), stall: sum(|it| it.stall), busy: sum(|it| it.busy) }
+    StepCost {
+        time: sum(|cost| cost.time),
+        stall: sum(|cost| cost.stall),
+        busy: sum(|cost| cost.busy),
+    }
 }
 
 fn side(windows: &[StepCost]) -> TrialSide {
-    let mut times: Vec<Duration> = windows.iter().map(|it| it.time).collect();
+    let mut times: Vec<Duration> = windows.iter().map(|window| window.time).collect();
     times.sort_unstable();
     let all = mean(windows);
     let busy = all.busy.as_secs_f64() / all.time.as_secs_f64().max(1e-9);
@@ -169,11 +173,11 @@ mod tests {
 
     /// Runs a trial in which a step takes `without` or `with` milliseconds.
     fn trial(tuner: &mut Tuner, without: u64, with: u64) -> PrefetchTrial {
-        let n_before = tuner.last().map_or(0, |it| it.n_trials);
+        let n_before = tuner.last().map_or(0, |tuner| tuner.n_trials);
         for _ in 0..100_000 {
             tuner.step(cost(if tuner.is_on() { with } else { without }));
             match tuner.last() {
-                Some(it) if it.n_trials > n_before => return it,
+                Some(trial) if trial.n_trials > n_before => return trial,
                 _ => {}
             }
         }

@@ -150,6 +150,8 @@ fn ordered(x: f32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use moeflux_core::SplitMix64;
+
     use super::*;
 
     #[track_caller]
@@ -175,14 +177,9 @@ mod tests {
 
     #[test]
     fn every_choice_is_the_same_as_by_sorting() {
-        let mut state = 1u64;
+        let mut random = SplitMix64::new(1);
         for n in [1usize, 2, 17, 1000] {
-            let scores: Vec<f32> = (0..n)
-                .map(|_| {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    ((state >> 60) as f32 - 7.0) * 0.5
-                })
-                .collect();
+            let scores: Vec<f32> = (0..n).map(|_| (random.below(16) as f32 - 7.0) * 0.5).collect();
             for k in [1, n / 2, n].into_iter().filter(|it| *it > 0) {
                 let mut order: Vec<usize> = (0..n).collect();
                 order.sort_by(|a, b| scores[*b].partial_cmp(&scores[*a]).expect("numbers"));

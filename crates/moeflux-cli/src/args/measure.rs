@@ -30,7 +30,7 @@ pub(crate) struct LogitsArgs {
 Example:
   moeflux perplexity -m ./model-2bit --text sample.txt --against ./model-8bit")]
 pub(crate) struct PerplexityArgs {
-    /// UTF-8 text, or .jsonl with {\"messages\": [...], \"tools\": [...]} a line
+    /// UTF-8 text, or .jsonl with {"messages": [...], "tools": [...]} a line
     #[arg(long, value_name = "FILE")]
     pub(crate) text: PathBuf,
     /// Tokens evaluated together, from an empty context [default: 2048]

@@ -31,10 +31,10 @@ pub(crate) struct ModelArgs {
     /// Check the checksums of a packed model first
     #[arg(long, help_heading = MODEL)]
     pub(crate) verify: bool,
-    /// For experts, like 8GiB [default: what is free]
+    /// Expert cache, like 8GiB [default: free memory]
     #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
     expert_cache: Option<u64>,
-    /// May shrink to this when memory is short
+    /// Smallest expert cache when memory is short
     #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
     expert_cache_min: Option<u64>,
     /// GPU memory for experts [default: all free]
@@ -44,11 +44,11 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_enum, default_value_t = KvFormat::F32, value_name = "TYPE", hide_possible_values = true, help_heading = MEMORY)]
     #[arg(aliases = ["cache-type", "kv-cache-dtype"])]
     kv_type: KvFormat,
-    /// Prefill tokens at once [default: 512 or more]
+    /// Prompt tokens per step [default: 512 or more]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MEMORY)]
     #[arg(alias = "prefill-chunk")]
     chunk: Option<usize>,
-    /// For going back in chats of recurrent models
+    /// State checkpoints, to roll chats back to
     #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
     checkpoint_memory: Option<u64>,
     /// auto, mmap, pread or direct [default: auto]

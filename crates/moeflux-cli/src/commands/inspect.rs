@@ -34,19 +34,23 @@ fn devices_to_text(all: &[DeviceFacts]) -> String {
         return String::from("no GPU that this build can use was found\n");
     }
     let mut text = String::new();
-    for it in all {
-        let DeviceFacts { name, maker_name, driver, kind, subgroup_sizes, .. } = it;
+    for device in all {
+        let DeviceFacts { name, maker_name, driver, kind, subgroup_sizes, .. } = device;
         let (fewest, most) = subgroup_sizes;
-        let bytes = show(it.max_binding_bytes);
-        let memory =
-            it.memory_bytes.map_or(String::new(), |it| format!("memory of {}, ", show(it)));
+        let bytes = show(device.max_binding_bytes);
+        let memory = device
+            .memory_bytes
+            .map_or(String::new(), |bytes| format!("memory of {}, ", show(bytes)));
         text.push_str(&format!(
             "{name}  {maker_name}, {kind} ({driver}), {memory}subgroups of {fewest} to {most}, buffers of {bytes}\n"
         ));
-        if it.n_tuned > 0 {
-            text.push_str(&format!("       layouts of {} products were measured\n", it.n_tuned));
+        if device.n_tuned > 0 {
+            text.push_str(&format!(
+                "       layouts of {} products were measured\n",
+                device.n_tuned
+            ));
         }
-        if let Some(lacks) = &it.lacks {
+        if let Some(lacks) = &device.lacks {
             text.push_str(&format!("       cannot run models: {lacks}\n"));
         }
     }
@@ -54,17 +58,17 @@ fn devices_to_text(all: &[DeviceFacts]) -> String {
 }
 
 fn devices_to_json(all: &[DeviceFacts]) -> Result<String> {
-    let device = |it: &DeviceFacts| {
+    let device = |device: &DeviceFacts| {
         json!({
-            "name": it.name,
-            "maker_name": it.maker_name,
-            "driver": it.driver,
-            "kind": it.kind,
-            "subgroup_sizes": [it.subgroup_sizes.0, it.subgroup_sizes.1],
-            "max_binding_bytes": it.max_binding_bytes,
-            "memory_bytes": it.memory_bytes,
-            "lacks": it.lacks,
-            "tuned_products": it.n_tuned,
+            "name": device.name,
+            "maker_name": device.maker_name,
+            "driver": device.driver,
+            "kind": device.kind,
+            "subgroup_sizes": [device.subgroup_sizes.0, device.subgroup_sizes.1],
+            "max_binding_bytes": device.max_binding_bytes,
+            "memory_bytes": device.memory_bytes,
+            "lacks": device.lacks,
+            "tuned_products": device.n_tuned,
         })
     };
     let all: Vec<_> = all.iter().map(device).collect();
@@ -99,7 +103,7 @@ fn to_text(found: &Inspected) -> String {
         show(plan.record_bytes),
     );
     if shape.has_mtp() {
-        text.push_str("drafts     with multi-token prediction\n");
+        text.push_str("MTP        drafts tokens by multi-token prediction\n");
     }
     match &found.tokenizer {
         Some(Ok(tokenizer)) => text.push_str(&format!("tokenizer  {tokenizer}\n")),
@@ -118,15 +122,15 @@ fn to_text(found: &Inspected) -> String {
         show(plan.bytes_per_token),
         show(plan.working_set_bytes),
     ));
-    for it in &facts.storage {
-        let (bytes, millions) = (show(it.bytes), it.n_elements as f64 / 1e6);
-        let (kind, format) = (it.kind, &it.format);
+    for part in &facts.storage {
+        let (bytes, millions) = (show(part.bytes), part.n_elements as f64 / 1e6);
+        let (kind, format) = (part.kind, &part.format);
         text.push_str(&format!("  {kind:<18} {bytes:>12}  {format}, {millions:.1} M weights\n"));
     }
     if facts.n_passed_over > 0 {
         let n = facts.n_passed_over;
         text.push_str(&format!(
-            "  passed over: {n} tensors (vision, buffers that follow from the config, scales of caches)\n"
+            "  not used: {n} tensors (vision, buffers that the config implies, scales of KV caches)\n"
         ));
     }
     if !facts.files.is_empty() {
@@ -148,13 +152,13 @@ fn output_format(found: &Inspected) -> Option<OutputFormat> {
 fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {
     let facts = &found.facts;
     let (shape, plan) = (&facts.shape, &facts.plan);
-    let storage = facts.storage.iter().map(|it| {
+    let storage = facts.storage.iter().map(|part| {
         json!({
-            "kind": it.kind,
-            "format": it.format,
-            "tensors": it.n_tensors,
-            "elements": it.n_elements,
-            "bytes": it.bytes,
+            "kind": part.kind,
+            "format": part.format,
+            "tensors": part.n_tensors,
+            "elements": part.n_elements,
+            "bytes": part.bytes,
         })
     });
     let files = facts.files.iter().map(|(path, bytes)| json!({"path": path, "bytes": bytes}));

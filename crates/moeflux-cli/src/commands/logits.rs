@@ -35,7 +35,7 @@ fn read_tokens(path: &Path) -> Result<Vec<Vec<TokenId>>> {
         let (name, problem) = (tokens_name(path), moeflux_core::json_problem(&err));
         anyhow!("{name}: {problem}; a list of lists of token ids is needed, as [[1, 2, 3]]")
     })?;
-    Ok(ids.into_iter().map(|it| it.into_iter().map(TokenId).collect()).collect())
+    Ok(ids.into_iter().map(|id| id.into_iter().map(TokenId).collect()).collect())
 }
 
 /// Finds what would fail after a long time.
@@ -45,7 +45,7 @@ fn check(engine: &Engine, sequences: &[Vec<TokenId>]) -> Result<()> {
     for (i, tokens) in sequences.iter().enumerate() {
         ensure!(!tokens.is_empty(), "sequence {i} is empty; it needs at least one token");
         let refuse = |err: EngineError| Err(err).with_context(|| format!("sequence {i}"));
-        if let Some(&token) = tokens.iter().find(|it| it.0 as usize >= vocab) {
+        if let Some(&token) = tokens.iter().find(|token| token.0 as usize >= vocab) {
             return refuse(EngineError::TokenOutOfRange { token, vocab });
         }
         if tokens.len() > limit {
@@ -70,7 +70,7 @@ fn evaluate(
     for (i, tokens) in sequences.iter().enumerate() {
         let mut sink = |_, logits: &[f32]| {
             if written.is_ok() {
-                let bytes: Vec<u8> = logits.iter().flat_map(|it| it.to_le_bytes()).collect();
+                let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
                 written = file.write_all(&bytes);
             }
             n_done += 1;

@@ -61,7 +61,7 @@ fn tokenizer_json(found: &Inspected) -> Value {
 
 /// A conversation's first messages.
 fn opening(system: Option<&str>) -> Vec<Message> {
-    system.map(|it| Message::new("system", it)).into_iter().collect()
+    system.map(|text| Message::new("system", text)).into_iter().collect()
 }
 
 fn generate_options(args: &SampleArgs, tokenizer: &Tokenizer) -> GenerateOptions {

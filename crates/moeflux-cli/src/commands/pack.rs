@@ -14,14 +14,14 @@ pub(crate) fn run(args: &PackArgs) -> Result<()> {
     let options = options(args);
     let source = locate(Some(&args.src), "SRC", false)?;
     let mut bar = Bar::new("packing", Unit::Bytes, false);
-    let report = pack_checkpoint(&source, &args.dst, &options, &mut |it| {
-        let verb = match it.stage {
+    let report = pack_checkpoint(&source, &args.dst, &options, &mut |progress| {
+        let verb = match progress.stage {
             PackStage::Resume => "checking",
             PackStage::Write => "writing",
             PackStage::Verify => "verifying",
         };
-        bar.set_label(&format!("{verb} {}", it.file));
-        bar.set(it.done, it.total);
+        bar.set_label(&format!("{verb} {}", progress.file));
+        bar.set(progress.done, progress.total);
     })?;
     drop(bar);
     print(&summary(&report, args))?;
@@ -61,13 +61,16 @@ fn bits(bits: u8) -> Option<u8> {
 fn summary(report: &PackReport, args: &PackArgs) -> String {
     let mut text =
         format!("{:<16} {:>8} {:>12} {:>12}  relative error\n", "", "tensors", "from", "to");
-    for (kind, it) in &report.kinds {
-        let error = match it.relative_rms() {
+    for (kind, kind_report) in &report.kinds {
+        let error = match kind_report.relative_rms() {
             0.0 => String::from("-"),
             error => format!("{:.3} %", 100.0 * error),
         };
-        let (from, to) = (bytes::show(it.bytes_in), bytes::show(it.bytes_out));
-        text.push_str(&format!("{kind:<16} {:>8} {from:>12} {to:>12}  {error}\n", it.n_tensors));
+        let (from, to) = (bytes::show(kind_report.bytes_in), bytes::show(kind_report.bytes_out));
+        text.push_str(&format!(
+            "{kind:<16} {:>8} {from:>12} {to:>12}  {error}\n",
+            kind_report.n_tensors
+        ));
     }
     for (cols, n) in &report.undivided {
         let group = args.group_size;

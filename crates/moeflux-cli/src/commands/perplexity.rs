@@ -16,7 +16,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let engine = model::open(&args.model, args.exact, false)?;
     let sequences = corpus::read(&args.text, &engine, args.window)?;
     let n_tokens: usize = sequences.iter().map(Vec::len).sum();
-    let reference = args.against.as_deref().map(|it| open_reference(args, it)).transpose()?;
+    let reference = args.against.as_deref().map(|model| open_reference(args, model)).transpose()?;
     if let Some(reference) = &reference {
         check_same_vocabulary(&engine, reference)?;
     }

@@ -45,7 +45,7 @@ fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
     let mut text = verdict(plan, speed) + "\n";
     let _ = match &found.tokenizer {
         Some(Ok(tokenizer)) => writeln!(text, "tokenizer: {tokenizer}"),
-        Some(Err(why)) => writeln!(text, "warning: no text can be made: {why}"),
+        Some(Err(why)) => writeln!(text, "warning: the tokenizer cannot be used: {why}"),
         None => Ok(()),
     };
     if let Some(speed) = speed {
@@ -61,10 +61,10 @@ fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
     }
     let Some(speed) = speed else { return text };
     let of = |rate: Option<f64>| {
-        rate.map_or(String::from("was not measured"), |gb_s| format!("{gb_s:.2} GB/s"))
+        rate.map_or(String::from("not measured"), |gb_s| format!("{gb_s:.2} GB/s"))
     };
     text + &format!(
-        "\na token reads {} ({} of experts); memory {}, products {}, the drive {}\n",
+        "\neach token reads {} ({} of experts); memory {}, matrix products {}, drive {}\n",
         show(plan.bytes_per_token),
         show(plan.working_set_bytes),
         of(speed.memory_gb_s),
@@ -83,11 +83,11 @@ fn verdict(plan: &Plan, speed: Option<&Forecast>) -> String {
         String::from("runs from memory")
     } else {
         let share = 100.0 * plan.cached_share();
-        format!("runs streamed from the drive ({share:.0} % of the experts stay in memory)")
+        format!("runs streamed from the drive (the cache holds {share:.0} % of the experts)")
     };
     match speed.and_then(|speed| speed.streamed) {
         Some(rate) => format!("{place}, at about {rate} tok/s"),
-        None => format!("{place}; its rate was not measured"),
+        None => format!("{place}; the speed was not measured"),
     }
 }
 
@@ -122,22 +122,26 @@ fn table(plan: &Plan) -> String {
     }
     line("total", plan.total_bytes(), "");
     if plan.headroom_bytes > 0 {
-        line("headroom", plan.headroom_bytes, "left free: the cache shrinks before others fill it");
+        line(
+            "headroom",
+            plan.headroom_bytes,
+            "left free for other programs: the cache shrinks in time",
+        );
     }
     let free = format!("{} are free", show(plan.memory.available));
-    line("this process may use", plan.memory.total, &free);
+    line("usable memory", plan.memory.total, &free);
     text
 }
 
 fn name(kind: RowKind) -> &'static str {
     match kind {
-        RowKind::Weights => "weights that stay",
-        RowKind::Sessions => "conversations",
-        RowKind::Checkpoints => "their checkpoints",
+        RowKind::Weights => "resident weights",
+        RowKind::Sessions => "KV caches",
+        RowKind::Checkpoints => "state checkpoints",
         RowKind::Activations => "activations",
         RowKind::Program => "program",
         RowKind::Cache => "expert cache",
-        RowKind::Copies => "copies of experts",
+        RowKind::Copies => "GPU copies of experts",
     }
 }
 
@@ -146,9 +150,10 @@ fn note(plan: &Plan, kind: RowKind) -> String {
         RowKind::Weights => String::new(),
         RowKind::Sessions => {
             let per_position = show(plan.kv_bytes_per_position);
-            format!("{} of {} positions of {per_position}", plan.n_sessions, plan.ctx)
+            let sessions = if plan.n_sessions == 1 { "session" } else { "sessions" };
+            format!("{} {sessions} of {} positions, {per_position} each", plan.n_sessions, plan.ctx)
         }
-        RowKind::Checkpoints => String::from("states to go back to, at most"),
+        RowKind::Checkpoints => String::from("copies of recurrent states to roll back to, at most"),
         RowKind::Activations => format!("prefill in chunks of {} rows", plan.chunk),
         RowKind::Program => String::from("with the tokenizer"),
         RowKind::Cache => {
@@ -156,8 +161,8 @@ fn note(plan: &Plan, kind: RowKind) -> String {
             format!("{share:.0} % of the experts' {}, {}", show(plan.expert_bytes), plan.io_mode)
         }
         RowKind::Copies => String::from(match plan.device_expert_bytes {
-            None | Some(0) => "the GPU reads the cache",
-            Some(bytes) if bytes == plan.expert_bytes => "all of them: the cache only brings them",
+            None | Some(0) => "none: the GPU reads the expert cache",
+            Some(bytes) if bytes == plan.expert_bytes => "all experts: the cache only loads them",
             Some(_) => "in addition to the cache: the GPU shares this memory",
         }),
     }

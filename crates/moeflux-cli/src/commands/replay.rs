@@ -28,7 +28,7 @@ struct Predictor {
     name: &'static str,
     hit_rate: f64,
     reads_per_request: f64,
-    right: f64,
+    accuracy: f64,
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<()> {
@@ -98,7 +98,7 @@ fn row(
                 name,
                 hit_rate: got.demand.hit_rate(),
                 reads_per_request: got.reads as f64 / got.demand.requests.max(1) as f64,
-                right: got.right as f64 / got.predictions.max(1) as f64,
+                accuracy: got.correct as f64 / got.predictions.max(1) as f64,
             });
         }
     }
@@ -118,7 +118,7 @@ fn to_text(trace: &RoutingTrace, args: &ReplayArgs, rows: &[Row]) -> String {
         bytes::show(shape.slot_bytes),
     );
     if args.sequences > 1 {
-        out += &format!("cut into {} sequences that are served together\n", args.sequences);
+        out += &format!("cut into {} sequences that run together\n", args.sequences);
     }
     for row in rows {
         out += &format!("\ncache {} ({} experts): hit rate\n", row.name, row.n_slots);
@@ -126,15 +126,15 @@ fn to_text(trace: &RoutingTrace, args: &ReplayArgs, rows: &[Row]) -> String {
             out += &format!("  {name:<12} {:5.1} %\n", 100.0 * rate);
         }
         out += &format!("  {:<12} {:5.1} %\n", "optimum", 100.0 * row.optimum);
-        out += "  with predicted reads, all in time:\n";
-        for it in &row.predictors {
+        out += "  with prefetch, if all reads were in time:\n";
+        for predictor in &row.predictors {
             out += &format!(
-                "  {:<12} {:<10} {:5.1} %, {:.2} reads per request, {:.1} % predicted right\n",
-                it.policy,
-                it.name,
-                100.0 * it.hit_rate,
-                it.reads_per_request,
-                100.0 * it.right,
+                "  {:<12} {:<10} {:5.1} %, {:.2} reads per request, accuracy {:.1} %\n",
+                predictor.policy,
+                predictor.name,
+                100.0 * predictor.hit_rate,
+                predictor.reads_per_request,
+                100.0 * predictor.accuracy,
             );
         }
     }
@@ -142,24 +142,24 @@ fn to_text(trace: &RoutingTrace, args: &ReplayArgs, rows: &[Row]) -> String {
 }
 
 fn to_json(trace: &RoutingTrace, args: &ReplayArgs, rows: &[Row]) -> Result<String> {
-    let row = |it: &Row| {
+    let row = |row: &Row| {
         let policies: serde_json::Map<String, Value> =
-            it.policies.iter().map(|(name, rate)| ((*name).to_owned(), json!(rate))).collect();
-        let predictor = |it: &Predictor| {
+            row.policies.iter().map(|(name, rate)| ((*name).to_owned(), json!(rate))).collect();
+        let predictor = |predictor: &Predictor| {
             json!({
-                "policy": it.policy,
-                "prefetch": it.name,
-                "hit_rate": it.hit_rate,
-                "reads_per_request": it.reads_per_request,
-                "predicted_right": it.right,
+                "policy": predictor.policy,
+                "prefetch": predictor.name,
+                "hit_rate": predictor.hit_rate,
+                "reads_per_request": predictor.reads_per_request,
+                "prediction_accuracy": predictor.accuracy,
             })
         };
         json!({
-            "cache": it.name,
-            "slots": it.n_slots,
+            "cache": row.name,
+            "slots": row.n_slots,
             "hit_rate": policies,
-            "optimum": it.optimum,
-            "prefetch": it.predictors.iter().map(predictor).collect::<Vec<_>>(),
+            "optimum": row.optimum,
+            "prefetch": row.predictors.iter().map(predictor).collect::<Vec<_>>(),
         })
     };
     let value = json!({

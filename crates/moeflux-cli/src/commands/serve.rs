@@ -80,7 +80,7 @@ pub(super) fn keys(file: Option<&Path>) -> Result<Vec<String>> {
             }
         },
     };
-    let lines = text.lines().map(str::trim).filter(|it| !it.is_empty());
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let keys: Vec<String> = lines.map(str::to_owned).collect();
     if keys.is_empty() {
         bail!("{source} holds no key: write one a line, or leave it out");
@@ -110,6 +110,6 @@ pub(super) fn own_name(model: Option<&str>) -> String {
         (Err(_), Ok(repo)) => PathBuf::from(repo.name),
         (Err(_), Err(_)) => PathBuf::from(model),
     };
-    let name = path.file_name().map(|it| it.to_string_lossy().into_owned());
-    name.filter(|it| !it.is_empty()).unwrap_or_else(|| model.to_owned())
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| model.to_owned())
 }

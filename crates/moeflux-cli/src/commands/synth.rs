@@ -32,11 +32,11 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     };
     let mut bar = Bar::new("writing", Unit::Bytes, false);
     let mut removal = None;
-    let n = synthesise(&args.shape, &args.out, &options, &mut |it| {
-        // Its directory is there, and it is this run's.
+    let n = synthesise(&args.shape, &args.out, &options, &mut |progress| {
+        // Its directory is there, and progress is this run's.
         removal.get_or_insert_with(|| RemovedOnInterrupt::new(&partial_of(&args.out)));
-        bar.set_label(it.file);
-        bar.set(it.done, it.total);
+        bar.set_label(progress.file);
+        bar.set(progress.done, progress.total);
     })?;
     drop((bar, removal));
     print(&format!("{} in {}\n", bytes::show(n), args.out.display()))?;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
 
 /// Refuses a family that does not exist, and a shape that belongs to another family.
 fn check_family(family: &str, shape: &str) -> Result<(), UsageError> {
-    if !FAMILIES.iter().any(|it| it.name == family) {
+    if !FAMILIES.iter().any(|known| known.name == family) {
         let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
         let advice = match did_you_mean(family, known.iter().copied()) {
             Some(near) => format!("did you mean {near}?"),

@@ -165,7 +165,8 @@ pub(crate) fn listing(dir: &Path) -> Vec<String> {
     let mut dirs = vec![dir.to_path_buf()];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(dir).unwrap() {
-            let (path, facts) = entry.map(|it| (it.path(), it.metadata().unwrap())).unwrap();
+            let (path, facts) =
+                entry.map(|entry| (entry.path(), entry.metadata().unwrap())).unwrap();
             all.push(format!("{path:?} {} {:?}", facts.len(), facts.modified().unwrap()));
             if facts.is_dir() {
                 dirs.push(path);

@@ -101,18 +101,19 @@ impl Importance {
         }
         let mut parts: BTreeMap<usize, BTreeMap<&str, _>> = BTreeMap::new();
         for tensor in &header.tensors {
-            let odd = || fail(format!("tensor {:?} is not part of it", tensor.stored_name));
-            let name = tensor.stored_name.strip_prefix("layers.").ok_or_else(odd)?;
-            let (layer, part) = name.split_once('.').ok_or_else(odd)?;
-            let layer: usize = layer.parse().ok().filter(|it| *it < 1000).ok_or_else(odd)?;
+            let misplaced = || fail(format!("tensor {:?} is not part of it", tensor.stored_name));
+            let name = tensor.stored_name.strip_prefix("layers.").ok_or_else(misplaced)?;
+            let (layer, part) = name.split_once('.').ok_or_else(misplaced)?;
+            let layer: usize =
+                layer.parse().ok().filter(|number| *number < 1000).ok_or_else(misplaced)?;
             parts.entry(layer).or_default().insert(part, tensor);
         }
         let mut layers = BTreeMap::new();
         for (layer, parts) in parts {
-            let odd = |what: &str| fail(format!("layer {layer}: {what}"));
+            let wrong = |what: &str| fail(format!("layer {layer}: {what}"));
             let get = |name: &str, dtype: Dtype| {
-                let tensor = parts.get(name).filter(|it| it.dtype == dtype);
-                tensor.ok_or_else(|| odd(&format!("{name} is missing, or no {}", dtype.name())))
+                let tensor = parts.get(name).filter(|part| part.dtype == dtype);
+                tensor.ok_or_else(|| wrong(&format!("{name} is missing, or no {}", dtype.name())))
             };
             let rows = get("rows", Dtype::U32)?;
             let floats = Dtype::Float(Float::F32);
@@ -121,11 +122,11 @@ impl Importance {
             let samples = get("samples", Dtype::Float(STORED))?;
             let shapes = (&rows.shape[..], &input.shape[..], &inner.shape[..]);
             let (&[n_experts], &[a, hidden], &[b, intermediate]) = shapes else {
-                return Err(odd("shapes that are not (experts), (experts, columns)").into());
+                return Err(wrong("shapes that are not (experts), (experts, columns)").into());
             };
             let shapes = (&samples.shape[..], &experts.shape[..], &weights.shape[..]);
             let (&[n_samples, width], &[c, top_k], &[d, e]) = shapes else {
-                return Err(odd("shapes that are not (samples, columns)").into());
+                return Err(wrong("shapes that are not (samples, columns)").into());
             };
             let belong = parts.len() == 6
                 && (a, b) == (n_experts, n_experts)
@@ -133,9 +134,9 @@ impl Importance {
                 && n_experts > 0
                 && hidden > 0
                 && top_k > 0
-                && Feedback::n_moments(hidden).is_some_and(|it| it <= MAX_MOMENTS);
+                && Feedback::n_moments(hidden).is_some_and(|n| n <= MAX_MOMENTS);
             if !belong {
-                return Err(odd("parts that do not belong together").into());
+                return Err(wrong("parts that do not belong together").into());
             }
             let tensors = LayerTensors {
                 n_experts,
@@ -165,13 +166,13 @@ impl Importance {
     pub(crate) fn check(&self, plan: &Plan<'_>) -> Result<(), PackError> {
         let fail = |what: String| FormatError::Malformed { path: self.path.clone(), what };
         // The optional layers are those of multi-token prediction: calibration does not run them.
-        for layer in plan.layers.iter().flatten().filter(|it| !it.is_optional) {
+        for layer in plan.layers.iter().flatten().filter(|layer| !layer.is_optional) {
             let packed = &layer.packed;
             let want = (packed.n_experts, packed.hidden, packed.intermediate);
             let have = self.layers.get(&layer.idx);
-            let have = have.map(|it| (it.n_experts, it.hidden, it.intermediate));
+            let have = have.map(|have| (have.n_experts, have.hidden, have.intermediate));
             if have != Some(want) {
-                let have = have.map_or(String::from("none"), |it| format!("{it:?}"));
+                let have = have.map_or(String::from("none"), |have| format!("{have:?}"));
                 let idx = layer.idx;
                 return Err(fail(format!(
                     "layer {idx} has experts {have}, the model {want:?}; calibrate this model"
@@ -198,19 +199,19 @@ impl Importance {
             let bytes = self.reader.read(extent)?;
             let mut values = vec![0.0; bytes.len() / size_of::<f32>()];
             Float::F32.decode(&bytes, &mut values);
-            match values.iter().find(|it| !(it.is_finite() && **it >= 0.0)) {
+            match values.iter().find(|value| !(value.is_finite() && **value >= 0.0)) {
                 Some(odd) => Err(fail(format!("layer {idx} holds {odd}, no mean of squares"))),
                 None => Ok(values),
             }
         };
         let integers = |extent: Extent| {
             let bytes = self.reader.read(extent)?;
-            let integers = bytes.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it));
+            let integers = bytes.as_chunks::<4>().0.iter().map(|chunk| u32::from_le_bytes(*chunk));
             Ok::<Vec<u32>, FormatError>(integers.collect())
         };
         let LayerTensors { n_experts, hidden, intermediate, top_k, .. } = *tensors;
         let experts = integers(tensors.experts)?;
-        if let Some(odd) = experts.iter().find(|it| **it as usize >= n_experts) {
+        if let Some(odd) = experts.iter().find(|expert| **expert as usize >= n_experts) {
             return Err(fail(format!("layer {idx} samples expert {odd} of {n_experts}")).into());
         }
         let weights = self.reader.read(tensors.weights)?;
@@ -259,7 +260,7 @@ impl LayerImportance {
         let input = own.iter().zip(&prior).map(|(own, prior)| blend(share, *own, *prior));
         let own = &self.inner[expert * self.intermediate..][..self.intermediate];
         let prior = mean(own);
-        let inner = own.iter().map(|own| blend(share, *own, prior));
+        let inner = own.iter().map(|value| blend(share, *value, prior));
         let importance = [floored(input.collect()), floored(inner.collect())];
         (self.samples.of_expert(expert, &self.pooled), importance)
     }
@@ -272,8 +273,8 @@ impl LayerImportance {
                 *sum += f64::from(*rows) * f64::from(*value);
             }
         }
-        let n_rows = self.rows.iter().map(|it| f64::from(*it)).sum::<f64>().max(1.0);
-        sums.into_iter().map(|it| (it / n_rows) as f32).collect()
+        let n_rows = self.rows.iter().map(|row| f64::from(*row)).sum::<f64>().max(1.0);
+        sums.into_iter().map(|sum| (sum / n_rows) as f32).collect()
     }
 }
 
@@ -282,15 +283,15 @@ fn blend(share: f64, own: f32, prior: f32) -> f32 {
 }
 
 fn mean(values: &[f32]) -> f32 {
-    (values.iter().map(|it| f64::from(*it)).sum::<f64>() / values.len().max(1) as f64) as f32
+    (values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len().max(1) as f64) as f32
 }
 
 /// In units of their mean, and none below the least share of it; all the same
 /// where nothing is known.
 fn floored(mut values: Vec<f32>) -> Vec<f32> {
     let mean = mean(&values);
-    for it in &mut values {
-        *it = if mean > 0.0 { (*it / mean).max(LEAST_SHARE) } else { 1.0 };
+    for value in &mut values {
+        *value = if mean > 0.0 { (*value / mean).max(LEAST_SHARE) } else { 1.0 };
     }
     values
 }
@@ -304,7 +305,7 @@ fn model_key(plan: &Plan<'_>) -> Result<String, FormatError> {
         let bytes = plan.reader.read(source.extent)?;
         let mut values = vec![0.0; bytes.len() / source.float.bytes()];
         source.float.decode(&bytes, &mut values);
-        values.iter().for_each(|it| checksum.update(&it.to_le_bytes()));
+        values.iter().for_each(|value| checksum.update(&value.to_le_bytes()));
     }
     Ok(checksum.hex())
 }
@@ -318,7 +319,7 @@ pub(super) fn write(
     out: &Path,
 ) -> Result<(), PackError> {
     let plan = Plan::new(checkpoint, manifest, &PackOptions::unquantised())?;
-    let layers = moments.layers.iter().enumerate().filter(|(_, it)| !it.is_empty());
+    let layers = moments.layers.iter().enumerate().filter(|(_, layer)| !layer.is_empty());
     let entry = |(idx, experts): (usize, &Vec<_>)| entries(idx, experts, &moments.samples[idx]);
     let entries: Vec<TensorEntry> = layers.clone().flat_map(entry).collect();
     let facts = [
@@ -330,18 +331,19 @@ pub(super) fn write(
     let mut writer = FileWriter::create(out)?;
     writer.write(&safetensors_header_with(&facts, &entries))?;
     for (layer, experts) in layers {
-        for it in experts {
-            writer.write(&it.n_rows.to_le_bytes())?;
+        for expert in experts {
+            writer.write(&expert.n_rows.to_le_bytes())?;
         }
         let Samples { inputs, experts: chosen, weights, .. } = &moments.samples[layer];
         writer.write(inputs)?;
-        writer.write(&chosen.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>())?;
-        writer.write(&weights.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>())?;
-        for it in experts {
-            writer.write(&it.means(&it.input))?;
+        writer.write(&chosen.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>())?;
+        writer
+            .write(&weights.iter().flat_map(|weight| weight.to_le_bytes()).collect::<Vec<_>>())?;
+        for expert in experts {
+            writer.write(&expert.means(&expert.input))?;
         }
-        for it in experts {
-            writer.write(&it.means(&it.inner))?;
+        for expert in experts {
+            writer.write(&expert.means(&expert.inner))?;
         }
     }
     Ok(writer.finish()?.publish()?)

@@ -56,7 +56,7 @@ fn run(
 ) -> Result<usize, EngineError> {
     let mut n_done = 0;
     let mut session = engine.session();
-    for tokens in sequences.iter().filter(|it| !it.is_empty()) {
+    for tokens in sequences.iter().filter(|sequence| !sequence.is_empty()) {
         session.clear();
         session.eval_prompt_with_progress(tokens, &mut |n| progress(n_done + n))?;
         n_done += tokens.len();
@@ -68,7 +68,7 @@ impl Calibration {
     /// Experts of all layers, and how many of them no token chose.
     pub fn n_experts(&self) -> (usize, usize) {
         let all = || self.moments.layers.iter().flatten();
-        (all().count(), all().filter(|it| it.n_rows == 0).count())
+        (all().count(), all().filter(|layer| layer.n_rows == 0).count())
     }
 
     /// Writes the importance file; `source` is the model that was run.

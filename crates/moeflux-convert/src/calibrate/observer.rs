@@ -78,7 +78,7 @@ impl ExpertObserver for Moments {
         let n_rows = experts.len() / top_k;
         let inputs = backend.read(x.buf, n_rows)?;
         let width = inputs.len() / n_rows.max(1);
-        let rows = inputs.chunks_exact(width.max(1)).map(|it| &it[x.start..][..x.len]);
+        let rows = inputs.chunks_exact(width.max(1)).map(|chunk| &chunk[x.start..][..x.len]);
         samples.see(rows, experts, weights);
         Ok(())
     }
@@ -99,12 +99,12 @@ impl ExpertObserver for Moments {
             sums.resize(self.n_experts, blank);
         }
         add_inputs(sums, backend, op, weights)?;
-        if self.probe.as_ref().is_none_or(|it| it.source != layout) {
+        if self.probe.as_ref().is_none_or(|probe| probe.source != layout) {
             self.probe = Some(Probe::new(&layout));
         }
-        let biases = op.biases.map(|it| {
+        let biases = op.biases.map(|biases| {
             let zeros = || backend.load_vector(&vec![0.0; self.n_experts * layout.down.rows]);
-            ExpertBiases { down: *self.no_bias.get_or_insert_with(zeros), ..it }
+            ExpertBiases { down: *self.no_bias.get_or_insert_with(zeros), ..biases }
         });
         let probe = self.probe.as_mut().expect("made above");
         for columns in probe.blocks() {
@@ -127,17 +127,17 @@ fn add_inputs(
     op: Experts<'_>,
     weights: &[f32],
 ) -> Result<(), DeviceError> {
-    let rows = op.calls.iter().flat_map(|it| &it.rows);
-    let n_rows = rows.map(|it| it.row as usize + 1).max().unwrap_or(0);
+    let rows = op.calls.iter().flat_map(|call| &call.rows);
+    let n_rows = rows.map(|row| row.row as usize + 1).max().unwrap_or(0);
     let x = backend.read(op.x.buf, n_rows)?;
     let width = x.len() / n_rows.max(1);
     for call in op.calls {
         let sums = &mut sums[call.expert.key.expert.idx()];
-        for it in &call.rows {
-            let weight = weights[it.slot as usize].powi(2);
+        for expert_row in &call.rows {
+            let weight = weights[expert_row.slot as usize].powi(2);
             sums.n_rows = sums.n_rows.saturating_add(1);
             sums.weight += weight;
-            let row = &x[it.row as usize * width + op.x.start..];
+            let row = &x[expert_row.row as usize * width + op.x.start..];
             add_squares(&mut sums.input, row, weight);
         }
     }
@@ -153,14 +153,14 @@ fn add_inner(
     weights: &[f32],
     columns: Range<usize>,
 ) -> Result<(), DeviceError> {
-    let rows = op.calls.iter().flat_map(|it| &it.rows);
-    let n_slots = rows.map(|it| it.slot as usize + 1).max().unwrap_or(0);
+    let rows = op.calls.iter().flat_map(|call| &call.rows);
+    let n_slots = rows.map(|row| row.slot as usize + 1).max().unwrap_or(0);
     let out = backend.read(op.out, n_slots)?;
     let width = out.len() / n_slots.max(1);
     for call in op.calls {
         let sums = &mut sums[call.expert.key.expert.idx()].inner[columns.clone()];
-        for it in &call.rows {
-            let slot = it.slot as usize;
+        for row in &call.rows {
+            let slot = row.slot as usize;
             add_squares(sums, &out[slot * width..], weights[slot].powi(2));
         }
     }
@@ -327,9 +327,9 @@ mod tests {
         let mut moments = Moments::new(2, 3);
         moments.see(&mut cpu, LayerIdx(1), op, &weights).unwrap();
         assert!(moments.layers[0].is_empty());
-        let of = |it: &[(f32, Vec<f32>)]| -> Vec<f32> {
-            let n = it[0].1.len();
-            (0..n).map(|i| it.iter().map(|(w, x)| w * w * x[i] * x[i]).sum()).collect()
+        let of = |rows: &[(f32, Vec<f32>)]| -> Vec<f32> {
+            let n = rows[0].1.len();
+            (0..n).map(|i| rows.iter().map(|(w, x)| w * w * x[i] * x[i]).sum()).collect()
         };
         let near = |got: &[f32], want: Vec<f32>| {
             assert_eq!(got.len(), want.len());
@@ -338,8 +338,8 @@ mod tests {
             }
         };
         let sums = &moments.layers[1];
-        assert_eq!(sums.iter().map(|it| it.n_rows).collect::<Vec<_>>(), [2, 0, 1]);
-        assert_eq!(sums.iter().map(|it| it.weight).collect::<Vec<_>>(), [4.25, 0.0, 0.0625]);
+        assert_eq!(sums.iter().map(|sum| sum.n_rows).collect::<Vec<_>>(), [2, 0, 1]);
+        assert_eq!(sums.iter().map(|sum| sum.weight).collect::<Vec<_>>(), [4.25, 0.0, 0.0625]);
         near(&sums[0].input, of(&[(0.5, row(0).to_vec()), (2.0, row(2).to_vec())]));
         near(&sums[0].inner, of(&[(0.5, activated(0, row(0))), (2.0, activated(0, row(2)))]));
         near(&sums[2].inner, of(&[(0.25, activated(2, row(1)))]));

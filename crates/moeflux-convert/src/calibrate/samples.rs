@@ -51,8 +51,8 @@ impl Samples {
         let chosen = experts.chunks_exact(self.top_k).zip(weights.chunks_exact(self.top_k));
         for (x, (experts, weights)) in x.zip(chosen) {
             if self.n_seen.is_multiple_of(1 << self.stride_bits) {
-                x[..self.hidden].iter().for_each(|it| STORED.append(*it, &mut self.inputs));
-                self.experts.extend(experts.iter().map(|it| it.idx() as u32));
+                x[..self.hidden].iter().for_each(|value| STORED.append(*value, &mut self.inputs));
+                self.experts.extend(experts.iter().map(|expert| expert.idx() as u32));
                 self.weights.extend_from_slice(weights);
             }
             self.n_seen += 1;
@@ -84,9 +84,9 @@ impl Samples {
         let mut rows = self.inputs.chunks_exact(self.row_bytes());
         let is_finite = |bytes| {
             STORED.decode(bytes, &mut row);
-            row.iter().all(|it| it.is_finite())
+            row.iter().all(|value| value.is_finite())
         };
-        rows.all(is_finite) && self.weights.iter().all(|it| it.is_finite())
+        rows.all(is_finite) && self.weights.iter().all(|weight| weight.is_finite())
     }
 
     /// How the inputs of gate and up depend on each other, by all samples.
@@ -97,7 +97,7 @@ impl Samples {
     /// The same for the rows that one expert got, the others counting the less
     /// the more these are.
     pub(super) fn of_expert(&self, expert: usize, pooled: &[f32]) -> Option<Feedback> {
-        let (mut moments, n_rows) = self.moments(|it| it as usize == expert);
+        let (mut moments, n_rows) = self.moments(|id| id as usize == expert);
         let share = (n_rows as f64 / (n_rows as f64 + PRIOR_ROWS)) as f32;
         for (own, all) in moments.iter_mut().zip(pooled) {
             *own = share * *own + (1.0 - share) * all;
@@ -111,7 +111,7 @@ impl Samples {
         let chosen =
             self.experts.chunks_exact(self.top_k).zip(self.weights.chunks_exact(self.top_k));
         let count = |(experts, weights): (&[u32], &[f32])| -> f32 {
-            let wanted = experts.iter().zip(weights).filter(|it| wanted(*it.0));
+            let wanted = experts.iter().zip(weights).filter(|expert| wanted(*expert.0));
             wanted.map(|(_, weight)| weight * weight).sum()
         };
         let rows: Vec<(f32, Vec<f32>)> = chosen
@@ -128,11 +128,11 @@ impl Samples {
         let mut moments = vec![0.0; n_moments];
         add_products(&mut moments, &rows);
         let squares = |(count, x): &(f32, Vec<f32>)| -> f64 {
-            f64::from(*count) * x.iter().map(|it| f64::from(it * it)).sum::<f64>()
+            f64::from(*count) * x.iter().map(|value| f64::from(value * value)).sum::<f64>()
         };
         let mean = rows.iter().map(squares).sum::<f64>() / self.hidden as f64;
         if mean > 0.0 {
-            moments.iter_mut().for_each(|it| *it = (f64::from(*it) / mean) as f32);
+            moments.iter_mut().for_each(|moment| *moment = (f64::from(*moment) / mean) as f32);
         }
         (moments, rows.len())
     }
@@ -183,13 +183,13 @@ mod tests {
         let rows: Vec<[f32; 4]> = (0..n).map(row).collect();
         let experts: Vec<ExpertId> = (0..n)
             .flat_map(|i| [i % 5, (i + 1 + i % 3) % 5])
-            .map(|it| ExpertId(it as u16))
+            .map(|id| ExpertId(id as u16))
             .collect();
         let weights: Vec<f32> = (0..2 * n).map(|i| (i % 7 + 1) as f32 / 8.0).collect();
         for first in (0..n).step_by(chunk) {
             let end = n.min(first + chunk);
             let chosen = 2 * first..2 * end;
-            let x = rows[first..end].iter().map(|it| &it[..]);
+            let x = rows[first..end].iter().map(|row| &row[..]);
             samples.see(x, &experts[chosen.clone()], &weights[chosen]);
         }
         samples
@@ -215,12 +215,13 @@ mod tests {
     #[test]
     fn moments_are_those_of_the_rows_that_an_expert_got() {
         let samples = seen(40, 40);
-        let (moments, n_rows) = samples.moments(|it| it == 3);
+        let (moments, n_rows) = samples.moments(|sample| sample == 3);
         let mut want = [0f64; 16];
         let mut n_want = 0;
         for n in 0..40 {
             let chosen = samples.experts[2 * n..][..2].iter().zip(&samples.weights[2 * n..][..2]);
-            let count: f32 = chosen.filter(|it| *it.0 == 3).map(|it| it.1 * it.1).sum();
+            let count: f32 =
+                chosen.filter(|chosen| *chosen.0 == 3).map(|chosen| chosen.1 * chosen.1).sum();
             n_want += usize::from(count > 0.0);
             for (at, want) in want.iter_mut().enumerate() {
                 let product = row(n)[at / 4] * row(n)[at % 4];

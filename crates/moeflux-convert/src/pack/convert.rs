@@ -53,12 +53,16 @@ pub(super) fn convert_rows(
         let n_rows = rows_at_once.min(view.rows - start);
         let values = &mut values[..n_rows * view.cols];
         decode_rows(view, start, values);
-        let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
+        let refuse = |err: QuantiseError| QuantiseError { idx: err.idx + start * view.cols, ..err };
         let quantised = match (rounding, inputs) {
             (Rounding::Nearest, _) => quantise_rows(values, affine, out),
             (Rounding::Fitted, Inputs::Unknown) => fit_rows(values, affine, &all_alike, out),
-            (Rounding::Fitted, Inputs::Importance(it)) => fit_rows(values, affine, it, out),
-            (Rounding::Fitted, Inputs::Feedback(it)) => feedback_rows(values, affine, it, out),
+            (Rounding::Fitted, Inputs::Importance(importance)) => {
+                fit_rows(values, affine, importance, out)
+            }
+            (Rounding::Fitted, Inputs::Feedback(feedback)) => {
+                feedback_rows(values, affine, feedback, out)
+            }
         };
         error.add(quantised.map_err(refuse)?);
     }
@@ -93,7 +97,7 @@ pub(super) fn convert_rows_on(
     let convert = |start: usize| {
         let part = view.slice_rows(start, n_rows.min(view.rows - start));
         let mut out = QuantisedRows::default();
-        let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
+        let refuse = |err: QuantiseError| QuantiseError { idx: err.idx + start * view.cols, ..err };
         convert_rows(&part, target, rounding, Inputs::Unknown, &mut out)
             .map(|error| (out, error))
             .map_err(refuse)
@@ -130,7 +134,7 @@ pub(super) fn in_order<R: Send, E>(
             let (sender, results) = sync_channel(1);
             let mut items = (first..n_items).step_by(n_threads);
             // `send` fails once the receiver is dropped, after `take` failed: the thread ends.
-            let run = move || items.all(|it| sender.send(work(it)).is_ok());
+            let run = move || items.all(|item| sender.send(work(item)).is_ok());
             let thread = thread::Builder::new().spawn_scoped(scope, run).ok()?;
             Some((thread, results))
         };
@@ -228,10 +232,10 @@ impl<'a> PlainMatrix<'a> {
 /// root mean square, before it cannot be the same row.
 fn tolerance(source: MatrixFormat, target: MatrixFormat) -> f64 {
     match target {
-        MatrixFormat::Affine(it) if source != target => {
+        MatrixFormat::Affine(affine) if source != target => {
             // A group may hold one large element, and its step follows that.
-            let levels = f64::from((1u32 << it.bits) - 1);
-            ((it.group_size as f64).sqrt() / levels + 0.02).min(0.9)
+            let levels = f64::from((1u32 << affine.bits) - 1);
+            ((affine.group_size as f64).sqrt() / levels + 0.02).min(0.9)
         }
         _ => 0.0,
     }
@@ -329,28 +333,28 @@ mod tests {
             let done = in_order(
                 n_threads,
                 7,
-                |it| it * it,
-                |it| {
-                    taken.push(it);
+                |i| i * i,
+                |square| {
+                    taken.push(square);
                     Ok::<(), ()>(())
                 },
             );
             assert_eq!((done, taken), (Ok(()), vec![0, 1, 4, 9, 16, 25, 36]));
             let mut n_taken = 0;
-            let refuse = |it| {
-                n_taken += usize::from(it != 3);
-                if it == 3 { Err(it) } else { Ok(()) }
+            let refuse = |i| {
+                n_taken += usize::from(i != 3);
+                if i == 3 { Err(i) } else { Ok(()) }
             };
-            assert_eq!(in_order(n_threads, 1000, |it| it, refuse), Err(3));
+            assert_eq!(in_order(n_threads, 1000, |i| i, refuse), Err(3));
             assert_eq!(n_taken, 3);
         }
-        assert_eq!(in_order(2, 0, |it| it, Err), Ok(()));
+        assert_eq!(in_order(2, 0, |i| i, Err), Ok(()));
     }
 
     #[test]
     #[should_panic(expected = "the fifth")]
-    fn a_panic_reaches_whoever_takes_the_results() {
-        let work = |it| assert!(it != 4, "the fifth");
+    fn a_panic_reaches_the_caller() {
+        let work = |i| assert!(i != 4, "the fifth");
         let _ = in_order(2, 9, work, |()| Ok::<(), ()>(()));
     }
 

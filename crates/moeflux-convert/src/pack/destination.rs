@@ -64,7 +64,7 @@ pub(crate) fn require_empty(dst: &Path) -> Result<(), PackError> {
 fn require_empty_but(dst: &Path, allowed: &[&str]) -> Result<(), PackError> {
     for entry in dst.read_dir().map_err(WriteError::at(dst))? {
         let name = entry.map_err(WriteError::at(dst))?.file_name();
-        if !allowed.iter().any(|allowed| name == *allowed) {
+        if !allowed.iter().any(|known| name == *known) {
             return Err(PackError::NotEmpty { path: dst.to_path_buf() });
         }
     }
@@ -122,7 +122,8 @@ fn partial_files(dst: &Path) -> Vec<PathBuf> {
     let own = own.iter().chain(&COMPANIONS).map(|name| dst.join(partial(name)));
     let folders = [FOLDER, TEMPLATE_FOLDER].map(|folder| dst.join(folder).read_dir());
     let inner = folders.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
-    let is_partial = |path: &PathBuf| path.extension().is_some_and(|it| it == &PARTIAL[1..]);
+    let is_partial =
+        |path: &PathBuf| path.extension().is_some_and(|extension| extension == &PARTIAL[1..]);
     own.chain(inner.filter(is_partial)).collect()
 }
 

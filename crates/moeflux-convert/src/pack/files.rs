@@ -118,7 +118,7 @@ impl Written {
     /// Gives it its name, for good.
     pub(crate) fn publish(self) -> Result<(), WriteError> {
         fs::rename(&self.partial, &self.path).map_err(WriteError::at(&self.path))?;
-        let dir = self.path.parent().filter(|it| !it.as_os_str().is_empty());
+        let dir = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync_dir(dir.unwrap_or(Path::new(".")))
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn checksums_of(
         let n = match file.read(&mut buffer) {
             Ok(0) => return Ok(checksums),
             Ok(n) => n,
-            Err(it) if it.kind() == io::ErrorKind::Interrupted => continue,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
             Err(source) => return Err(WriteError::at(path)(source)),
         };
         checksums.update(&buffer[..n]);
@@ -163,7 +163,7 @@ pub(crate) fn checksums_of(
 /// Makes names in a directory last.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), WriteError> {
     #[cfg(unix)]
-    File::open(path).and_then(|it| it.sync_all()).map_err(WriteError::at(path))?;
+    File::open(path).and_then(|file| file.sync_all()).map_err(WriteError::at(path))?;
     #[cfg(not(unix))]
     let _ = path;
     Ok(())
@@ -256,7 +256,7 @@ pub(crate) fn safetensors_header_with(
     tensors: &[TensorEntry],
 ) -> Vec<u8> {
     let mut header = Map::new();
-    let notes = notes.iter().map(|(key, it)| ((*key).to_owned(), Value::String(it.clone())));
+    let notes = notes.iter().map(|(key, note)| ((*key).to_owned(), Value::String(note.clone())));
     header.insert("__metadata__".to_owned(), Value::Object(notes.collect()));
     let mut end = 0;
     for tensor in tensors {
@@ -339,7 +339,8 @@ mod tests {
         assert!(header.len().is_multiple_of(64));
         let got =
             parse_safetensors_header(&header[8..], FileIdx(0), header.len() as u64 + 34).unwrap();
-        let names: Vec<&str> = got.tensors.iter().map(|it| it.stored_name.as_str()).collect();
+        let names: Vec<&str> =
+            got.tensors.iter().map(|tensor| tensor.stored_name.as_str()).collect();
         assert_eq!(names, ["b", "a"]);
         assert_eq!(got.tensors[1].extent.offset, header.len() as u64 + 24);
     }

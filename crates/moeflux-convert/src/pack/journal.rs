@@ -45,7 +45,7 @@ impl Loaded {
             version: u64,
         }
         match serde_json::from_slice::<Versioned>(bytes) {
-            Ok(it) if it.version != u64::from(VERSION) => Loaded::Version(it.version),
+            Ok(head) if head.version != u64::from(VERSION) => Loaded::Version(head.version),
             Ok(_) => serde_json::from_slice(bytes).map_or(Loaded::Damaged, Loaded::Whole),
             Err(_) => Loaded::Damaged,
         }
@@ -88,7 +88,7 @@ impl Journal {
         let path = dst.join(Container::JOURNAL);
         match read_bounded(&path, MAX_BYTES) {
             Ok(bytes) => Ok(Loaded::from_slice(&bytes)),
-            Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(Loaded::Missing),
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(Loaded::Missing),
             Err(source) => Err(PackError::read(&path, source)),
         }
     }
@@ -101,7 +101,9 @@ impl Journal {
     pub(super) fn remove(dst: &Path) -> Result<(), PackError> {
         let path = dst.join(Container::JOURNAL);
         match fs::remove_file(&path) {
-            Err(it) if it.kind() != std::io::ErrorKind::NotFound => Err(PackError::read(&path, it)),
+            Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
+                Err(PackError::read(&path, err))
+            }
             _ => Ok(sync_dir(dst)?),
         }
     }
@@ -121,8 +123,8 @@ impl Journal {
         }
         let source = &new.source;
         if self.source.files != source.files {
-            let odd = self.source.files.iter().find(|it| !source.files.contains(it));
-            let name = odd.or(source.files.last()).map_or("the source", |it| it.0.as_str());
+            let odd = self.source.files.iter().find(|file| !source.files.contains(file));
+            let name = odd.or(source.files.last()).map_or("the source", |file| file.0.as_str());
             return differs(format!("the source differs in {name}"));
         }
         if self.source.fingerprint != source.fingerprint {
@@ -132,7 +134,7 @@ impl Journal {
     }
 
     pub(super) fn find(&self, path: &str) -> Option<&Done> {
-        self.done.iter().find(|it| it.file.path == path)
+        self.done.iter().find(|done| done.file.path == path)
     }
 
     pub(super) fn done(&self) -> &[Done] {
@@ -145,7 +147,7 @@ impl Journal {
     }
 
     pub(super) fn forget(&mut self, path: &str) {
-        self.done.retain(|it| it.file.path != path);
+        self.done.retain(|done| done.file.path != path);
     }
 
     /// Notes a file that is whole.

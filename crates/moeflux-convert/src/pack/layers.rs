@@ -83,7 +83,7 @@ impl Record {
     /// Gate, up and down.
     fn matrices(&self) -> [PlainMatrix<'_>; 3] {
         let ExpertLayout { gate_up, down, .. } = &*self.layout;
-        let whole = |it: &MatrixLayout| PlainMatrix::whole(&self.matrix(it));
+        let whole = |matrix: &MatrixLayout| PlainMatrix::whole(&self.matrix(matrix));
         let [gate, up] = match gate_up {
             GateUp::Split { gate, up } => [gate, up].map(whole),
             GateUp::Alternating(both) => {
@@ -108,7 +108,7 @@ pub(super) fn write(
     importance: Option<&LayerImportance>,
     n_threads: usize,
     writer: &mut FileWriter,
-    tell: &mut dyn FnMut(u64),
+    advance: &mut dyn FnMut(u64),
 ) -> Result<FileReport, PackError> {
     let mut total = super::PackReport::default();
     let make = |expert| convert(plan, layer, importance, expert);
@@ -117,7 +117,7 @@ pub(super) fn write(
         writer.write(&record.bytes)?;
         writer.pad(Container::ALIGNMENT)?;
         total.add_file(&record.report);
-        tell(layer.packed.stride_bytes);
+        advance(layer.packed.stride_bytes);
         Ok::<(), PackError>(())
     })?;
     Ok(total.kinds)
@@ -134,7 +134,7 @@ fn convert(
     let mut bytes = Vec::with_capacity(layer.packed.record_bytes as usize);
     let mut report = FileReport::new();
     let parts = ["gate_proj", "up_proj", "down_proj"];
-    let importance = importance.map(|it| it.of_expert(expert));
+    let importance = importance.map(|importance| importance.of_expert(expert));
     let matrices = record.matrices().into_iter().zip(layer.packed.formats());
     for (i, ((matrix, target), part)) in matrices.zip(parts).enumerate() {
         let inputs = match &importance {

@@ -71,7 +71,7 @@ pub fn pack(
         importance.check(&plan)?;
     }
     let _lock = destination::claim(checkpoint, dst)?;
-    let checksum = importance.as_ref().map(|it| it.checksum().to_owned());
+    let checksum = importance.as_ref().map(|importance| importance.checksum().to_owned());
     let new = Journal::new(options, &source, checksum);
     let journal = destination::journal_of(dst, options.force, new)?;
     let plan = &plan;
@@ -98,9 +98,9 @@ struct Packing<'a, 'p> {
 }
 
 impl Packing<'_, '_> {
-    fn tell(&mut self, stage: PackStage, file: &str, n: u64) {
+    fn advance(&mut self, stage: PackStage, file: &str, n: u64) {
         self.done += n;
-        let total = 2 * self.plan.files().map(|it| it.1).sum::<u64>();
+        let total = 2 * self.plan.files().map(|file| file.1).sum::<u64>();
         (self.progress)(PackProgress { stage, file, done: self.done, total });
     }
 
@@ -109,14 +109,14 @@ impl Packing<'_, '_> {
         for (path, n_bytes) in self.plan.files() {
             let Some(done) = self.journal.find(&path).cloned() else { continue };
             let file = self.dst.join(&path);
-            if !file.metadata().is_ok_and(|it| it.len() == n_bytes) {
+            if !file.metadata().is_ok_and(|metadata| metadata.len() == n_bytes) {
                 self.journal.forget(&path);
                 continue;
             }
             self.done += n_bytes;
             let parts = self.plan.parts(&path);
-            let tell = &mut |n| self.tell(PackStage::Resume, &path, n);
-            let sums = checksums_of(&file, parts, tell)?;
+            let advance = &mut |n| self.advance(PackStage::Resume, &path, n);
+            let sums = checksums_of(&file, parts, advance)?;
             if (sums.n_bytes(), sums.hex()) != (n_bytes, done.file.xxh3_128) {
                 self.journal.forget(&path);
                 self.done -= 2 * n_bytes;
@@ -130,8 +130,8 @@ impl Packing<'_, '_> {
     fn bytes_left(&self, checkpoint: &Checkpoint) -> u64 {
         /// What a file takes in the container's description and in the journal.
         const LISTED_BYTES: u64 = 2048;
-        let missing = self.plan.files().filter(|it| self.journal.find(&it.0).is_none());
-        let missing: u64 = missing.map(|it| it.1).sum();
+        let missing = self.plan.files().filter(|file| self.journal.find(&file.0).is_none());
+        let missing: u64 = missing.map(|missing| missing.1).sum();
         // What cannot be read is refused when it is written.
         let companions = companions_of(checkpoint).unwrap_or_default();
         let companions = companions.iter().map(Companion::n_bytes);
@@ -180,13 +180,13 @@ impl Packing<'_, '_> {
             return Ok(());
         }
         let importance = self.importance.as_ref().filter(|_| !layer.is_optional);
-        let importance = importance.map(|it| it.layer(layer.idx)).transpose()?;
+        let importance = importance.map(|importance| importance.layer(layer.idx)).transpose()?;
         let parts = self.plan.parts(path);
         let mut writer = FileWriter::create_with_parts(&self.dst.join(path), parts)?;
         let (plan, n_threads) = (self.plan, self.options.threads());
-        let tell = &mut |n| self.tell(PackStage::Write, path, n);
+        let advance = &mut |n| self.advance(PackStage::Write, path, n);
         let importance = importance.as_ref();
-        let report = layers::write(plan, layer, importance, n_threads, &mut writer, tell)?;
+        let report = layers::write(plan, layer, importance, n_threads, &mut writer, advance)?;
         let written = writer.finish()?;
         self.check_written(path, &written)?;
         layers::check(self.plan, layer, &written)?;
@@ -201,8 +201,8 @@ impl Packing<'_, '_> {
         let parts = self.plan.parts(path);
         let mut writer = FileWriter::create_with_parts(&self.dst.join(path), parts)?;
         let (plan, n_threads) = (self.plan, self.options.threads());
-        let tell = &mut |n| self.tell(PackStage::Write, path, n);
-        let report = resident::write(plan, n_threads, &mut writer, tell)?;
+        let advance = &mut |n| self.advance(PackStage::Write, path, n);
+        let report = resident::write(plan, n_threads, &mut writer, advance)?;
         let written = writer.finish()?;
         self.check_written(path, &written)?;
         resident::check(self.plan, &written)?;
@@ -211,8 +211,8 @@ impl Packing<'_, '_> {
 
     /// Reads back what is on the drive.
     fn check_written(&mut self, path: &str, written: &Written) -> Result<(), PackError> {
-        let tell = &mut |n| self.tell(PackStage::Verify, path, n);
-        let (n_bytes, checksum) = checksum_of(&written.partial, tell)?;
+        let advance = &mut |n| self.advance(PackStage::Verify, path, n);
+        let (n_bytes, checksum) = checksum_of(&written.partial, advance)?;
         if (n_bytes, checksum.as_str()) != (written.n_bytes, written.checksum.as_str()) {
             let what = "does not read back as it was written; is the drive failing?";
             return Err(PackError::damaged(&written.partial, what));
@@ -262,7 +262,7 @@ impl Packing<'_, '_> {
             report.add_file(&done.report);
             report.n_bytes += done.file.bytes;
         }
-        report.n_bytes += companions.iter().map(|it| it.bytes).sum::<u64>();
+        report.n_bytes += companions.iter().map(|file| file.bytes).sum::<u64>();
         report
     }
 
@@ -274,7 +274,7 @@ impl Packing<'_, '_> {
         companions: Vec<PackedFile>,
     ) -> Result<(), PackError> {
         let mut files: Vec<PackedFile> =
-            self.journal.done().iter().map(|it| it.file.clone()).collect();
+            self.journal.done().iter().map(|done| done.file.clone()).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files.extend(companions);
         let container = self.plan.container(checkpoint.config(), source, files, &self.sums);
@@ -301,14 +301,14 @@ pub(crate) fn publish_container(dst: &Path, container: &Container) -> Result<(),
 pub(crate) fn open_and_claim(dst: &Path, manifest: &Manifest) -> Result<(), FormatError> {
     let checkpoint = Checkpoint::open(dst)?;
     let mut claims = Claims::new(&checkpoint);
-    for it in &manifest.matrices {
-        claims.matrix(it)?;
+    for decl in &manifest.matrices {
+        claims.matrix(decl)?;
     }
-    for it in &manifest.vectors {
-        claims.vector(it)?;
+    for decl in &manifest.vectors {
+        claims.vector(decl)?;
     }
-    for it in &manifest.experts {
-        claims.experts(it)?;
+    for decl in &manifest.experts {
+        claims.experts(decl)?;
     }
     claims.finish()
 }

@@ -104,7 +104,7 @@ impl PackOptions {
             ("gate bits", self.gate_bits),
         ];
         for (what, bits) in all {
-            if let Some(bits) = bits.filter(|it| !Affine::BITS.contains(it)) {
+            if let Some(bits) = bits.filter(|bits| !Affine::BITS.contains(bits)) {
                 let allowed = format!("{:?}", Affine::BITS);
                 return Err(PackError::Option { what, value: usize::from(bits), allowed });
             }
@@ -181,7 +181,9 @@ impl PackOptions {
     fn target(&self, bits: Option<u8>, stored: MatrixFormat, cols: usize) -> MatrixFormat {
         let Some(bits) = bits else { return stored };
         match stored {
-            MatrixFormat::Affine(it) if !self.requantise || it.bits <= bits => return stored,
+            MatrixFormat::Affine(affine) if !self.requantise || affine.bits <= bits => {
+                return stored;
+            }
             MatrixFormat::Micro(_) | MatrixFormat::Ggml(_) if !self.requantise => return stored,
             _ => {}
         }
@@ -190,7 +192,7 @@ impl PackOptions {
     }
 
     pub(super) fn threads(&self) -> usize {
-        let available = || std::thread::available_parallelism().map_or(1, |it| it.get());
+        let available = || std::thread::available_parallelism().map_or(1, |n| n.get());
         if self.n_threads == 0 { available() } else { self.n_threads }
     }
 }

@@ -62,7 +62,7 @@ impl<'a> Plan<'a> {
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
         for decl in &manifest.matrices {
             let source = claims.matrix(decl)?;
-            if !matrices.iter().any(|it| it.decl.name == decl.name) {
+            if !matrices.iter().any(|matrix| matrix.decl.name == decl.name) {
                 if options.leaves_resident(decl, source.format) {
                     *left.entry(decl.cols).or_default() += 1;
                 }
@@ -75,7 +75,7 @@ impl<'a> Plan<'a> {
             let source = claims.vector(decl)?;
             let (name, shape) = (decl.name.clone(), source.shape.clone());
             let entry = TensorEntry { name, dtype: Dtype::Float(source.float), shape };
-            if !vectors.iter().any(|(it, _)| *it == entry) {
+            if !vectors.iter().any(|(known, _)| *known == entry) {
                 vectors.push((entry, source));
             }
         }
@@ -115,9 +115,9 @@ impl<'a> Plan<'a> {
 
     /// The files of weights and their lengths.
     pub(super) fn files(&self) -> impl Iterator<Item = (String, u64)> + use<'_, 'a> {
-        let len = |it: &PackedLayer| it.stride_bytes * it.n_experts as u64;
+        let len = |layer: &PackedLayer| layer.stride_bytes * layer.n_experts as u64;
         let layers = self.layers.iter().flatten();
-        let layers = layers.map(move |it| (it.packed.file.clone(), len(&it.packed)));
+        let layers = layers.map(move |layer| (layer.packed.file.clone(), len(&layer.packed)));
         layers.chain([(Container::RESIDENT.to_owned(), self.resident_bytes)])
     }
 
@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
         files: Vec<PackedFile>,
         sums: &BTreeMap<String, Vec<u64>>,
     ) -> Container {
-        let tensor = |it: &MatrixPlan<'_>| (it.decl.name.clone(), it.target.into());
+        let tensor = |matrix: &MatrixPlan<'_>| (matrix.decl.name.clone(), matrix.target.into());
         let layer = |layer: &Option<LayerPlan>| {
             let mut packed = layer.as_ref()?.packed.clone();
             let sums = sums.get(&packed.file).map_or(&[][..], Vec::as_slice);
@@ -185,7 +185,7 @@ pub(crate) fn container(
     layers: Vec<Option<PackedLayer>>,
     files: Vec<PackedFile>,
 ) -> Container {
-    let model_type = config.value().get("model_type").and_then(|it| it.as_str());
+    let model_type = config.value().get("model_type").and_then(|value| value.as_str());
     Container {
         format: Container::FORMAT.to_owned(),
         version: Container::VERSION,
@@ -225,7 +225,8 @@ fn packed_layer(decl: &ExpertsDecl, bank: &LayerBank, options: &PackOptions) -> 
         GateUp::Split { gate, up } => (gate, up),
         GateUp::Alternating(both) => (both, both),
     };
-    let target = |it: &MatrixLayout| options.expert_format(plain_format(it.format), it.cols);
+    let target =
+        |matrix: &MatrixLayout| options.expert_format(plain_format(matrix.format), matrix.cols);
     let down = options.down_format(plain_format(layout.down.format), layout.down.cols);
     layer_entry(decl, [target(gate), target(up), down])
 }
@@ -294,8 +295,8 @@ fn entries(
     matrices: &[MatrixPlan<'_>],
     vectors: &[(TensorEntry, VectorSource)],
 ) -> Vec<TensorEntry> {
-    let of_matrix = |it: &MatrixPlan<'_>| {
-        matrix_entries(&it.decl.name, &[it.decl.rows], it.decl.cols, it.target)
+    let of_matrix = |matrix: &MatrixPlan<'_>| {
+        matrix_entries(&matrix.decl.name, &[matrix.decl.rows], matrix.decl.cols, matrix.target)
     };
     let matrices = matrices.iter().flat_map(of_matrix);
     matrices.chain(vectors.iter().map(|(entry, _)| entry.clone())).collect()

@@ -57,8 +57,8 @@ pub(super) type FileReport = BTreeMap<String, KindReport>;
 
 impl PackReport {
     pub(super) fn add_file(&mut self, report: &FileReport) {
-        for (kind, it) in report {
-            self.kinds.entry(kind.clone()).or_default().add(it);
+        for (kind, of_kind) in report {
+            self.kinds.entry(kind.clone()).or_default().add(of_kind);
         }
     }
 }

@@ -19,11 +19,11 @@ pub(super) fn write(
     plan: &Plan<'_>,
     n_threads: usize,
     writer: &mut FileWriter,
-    tell: &mut dyn FnMut(u64),
+    advance: &mut dyn FnMut(u64),
 ) -> Result<FileReport, PackError> {
     let mut report = FileReport::new();
     writer.write(&plan.header)?;
-    tell(plan.header.len() as u64);
+    advance(plan.header.len() as u64);
     for matrix in &plan.matrices {
         let MatrixPlan { decl, source, target } = matrix;
         let error = if source.format == *target {
@@ -35,12 +35,12 @@ pub(super) fn write(
         let bytes_in = source.format.matrix_bytes(decl.rows, decl.cols);
         let bytes_out = target.matrix_bytes(decl.rows, decl.cols);
         count(&mut report, kind_of(decl), bytes_in, bytes_out, error);
-        tell(bytes_out as u64);
+        advance(bytes_out as u64);
     }
     for (_, VectorSource { extent, float, .. }) in &plan.vectors {
         copy(plan, *extent, Some(Encoding::Float(*float)), writer)?;
         count(&mut report, "vectors", extent.len, extent.len, QuantError::default());
-        tell(extent.len as u64);
+        advance(extent.len as u64);
     }
     Ok(report)
 }
@@ -116,7 +116,7 @@ pub(super) fn check(plan: &Plan<'_>, written: &Written) -> Result<(), PackError>
     for MatrixPlan { decl, source, target } in &plan.matrices {
         let mut parts = matrix_entries(&decl.name, &[decl.rows], decl.cols, *target).into_iter();
         let mut extent = || -> Extent {
-            let len = parts.next().map_or(0, |it: TensorEntry| it.n_bytes());
+            let len = parts.next().map_or(0, |entry: TensorEntry| entry.n_bytes());
             offset += len;
             Extent { file: FileIdx(0), offset: offset - len, len: len as usize }
         };

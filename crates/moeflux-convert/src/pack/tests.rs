@@ -33,7 +33,7 @@ fn pack_to(src: &Path, dst: &Path, options: &PackOptions) -> Result<PackReport, 
 fn unquantised(dir: &Path) -> PathBuf {
     let out = dir.join("source");
     let options = SynthOptions { bits: 16, n_layers: Some(4), ..SynthOptions::default() };
-    let manifest_of = |it: &_| Ok(Declared::of_config(it, WithMtp::Never)?.manifest);
+    let manifest_of = |config: &_| Ok(Declared::of_config(config, WithMtp::Never)?.manifest);
     synth("tiny", &out, &options, &manifest_of, &mut |_| {}).unwrap();
     out
 }
@@ -44,16 +44,16 @@ fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let manifest = manifest(&checkpoint);
     let mut claims = Claims::new(&checkpoint);
     let mut all = BTreeMap::new();
-    for it in &manifest.matrices {
-        let bytes = claims.matrix(it).unwrap().read(checkpoint.reader()).unwrap();
-        all.insert(it.name.clone(), [bytes.weight, bytes.scales, bytes.biases].concat());
+    for decl in &manifest.matrices {
+        let bytes = claims.matrix(decl).unwrap().read(checkpoint.reader()).unwrap();
+        all.insert(decl.name.clone(), [bytes.weight, bytes.scales, bytes.biases].concat());
     }
-    for it in &manifest.vectors {
-        let source = claims.vector(it).unwrap();
-        all.insert(it.name.clone(), checkpoint.reader().read(source.extent).unwrap());
+    for decl in &manifest.vectors {
+        let source = claims.vector(decl).unwrap();
+        all.insert(decl.name.clone(), checkpoint.reader().read(source.extent).unwrap());
     }
-    for it in &manifest.experts {
-        claims.experts(it).unwrap();
+    for decl in &manifest.experts {
+        claims.experts(decl).unwrap();
     }
     let bank = claims.into_bank();
     let reader = moeflux_core::checkpoint::FileReader::new(&bank.files);
@@ -76,7 +76,7 @@ fn check_copied(case: &str) {
     let dir = tempfile::tempdir().unwrap();
     let dst = dir.path().join("packed");
     let report = pack_to(&golden(case), &dst, &PackOptions::unquantised()).unwrap();
-    assert!(report.kinds.values().all(|it| it.noise == 0.0), "{case}");
+    assert!(report.kinds.values().all(|kind| kind.noise == 0.0), "{case}");
     assert_eq!(Checkpoint::open(&dst).unwrap().kind(), CheckpointKind::Packed);
     verify(&dst, &mut |_| {}).unwrap();
     let (want, got) = (contents(&golden(case)), contents(&dst));
@@ -183,14 +183,14 @@ fn bytes_do_not_depend_on_threads() {
 /// Packs until that much is done, then stops as a crash would.
 fn pack_until(src: &Path, dst: &Path, options: &PackOptions, share: f64) {
     let checkpoint = Checkpoint::open(src).unwrap();
-    let stop = &mut |it: PackProgress<'_>| {
-        if it.done as f64 > share * it.total as f64 {
+    let stop = &mut |progress: PackProgress<'_>| {
+        if progress.done as f64 > share * progress.total as f64 {
             std::panic::resume_unwind(Box::new("stopped"));
         }
     };
     let manifest = manifest(&checkpoint);
     let run = AssertUnwindSafe(|| pack(&checkpoint, &manifest, dst, options, stop));
-    catch_unwind(run).map(|it| it.map(|_| ())).expect_err("stopped on the way");
+    catch_unwind(run).map(|done| done.map(|_| ())).expect_err("stopped on the way");
 }
 
 #[test]
@@ -325,9 +325,9 @@ fn progress_ends_at_the_total() {
     let dir = tempfile::tempdir().unwrap();
     let checkpoint = Checkpoint::open(&golden("mlx-q4")).unwrap();
     let mut last = (0, 0);
-    let tell = &mut |it: PackProgress<'_>| last = (it.done, it.total);
+    let advance = &mut |progress: PackProgress<'_>| last = (progress.done, progress.total);
     let dst = dir.path().join("packed");
-    pack(&checkpoint, &manifest(&checkpoint), &dst, &PackOptions::default(), tell).unwrap();
+    pack(&checkpoint, &manifest(&checkpoint), &dst, &PackOptions::default(), advance).unwrap();
     assert_eq!(last.0, last.1);
     assert!(last.0 > 0);
 }

@@ -28,15 +28,15 @@ fn verify_files(
     container: &Container,
     progress: &mut OnPackProgress<'_>,
 ) -> Result<u64, PackError> {
-    let total = container.files.iter().map(|it| it.bytes).sum();
+    let total = container.files.iter().map(|file| file.bytes).sum();
     let mut done = 0;
     for PackedFile { path: file, bytes, xxh3_128 } in &container.files {
         let path = root.join(file);
-        let tell = &mut |n| {
+        let advance = &mut |n| {
             done += n;
             progress(PackProgress { stage: PackStage::Verify, file, done, total });
         };
-        let (have, checksum) = checksum_of(&path, tell)?;
+        let (have, checksum) = checksum_of(&path, advance)?;
         if have != *bytes || !checksum.eq_ignore_ascii_case(xxh3_128) {
             let what = format!("its checksum is {checksum}, {xxh3_128} was packed; copy it again");
             return Err(PackError::damaged(&path, what));

@@ -2,6 +2,7 @@
 //! that any chunk of any tensor is made by itself, as fast as a drive writes.
 
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
+use moeflux_core::{SplitMix64, fnv1a_64};
 
 /// A source of random words: word `i` of key `k` is always the same.
 #[derive(Clone, Copy, Debug)]
@@ -12,16 +13,12 @@ pub(super) struct Noise {
 impl Noise {
     /// The words of one tensor.
     pub(super) fn of(seed: u64, name: &str) -> Noise {
-        // FNV-1a, then mixed with the seed.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        Noise { key: mix(hash ^ mix(seed)) }
+        Noise { key: SplitMix64::mix(fnv1a_64(name.as_bytes()) ^ SplitMix64::mix(seed)) }
     }
 
     #[inline(always)]
     fn word(self, idx: u64) -> u64 {
-        mix(self.key.wrapping_add(idx.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        SplitMix64::mix(self.key.wrapping_add(idx.wrapping_mul(SplitMix64::STEP)))
     }
 
     /// Uniform in `0..1`.
@@ -34,14 +31,6 @@ impl Noise {
         let radius = (-2.0 * (1.0 - self.unit(2 * idx)).max(1e-7).ln()).sqrt();
         radius * (std::f32::consts::TAU * self.unit(2 * idx + 1)).cos()
     }
-}
-
-/// SplitMix64's finaliser.
-#[inline(always)]
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 /// What a run of bytes is filled with.
@@ -208,7 +197,7 @@ mod tests {
             view.decode_row(i, row);
         }
         let mean = all.iter().sum::<f32>() / all.len() as f32;
-        let var = all.iter().map(|it| (it - mean).powi(2)).sum::<f32>() / all.len() as f32;
+        let var = all.iter().map(|value| (value - mean).powi(2)).sum::<f32>() / all.len() as f32;
         assert!(mean.abs() < std * 0.02, "{format:?}: mean {mean}");
         assert!((var.sqrt() / std - 1.0).abs() < 0.03, "{format:?}: std {}", var.sqrt());
     }

@@ -134,7 +134,7 @@ pub fn synth(
         resident_sums: BTreeMap::new(),
     };
     // Its directory is there: making the first tensor takes a while.
-    making.tell("config.json", 0);
+    making.advance("config.json", 0);
     let mut files = making.text(&config)?;
     match options.format {
         SynthFormat::Mlx => making.mlx(&config)?,
@@ -166,11 +166,11 @@ fn check(options: &SynthOptions) -> Result<(), SynthError> {
 }
 
 fn total_bytes(manifest: &Manifest, options: &SynthOptions) -> u64 {
-    let of = |all: &[Made]| all.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
-    let experts = manifest.experts.iter().map(|it| match options.format {
-        SynthFormat::Mlx => of(&plan::stacked(it, options)),
+    let of = |all: &[Made]| all.iter().map(|made| made.entry.n_bytes()).sum::<u64>();
+    let experts = manifest.experts.iter().map(|expert| match options.format {
+        SynthFormat::Mlx => of(&plan::stacked(expert, options)),
         SynthFormat::Packed => {
-            let layer = layer_entry(it, plan::expert_formats(options, it));
+            let layer = layer_entry(expert, plan::expert_formats(options, expert));
             layer.stride_bytes * layer.n_experts as u64
         }
     });
@@ -222,18 +222,18 @@ impl Making<'_, '_> {
             let len = buffer.len().min((n_bytes - offset) as usize);
             made.fill.make(noise, offset, &mut buffer[..len]);
             writer.write(&buffer[..len])?;
-            self.tell(file, len as u64);
+            self.advance(file, len as u64);
         }
         Ok(())
     }
 
-    fn tell(&mut self, file: &str, n: u64) {
+    fn advance(&mut self, file: &str, n: u64) {
         self.done += n;
         (self.progress)(SynthProgress { file, done: self.done, total: self.total });
     }
 
     fn safetensors(&mut self, name: &str, tensors: &[Made]) -> Result<PackedFile, SynthError> {
-        let entries: Vec<_> = tensors.iter().map(|it| it.entry.clone()).collect();
+        let entries: Vec<_> = tensors.iter().map(|tensor| tensor.entry.clone()).collect();
         let header = safetensors_header(&entries);
         if self.options.is_hollow {
             return self.hollow(name, &header, tensors);
@@ -259,19 +259,21 @@ impl Making<'_, '_> {
         tensors: &[Made],
     ) -> Result<PackedFile, SynthError> {
         let path = self.dir.join(name);
-        let bytes = header.len() as u64 + tensors.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
+        let bytes =
+            header.len() as u64 + tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum::<u64>();
         fs::write(&path, header).map_err(WriteError::at(&path))?;
         if cfg!(windows) {
             leave_holes(&path);
         }
         let file = fs::OpenOptions::new().write(true).open(&path);
-        file.and_then(|it| it.set_len(bytes)).map_err(WriteError::at(&path))?;
+        file.and_then(|file| file.set_len(bytes)).map_err(WriteError::at(&path))?;
         Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128: String::new() })
     }
 
     /// Shards, their index, and a config with MLX's quantisation block.
     fn mlx(&mut self, config: &Config) -> Result<(), SynthError> {
-        let experts = self.manifest.experts.iter().flat_map(|it| plan::stacked(it, self.options));
+        let experts =
+            self.manifest.experts.iter().flat_map(|expert| plan::stacked(expert, self.options));
         let mut all: Vec<Made> = plan::resident(self.manifest, self.options);
         all.extend(experts);
         for made in &mut all {
@@ -314,7 +316,7 @@ impl Making<'_, '_> {
                 }
             }
         }
-        for decl in self.manifest.matrices.iter().filter(|it| plan::is_gate(&it.name)) {
+        for decl in self.manifest.matrices.iter().filter(|matrix| plan::is_gate(&matrix.name)) {
             block[mlx_name(&decl.name)] = json!({"group_size": group_size, "bits": GATE_BITS});
         }
         block
@@ -341,7 +343,7 @@ impl Making<'_, '_> {
                     self.tensor(&name, made, expert + 1, &mut writer)?;
                 }
                 writer.pad(Container::ALIGNMENT)?;
-                self.tell(&name, layer.stride_bytes - layer.record_bytes);
+                self.advance(&name, layer.stride_bytes - layer.record_bytes);
             }
             let written = writer.finish()?;
             let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
@@ -364,10 +366,10 @@ impl Making<'_, '_> {
         let fingerprint = format!("synthetic {shape}, seed {}", self.options.seed);
         let source = SourceIdentity { files: Vec::new(), fingerprint };
         let n_layers = config.usize("num_hidden_layers")?;
-        let n_layers = layers.keys().last().map_or(n_layers, |it| n_layers.max(it + 1));
-        let layers = (0..n_layers).map(|it| layers.remove(&it)).collect();
-        let format = |it: &moeflux_core::manifest::MatrixDecl| {
-            (it.name.clone(), plan::matrix_format(self.options, it).into())
+        let n_layers = layers.keys().last().map_or(n_layers, |key| n_layers.max(key + 1));
+        let layers = (0..n_layers).map(|idx| layers.remove(&idx)).collect();
+        let format = |decl: &moeflux_core::manifest::MatrixDecl| {
+            (decl.name.clone(), plan::matrix_format(self.options, decl).into())
         };
         let tensors = self.manifest.matrices.iter().map(format).collect();
         let mut container = container(config, source, tensors, layers, files);
@@ -386,14 +388,14 @@ fn mlx_name(canonical: &str) -> String {
 
 fn into_shards(all: Vec<Made>) -> Vec<Vec<Made>> {
     let mut shards: Vec<Vec<Made>> = Vec::new();
-    let mut room = 0;
+    let mut n_free = 0;
     for made in all {
         let n_bytes = made.entry.n_bytes();
-        if n_bytes > room || shards.is_empty() {
+        if n_bytes > n_free || shards.is_empty() {
             shards.push(Vec::new());
-            room = SHARD_BYTES;
+            n_free = SHARD_BYTES;
         }
-        room = room.saturating_sub(n_bytes);
+        n_free = n_free.saturating_sub(n_bytes);
         shards.last_mut().expect("pushed above").push(made);
     }
     shards
@@ -448,7 +450,7 @@ impl WorkDir {
         // Only now: a run that is killed before it leaves a directory that the next one knows.
         let marker = out.join(MARKER);
         fs::remove_file(&marker).map_err(WriteError::at(&marker))?;
-        let parent = out.parent().filter(|it| !it.as_os_str().is_empty());
+        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
         Ok(sync_dir(parent.unwrap_or(Path::new(".")))?)
     }
 }

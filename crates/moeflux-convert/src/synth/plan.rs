@@ -23,7 +23,7 @@ pub(super) const GATE_BITS: u8 = 8;
 pub(super) fn is_gate(name: &str) -> bool {
     [".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".shared_expert_gate"]
         .iter()
-        .any(|it| name.ends_with(it))
+        .any(|end| name.ends_with(end))
 }
 
 /// The format of rows of `cols` columns; 16 bits mean BF16.
@@ -56,8 +56,8 @@ pub(super) fn expert_formats(options: &SynthOptions, decl: &ExpertsDecl) -> [Mat
 
 /// Resident tensors in the manifest's order, under their canonical names.
 pub(super) fn resident(manifest: &Manifest, options: &SynthOptions) -> Vec<Made> {
-    let matrices = manifest.matrices.iter().flat_map(|it| matrix(it, options));
-    let vectors = manifest.vectors.iter().map(|it| small(it, options.seed));
+    let matrices = manifest.matrices.iter().flat_map(|decl| matrix(decl, options));
+    let vectors = manifest.vectors.iter().map(|vector| small(vector, options.seed));
     matrices.chain(vectors).collect()
 }
 
@@ -90,7 +90,7 @@ fn made(
 fn small(decl: &VectorDecl, seed: u64) -> Made {
     // Of a convolution's shapes MLX's, (channels, kernel, 1), which also says
     // that norms are stored as they multiply.
-    let is_mlx = |it: &&Vec<usize>| it.len() == 3 && it[2] == 1;
+    let is_mlx = |list: &&Vec<usize>| list.len() == 3 && list[2] == 1;
     let shape = decl.shapes.iter().find(is_mlx).or(decl.shapes.first()).cloned();
     let shape = shape.unwrap_or_default();
     let wide = decl.name.ends_with("A_log") || decl.name.ends_with("correction_bias");

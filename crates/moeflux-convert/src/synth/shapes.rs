@@ -103,19 +103,22 @@ pub fn shape_names() -> impl Iterator<Item = &'static str> {
 pub fn shape_family(name: &str) -> Option<&'static str> {
     let config = config(name, None)?;
     let model_type = config["model_type"].as_str()?;
-    FAMILIES.iter().find(|it| it.model_types.contains(&model_type)).map(|it| it.name)
+    FAMILIES
+        .iter()
+        .find(|family| family.model_types.contains(&model_type))
+        .map(|family| family.name)
 }
 
 /// The `config.json` of a shape.
 pub(super) fn config(name: &str, n_layers: Option<usize>) -> Option<Value> {
-    if let Some((_, make)) = published::MODELS.iter().find(|(it, _)| *it == name) {
+    if let Some((_, make)) = published::MODELS.iter().find(|(model, _)| *model == name) {
         let mut config = make();
         if let Some(n_layers) = n_layers {
             config["num_hidden_layers"] = n_layers.into();
         }
         return Some(config);
     }
-    let (_, shape) = SHAPES.iter().find(|(it, _)| *it == name)?;
+    let (_, shape) = SHAPES.iter().find(|(shape, _)| *shape == name)?;
     Some(json!({
         "architectures": ["Qwen3_5MoeForConditionalGeneration"],
         "model_type": "qwen3_5_moe",

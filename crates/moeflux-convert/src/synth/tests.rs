@@ -28,11 +28,11 @@ fn every_width_and_format_opens_and_is_claimed_whole() {
         for format in [SynthFormat::Mlx, SynthFormat::Packed] {
             let out = dir.path().join(format!("{bits}-{format:?}"));
             let options = SynthOptions { bits, format, ..SynthOptions::default() };
-            make(&out, &options).unwrap_or_else(|it| panic!("{bits} {format:?}: {it}"));
+            make(&out, &options).unwrap_or_else(|err| panic!("{bits} {format:?}: {err}"));
             check_claims(&out);
             let out = dir.path().join(format!("{bits}-{format:?}-mxfp4"));
             let options = SynthOptions { has_mxfp4_experts: true, ..options };
-            make(&out, &options).unwrap_or_else(|it| panic!("{bits} {format:?}: {it}"));
+            make(&out, &options).unwrap_or_else(|err| panic!("{bits} {format:?}: {err}"));
             check_claims(&out);
         }
     }
@@ -68,8 +68,8 @@ fn progress_ends_at_the_total() {
         let mut last = (0, 0);
         let out = dir.path().join(format!("{format:?}"));
         let options = SynthOptions { format, ..SynthOptions::default() };
-        let tell = &mut |it: SynthProgress<'_>| last = (it.done, it.total);
-        synth("tiny", &out, &options, &manifest_of, tell).unwrap();
+        let advance = &mut |progress: SynthProgress<'_>| last = (progress.done, progress.total);
+        synth("tiny", &out, &options, &manifest_of, advance).unwrap();
         assert_eq!(last.0, last.1);
     }
 }
@@ -118,8 +118,8 @@ fn real_shapes_have_the_sizes_of_the_models() {
         let config = Config::from_value(Path::new("config.json"), config).unwrap();
         let manifest = manifest_of(&config).unwrap();
         let options = SynthOptions::default();
-        let of = |it: &[Made]| it.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
-        let experts = manifest.experts.iter().map(|it| of(&plan::stacked(it, &options)));
+        let of = |all: &[Made]| all.iter().map(|made| made.entry.n_bytes()).sum::<u64>();
+        let experts = manifest.experts.iter().map(|expert| of(&plan::stacked(expert, &options)));
         let total = experts.sum::<u64>() as f64;
         assert!((total / want - 1.0).abs() < 1e-3, "{name}: {total}");
     }
@@ -143,16 +143,18 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("gpt-oss-120b", 116.8),
     ];
     assert_eq!(
-        published.map(|it| it.0),
-        *published::MODELS.iter().map(|it| it.0).collect::<Vec<_>>()
+        published.map(|model| model.0),
+        *published::MODELS.iter().map(|model| model.0).collect::<Vec<_>>()
     );
     for (name, billions) in published {
         let config = shapes::config(name, None).unwrap();
         let config = Config::from_value(Path::new("config.json"), config).unwrap();
-        let manifest = manifest_of(&config).unwrap_or_else(|it| panic!("{name}: {it}"));
-        let resident: usize = manifest.matrices.iter().map(|it| it.rows * it.cols).sum();
+        let manifest = manifest_of(&config).unwrap_or_else(|err| panic!("{name}: {err}"));
+        let resident: usize =
+            manifest.matrices.iter().map(|matrix| matrix.rows * matrix.cols).sum();
         let experts = manifest.experts.iter();
-        let experts: usize = experts.map(|it| 3 * it.n_experts * it.hidden * it.intermediate).sum();
+        let experts: usize =
+            experts.map(|expert| 3 * expert.n_experts * expert.hidden * expert.intermediate).sum();
         let have = (resident + experts) as f64 / 1e9;
         assert!((have / billions - 1.0).abs() < 0.025, "{name}: {have} of {billions} billion");
     }
@@ -166,7 +168,7 @@ fn published_shapes_open_and_are_claimed_whole() {
         let options =
             SynthOptions { is_hollow: true, n_layers: Some(4), ..SynthOptions::default() };
         synth(name, &out, &options, &manifest_of, &mut |_| {})
-            .unwrap_or_else(|it| panic!("{name}: {it}"));
+            .unwrap_or_else(|err| panic!("{name}: {err}"));
         check_claims(&out);
     }
 }

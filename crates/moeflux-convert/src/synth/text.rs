@@ -54,7 +54,7 @@ fn tokenizer(vocab: usize, ids: [usize; 5]) -> Value {
     for (id, word) in byte_words().enumerate() {
         words.insert(word.to_string(), json!(id));
     }
-    for id in (N_BYTES..vocab).filter(|it| !ids.contains(it)) {
+    for id in (N_BYTES..vocab).filter(|id| !ids.contains(id)) {
         // "Ġ" is how byte-level tokenizers write a space.
         words.insert(format!("Ġw{id}"), json!(id));
     }
@@ -87,7 +87,7 @@ fn tokenizer(vocab: usize, ids: [usize; 5]) -> Value {
 /// How byte-level tokenizers write each byte: printable ones as themselves,
 /// the others from U+0100 on.
 fn byte_words() -> impl Iterator<Item = char> {
-    let is_printable = |it: u8| matches!(it, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     (0..=255u8).scan(0x100, move |next, byte| {
         if is_printable(byte) {
             return Some(char::from(byte));
@@ -109,8 +109,9 @@ mod tests {
             let ids = special_ids(vocab);
             let tokenizer = tokenizer(vocab, ids);
             let words = tokenizer["model"]["vocab"].as_object().unwrap();
-            let mut seen: BTreeSet<u64> = words.values().map(|it| it.as_u64().unwrap()).collect();
-            seen.extend(ids.map(|it| it as u64));
+            let mut seen: BTreeSet<u64> =
+                words.values().map(|word| word.as_u64().unwrap()).collect();
+            seen.extend(ids.map(|id| id as u64));
             assert_eq!(seen.len(), vocab);
             assert_eq!(seen.last(), Some(&(vocab as u64 - 1)));
         }

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use moeflux_core::files::open_regular;
+use moeflux_core::hex;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
@@ -97,5 +98,5 @@ fn digest<D: Digest>(mut hasher: D, file: &Hashed, run: &mut Run<'_, '_>) -> io:
         hasher.update(&buffer[..n_bytes]);
         run.read(&file.path, n_bytes as u64);
     }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&hasher.finalize()))
 }

@@ -8,6 +8,8 @@ use sha2::Sha256;
 
 use crate::pack::PackOptions;
 
+use moeflux_core::hex;
+
 use super::*;
 
 fn golden(case: &str) -> PathBuf {
@@ -53,7 +55,11 @@ fn a_flipped_bit_anywhere_in_a_container_is_found() {
                 bad[at] ^= 1 << (at % 8);
                 fs::write(file, &bad).unwrap();
                 let damage = run(&root).damage;
-                assert!(damage.iter().any(|it| it.file == *file), "{}: {damage:?}", file.display());
+                assert!(
+                    damage.iter().any(|part| part.file == *file),
+                    "{}: {damage:?}",
+                    file.display()
+                );
             }
             fs::write(file, &good).unwrap();
         }
@@ -70,14 +76,18 @@ fn the_damaged_expert_and_the_damaged_tensor_are_named_and_all_files_are_looked_
         fs::write(root.join(name), bytes).unwrap();
     };
     let container = Container::read(&root.join(Container::FILE)).unwrap();
-    let (layer, packed) =
-        container.layers.iter().enumerate().find_map(|(i, it)| Some((i, it.as_ref()?))).unwrap();
+    let (layer, packed) = container
+        .layers
+        .iter()
+        .enumerate()
+        .find_map(|(i, layer)| Some((i, layer.as_ref()?)))
+        .unwrap();
     flip(&packed.file, packed.stride_bytes as usize + 3);
     let n_bytes = container.file(Container::RESIDENT).unwrap().bytes as usize;
     flip(Container::RESIDENT, n_bytes - 1);
     fs::remove_file(root.join("config.json")).unwrap();
     let parts: BTreeMap<_, _> =
-        run(&root).damage.into_iter().map(|it| (it.file, it.part)).collect();
+        run(&root).damage.into_iter().map(|part| (part.file, part.part)).collect();
     let expert = Some(format!("expert 1 of layer {layer}"));
     assert_eq!(parts[&root.join(&packed.file)], expert);
     assert!(parts[&root.join(Container::RESIDENT)].as_ref().unwrap().starts_with("tensor "));
@@ -93,7 +103,7 @@ fn containers_without_sums_of_their_parts_open_and_verify() {
     let mut value: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     value.as_object_mut().unwrap().remove("resident_xxh3_64").unwrap();
     for layer in value["layers"].as_array_mut().unwrap() {
-        layer.as_object_mut().and_then(|it| it.remove("record_xxh3_64")).unwrap();
+        layer.as_object_mut().and_then(|object| object.remove("record_xxh3_64")).unwrap();
     }
     fs::write(&path, value.to_string()).unwrap();
     assert_eq!(run(&root).damage, []);
@@ -113,7 +123,7 @@ fn safetensors_say_that_they_have_no_checksums_and_are_searched_for_odd_numbers(
     }
     let found = run(dir.path());
     assert_eq!(found.damage, []);
-    assert!(found.checked.iter().any(|it| it.contains("safetensors have none")), "{found:?}");
+    assert!(found.checked.iter().any(|line| line.contains("safetensors have none")), "{found:?}");
     let opened = Checkpoint::open(dir.path()).unwrap();
     let tensors = opened.tensors().iter();
     let expert = tensors.clone().find(|(name, _)| name.contains(".experts.down_proj")).unwrap().1;
@@ -125,7 +135,7 @@ fn safetensors_say_that_they_have_no_checksums_and_are_searched_for_odd_numbers(
         fs::write(file, bytes).unwrap();
     }
     let found = run(dir.path());
-    let parts: Vec<_> = found.damage.iter().flat_map(|it| it.part.clone()).collect();
+    let parts: Vec<_> = found.damage.iter().flat_map(|part| part.part.clone()).collect();
     for tensor in [expert, norm] {
         assert!(parts.contains(&format!("tensor {}", tensor.stored_name)), "{parts:?}");
     }
@@ -139,10 +149,9 @@ fn files_of_the_hubs_cache_are_compared_with_the_hashes_that_name_them() {
     let (blobs, snapshot) = (dir.path().join("blobs"), dir.path().join("snapshots/abc"));
     fs::create_dir_all(&blobs).unwrap();
     fs::create_dir_all(&snapshot).unwrap();
-    let hex = |bytes: &[u8]| bytes.iter().map(|it| format!("{it:02x}")).collect::<String>();
     for file in files(&golden("mlx-q4")) {
         let (bytes, name) = (fs::read(&file).unwrap(), file.file_name().unwrap());
-        let hash = match file.extension().is_some_and(|it| it == "safetensors") {
+        let hash = match file.extension().is_some_and(|extension| extension == "safetensors") {
             true => hex(&Sha256::digest(&bytes)),
             false => {
                 let mut git = Sha1::new();
@@ -165,11 +174,11 @@ fn files_of_the_hubs_cache_are_compared_with_the_hashes_that_name_them() {
             bad[at] ^= 0x10;
             fs::write(&file, bad).unwrap();
             let damage = run(&snapshot).damage;
-            assert!(damage.iter().any(|it| it.file == file), "{}: {damage:?}", file.display());
+            assert!(damage.iter().any(|part| part.file == file), "{}: {damage:?}", file.display());
         }
         fs::write(&file, &good).unwrap();
     }
     fs::remove_file(fs::canonicalize(snapshot.join("config.json")).unwrap()).unwrap();
     let damage = run(&snapshot).damage;
-    assert!(damage.iter().any(|it| it.file == snapshot.join("config.json")), "{damage:?}");
+    assert!(damage.iter().any(|part| part.file == snapshot.join("config.json")), "{damage:?}");
 }

@@ -113,18 +113,19 @@ pub(crate) fn products(
 ) -> Vec<DecodeProduct> {
     let mut all: Vec<DecodeProduct> = Vec::new();
     let mut add = |new: DecodeProduct| {
-        let alike =
-            |it: &&mut DecodeProduct| DecodeProduct { n_layers: it.n_layers, ..new } == **it;
+        let alike = |product: &&mut DecodeProduct| {
+            DecodeProduct { n_layers: product.n_layers, ..new } == **product
+        };
         match all.iter_mut().find(alike) {
-            Some(it) => it.n_layers += 1,
+            Some(known) => known.n_layers += 1,
             None => all.push(new),
         }
     };
     for WeightFacts { rows, cols, format, inputs } in weights.iter().copied() {
         add(DecodeProduct { format, inputs, rows, cols, n: 1, n_layers: 1, is_routed: false });
     }
-    let routed = |it: &MatrixLayout, n| {
-        let MatrixLayout { rows, cols, format, .. } = *it;
+    let routed = |matrix: &MatrixLayout, n| {
+        let MatrixLayout { rows, cols, format, .. } = *matrix;
         DecodeProduct { format, inputs, rows, cols, n, n_layers: 1, is_routed: true }
     };
     for layer in bank.layers.iter().flatten() {
@@ -138,7 +139,7 @@ pub(crate) fn products(
         }
         add(routed(&layer.layout.down, top_k));
     }
-    all.sort_by_key(|it| std::cmp::Reverse(it.bytes()));
+    all.sort_by_key(|product| std::cmp::Reverse(product.bytes()));
     all
 }
 
@@ -201,8 +202,8 @@ mod gpu {
     /// Threads that fill the processor's side of the bus.
     const UPLOAD_THREADS: usize = 8;
 
-    fn shape(it: &DecodeProduct) -> ProductShape {
-        let DecodeProduct { format, inputs, rows, cols, n, .. } = *it;
+    fn shape(product: &DecodeProduct) -> ProductShape {
+        let DecodeProduct { format, inputs, rows, cols, n, .. } = *product;
         ProductShape { format, inputs, rows, cols, n }
     }
 
@@ -236,8 +237,9 @@ mod gpu {
         let mut probe = ProductProbe::new(&context)?;
         let mut tflop_s = |inputs| -> Result<f64, EngineError> {
             let shape = ProductShape { format, inputs, rows, cols, n: 1 };
-            let time = probe.as_mut().map(|it| it.time(&shape, x_rows)).transpose()?.flatten();
-            Ok(time.map_or(0.0, |it| it.flop(x_rows) / it.seconds / 1e12))
+            let time =
+                probe.as_mut().map(|probe| probe.time(&shape, x_rows)).transpose()?.flatten();
+            Ok(time.map_or(0.0, |time| time.flop(x_rows) / time.seconds / 1e12))
         };
         Ok(GpuLimits {
             name: format!("{}, {}", facts.name, facts.driver),
@@ -275,7 +277,7 @@ mod gpu {
                     us: time.seconds * 1e6,
                     gb_s: time.shape.bytes() as f64 / time.seconds / 1e9,
                     tflop_s: time.flop(*x_rows) / time.seconds / 1e12,
-                    layout: time.layout.map(|it| it.to_string()),
+                    layout: time.layout.map(|layout| layout.to_string()),
                 });
             }
         }
@@ -340,8 +342,12 @@ mod tests {
         let bank = ExpertBank { files: Vec::new(), layers };
         let weights = [weight(8, 64), weight(64, 64), weight(8, 64)];
         let all = products(&weights, &bank, 2, ActivationPrecision::Int16);
-        let seen: Vec<_> =
-            all.iter().map(|it| (it.n, it.rows, it.cols, it.n_layers, it.is_routed)).collect();
+        let seen: Vec<_> = all
+            .iter()
+            .map(|product| {
+                (product.n, product.rows, product.cols, product.n_layers, product.is_routed)
+            })
+            .collect();
         let want = [
             (4, 16, 64, 2, true),
             (1, 64, 64, 1, false),

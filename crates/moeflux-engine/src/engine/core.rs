@@ -294,10 +294,10 @@ impl Readback<'_> {
     fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
         let logits = self
             .ask_head(rows, |backend, (x, head), extras| backend.logits(rows, x, head, extras))?;
-        let is_odd = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
+        let is_invalid = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
         // Without branches, which compilers vectorise.
-        if logits.iter().fold(false, |any, logit| any | is_odd(logit)) {
-            let idx = logits.iter().position(is_odd).unwrap_or(0);
+        if logits.iter().fold(false, |any, logit| any | is_invalid(logit)) {
+            let idx = logits.iter().position(is_invalid).unwrap_or(0);
             let vocab = logits.len() / rows.len().max(1);
             let what = self.name_logit(rows[idx / vocab], idx % vocab);
             return Err(EngineError::NotFinite { what, value: logits[idx] });

@@ -13,16 +13,18 @@ use crate::options::EngineOptions;
 fn reads_during_waits(events: &[Event]) -> bool {
     let mut waits = Vec::new();
     let mut since = None;
-    for it in events {
-        match it.what {
-            EventKind::StallStart { .. } => since = Some(it.at),
-            EventKind::StallEnd { layer } => waits.extend(since.take().map(|s| (layer, s..it.at))),
+    for event in events {
+        match event.what {
+            EventKind::StallStart { .. } => since = Some(event.at),
+            EventKind::StallEnd { layer } => {
+                waits.extend(since.take().map(|s| (layer, s..event.at)))
+            }
             _ => {}
         }
     }
-    events.iter().any(|it| match it.what {
+    events.iter().any(|event| match event.what {
         EventKind::ReadStart { key, is_predicted: true } => {
-            waits.iter().any(|(layer, wait)| layer.0 + 1 == key.layer.0 && wait.contains(&it.at))
+            waits.iter().any(|(layer, wait)| layer.0 + 1 == key.layer.0 && wait.contains(&event.at))
         }
         _ => false,
     })

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use moeflux_core::{ExpertBank, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES};
+use moeflux_core::{ExpertBank, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES, SplitMix64};
 use moeflux_store::{open_direct, read_at};
 
 use crate::engine::Engine;
@@ -84,7 +84,7 @@ impl DriveProbe {
             is_direct: true,
             bank,
         };
-        let mut buf = room(piece_bytes);
+        let mut buf = read_buffer(piece_bytes);
         if probe.read(0, first, &mut buf).is_err() {
             probe.files = open_for_readers(&probe.bank, false);
             probe.is_direct = false;
@@ -145,8 +145,8 @@ impl DriveProbe {
     /// reading fails.
     fn measure(&self, pieces: &mut Pieces, depth: usize, time: Duration) -> Option<DriveRate> {
         let (next, n_bytes) = (AtomicUsize::new(pieces.n_read), AtomicU64::new(0));
-        let longest = pieces.pieces.iter().map(|it| it.len).max()?;
-        let rooms: Vec<HostBuf> = (0..depth.max(1)).map(|_| room(longest)).collect();
+        let longest = pieces.pieces.iter().map(|piece| piece.len).max()?;
+        let buffers: Vec<HostBuf> = (0..depth.max(1)).map(|_| read_buffer(longest)).collect();
         let all = &pieces.pieces;
         let start = Instant::now();
         let done = thread::scope(|scope| {
@@ -158,10 +158,10 @@ impl DriveProbe {
                 }
                 Ok::<(), io::Error>(())
             };
-            let rooms = rooms.into_iter().enumerate();
+            let buffers = buffers.into_iter().enumerate();
             let start = |(i, buf)| thread::Builder::new().spawn_scoped(scope, move || read(i, buf));
             // What was measured with fewer readers than asked for is no measurement.
-            let readers: Vec<_> = rooms.map(start).collect();
+            let readers: Vec<_> = buffers.map(start).collect();
             let mut ended = readers.into_iter().map(|reader| reader.ok()?.join().ok()?.ok());
             // The scope waits for those that are not looked at.
             ended.all(|one| one.is_some())
@@ -191,9 +191,8 @@ impl DriveProbe {
     }
 }
 
-/// Memory to read into, of the kind that slots are made of: in small pages that
-/// lie anywhere a drive is slower.
-fn room(len: usize) -> HostBuf {
+/// Memory to read into, of huge pages as slots are: a drive is slower into small pages.
+fn read_buffer(len: usize) -> HostBuf {
     const HUGE_BYTES: usize = 2 << 20;
     let mut buf = HostBuf::zeroed(len.max(HUGE_BYTES));
     buf.fill(1);
@@ -227,7 +226,7 @@ fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
     while let Some((file, start, mut end)) = runs.next() {
         // Extents that lie side by side are one run.
         while let Some((_, _, next_end)) =
-            runs.next_if(|it| it.0 == file && it.1 <= end.saturating_add(PAGE))
+            runs.next_if(|run| run.0 == file && run.1 <= end.saturating_add(PAGE))
         {
             end = end.max(next_end);
         }
@@ -260,16 +259,15 @@ fn ranges(bank: &ExpertBank, key: ExpertKey) -> Vec<Piece> {
             }),
         }
     }
-    all.retain(|it| it.len > 0);
+    all.retain(|piece| piece.len > 0);
     all
 }
 
-/// The same order for the same seed (Fisher and Yates; Knuth's multiplier).
+/// The same order for the same seed (Fisher and Yates).
 fn shuffle(pieces: &mut [Piece], seed: u64) {
-    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    let mut random = SplitMix64::new(seed);
     for i in (1..pieces.len()).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        pieces.swap(i, (state >> 33) as usize % (i + 1));
+        pieces.swap(i, random.below(i + 1));
     }
 }
 
@@ -283,7 +281,7 @@ fn open_for_readers(bank: &ExpertBank, is_direct: bool) -> Vec<Vec<Option<File>>
 fn open_all(bank: &ExpertBank, is_direct: bool) -> Vec<Option<File>> {
     let direct = |path: &Path| open_direct(path).map(|(file, _)| file);
     let open = |path: &Path| if is_direct { direct(path) } else { File::open(path) };
-    bank.files.iter().map(|it| open(&it.path).ok()).collect()
+    bank.files.iter().map(|file| open(&file.path).ok()).collect()
 }
 
 /// Drops some bytes of a file from the page cache, where the system knows how.

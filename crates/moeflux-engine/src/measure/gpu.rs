@@ -21,7 +21,7 @@ pub fn gpu_kernels(
     };
     let top_k = engine.shape().top_k;
     let all = products(&meter.weights(), engine.core().experts.bank(), top_k, meter.inputs);
-    let dense: Vec<_> = all.iter().copied().filter(|it| !it.is_routed).collect();
+    let dense: Vec<_> = all.iter().copied().filter(|product| !product.is_routed).collect();
     let mut times = Vec::new();
     for n in rows {
         let products = if *n == 1 { &all } else { &dense };

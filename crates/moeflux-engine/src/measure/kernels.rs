@@ -79,12 +79,12 @@ pub fn kernels(
     let down = {
         let core = engine.core();
         let layer = core.experts.bank().layers.iter().flatten().next();
-        layer.map(|it| it.layout.down)
+        layer.map(|layer| layer.layout.down)
     };
-    let expert_shape = down.map_or(String::new(), |it| {
-        format!("3 × {} × {}, {}", it.rows, it.cols, format_name(it.format))
+    let expert_shape = down.map_or(String::new(), |matrix| {
+        format!("3 × {} × {}, {}", matrix.rows, matrix.cols, format_name(matrix.format))
     });
-    let expert_format = down.map(|it| it.format);
+    let expert_format = down.map(|matrix| matrix.format);
     let weights = meter.weights();
     let work = Kernels { meter, weights, machine, expert_shape, expert_format };
     let mut session = engine.session();
@@ -110,7 +110,7 @@ pub fn kernels(
 /// Rounding a model's hidden state.
 pub fn quantise(engine: &Engine, probe: &MemoryProbe, rows: &[usize]) -> Vec<Quantise> {
     let cols = engine.shape().hidden.next_multiple_of(64);
-    let digits = match engine.meter().map(|it| it.inputs) {
+    let digits = match engine.meter().map(|meter| meter.inputs) {
         Some(ActivationPrecision::Int8) => 1,
         _ => 2,
     };
@@ -141,7 +141,7 @@ impl Kernels<'_> {
     ) -> Vec<Kernel> {
         let mut groups: BTreeMap<(usize, String, String), Vec<Call>> = BTreeMap::new();
         for (key, samples) in ops {
-            let order = ORDER.iter().position(|it| *it == key.op).unwrap_or(ORDER.len());
+            let order = ORDER.iter().position(|order| *order == key.op).unwrap_or(ORDER.len());
             for sample in samples {
                 let shape = self.shape(&key, &sample);
                 let group = groups.entry((order, self.name(&key), shape)).or_default();
@@ -155,22 +155,22 @@ impl Kernels<'_> {
 
     fn line(&self, rows: usize, name: String, shape: String, calls: &[Call]) -> Kernel {
         let rate = |part: &dyn Fn(&Call) -> f64| {
-            let per_call = calls.iter().map(|it| part(it) / it.0.nanoseconds.max(1) as f64);
-            Spread::of(per_call).map(|it| it.median).filter(|it| *it > 0.0)
+            let per_call = calls.iter().map(|call| part(call) / call.0.nanoseconds.max(1) as f64);
+            Spread::of(per_call).map(|call| call.median).filter(|call| *call > 0.0)
         };
-        let gb_s = rate(&|it| it.0.bytes as f64);
+        let gb_s = rate(&|call| call.0.bytes as f64);
         let memory = self.machine.memory_gb_s[1].max(f64::MIN_POSITIVE);
         Kernel {
             name,
             shape,
             rows,
             n_calls: calls.len(),
-            us: Spread::of(calls.iter().map(|it| it.0.nanoseconds as f64 / 1e3))
+            us: Spread::of(calls.iter().map(|call| call.0.nanoseconds as f64 / 1e3))
                 .unwrap_or_default(),
             gb_s,
-            gop_s: rate(&|it| 2.0 * it.0.macs as f64),
-            memory_share: gb_s.map(|it| it / memory),
-            arithmetic_share: rate(&|it| it.1),
+            gop_s: rate(&|call| 2.0 * call.0.macs as f64),
+            memory_share: gb_s.map(|rate| rate / memory),
+            arithmetic_share: rate(&|call| call.1),
         }
     }
 
@@ -197,7 +197,7 @@ impl Kernels<'_> {
     }
 
     fn shape(&self, key: &OpKey, sample: &OpSample) -> String {
-        let facts = |it: &moeflux_backend::Weight| self.weights.get(it.0 as usize);
+        let facts = |weight: &moeflux_backend::Weight| self.weights.get(weight.0 as usize);
         let all: Vec<&WeightFacts> = key.weights.iter().filter_map(facts).collect();
         match (key.op, all.as_slice()) {
             ("experts", _) => self.expert_shape.clone(),
@@ -205,9 +205,9 @@ impl Kernels<'_> {
             ("attention", _) | ("select_positions", _) => String::new(),
             (_, []) => format!("{} KiB", sample.bytes.div_ceil(1024)),
             (_, [first, ..]) => {
-                let outputs: usize = all.iter().map(|it| it.rows).sum();
+                let outputs: usize = all.iter().map(|weight| weight.rows).sum();
                 let mut formats: Vec<String> =
-                    all.iter().map(|it| format_name(it.format)).collect();
+                    all.iter().map(|weight| format_name(weight.format)).collect();
                 formats.dedup();
                 format!("{outputs} × {}, {}", first.cols, formats.join(" and "))
             }
@@ -216,9 +216,9 @@ impl Kernels<'_> {
 
     /// Nanoseconds of a call if only arithmetic took time.
     fn ideal(&self, key: &OpKey, sample: &OpSample) -> f64 {
-        let facts = |it: &moeflux_backend::Weight| self.weights.get(it.0 as usize);
+        let facts = |weight: &moeflux_backend::Weight| self.weights.get(weight.0 as usize);
         let all: Vec<&WeightFacts> = key.weights.iter().filter_map(facts).collect();
-        let elements = |it: &WeightFacts| (it.rows * it.cols) as f64;
+        let elements = |weight: &WeightFacts| (weight.rows * weight.cols) as f64;
         let total: f64 = all.iter().copied().map(elements).sum();
         let macs = sample.macs as f64;
         let products =
@@ -229,8 +229,9 @@ impl Kernels<'_> {
         if total == 0.0 {
             return products(macs, None, ActivationPrecision::F32);
         }
-        let part =
-            |it: &&WeightFacts| products(macs * elements(it) / total, Some(it.format), it.inputs);
+        let part = |weight: &&WeightFacts| {
+            products(macs * elements(weight) / total, Some(weight.format), weight.inputs)
+        };
         all.iter().map(part).sum()
     }
 }
@@ -250,5 +251,5 @@ const ORDER: [&str; 8] = [
 /// A name of a layer's tensor, without the layer.
 fn without_layer(name: &str) -> &str {
     let Some(rest) = name.strip_prefix("layers.") else { return name };
-    rest.split_once('.').map_or(name, |it| it.1)
+    rest.split_once('.').map_or(name, |parts| parts.1)
 }

@@ -106,7 +106,7 @@ impl Machine {
     }
 
     fn of_gpu(gpu: GpuLimits, options: &EngineOptions) -> Result<Machine, EngineError> {
-        let [two_digits, one_digit] = gpu.product_tflop_s.map(|it| 1e3 * it);
+        let [two_digits, one_digit] = gpu.product_tflop_s.map(|rate| 1e3 * rate);
         // Products of two digits count twice.
         let integers = match options.compute.activations {
             Activations::Int8 => one_digit,

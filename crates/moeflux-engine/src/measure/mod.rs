@@ -54,6 +54,6 @@ impl Engine {
         let core = self.core();
         core.experts.clear();
         let bank = core.experts.bank();
-        bank.files.iter().all(|it| system::drop_cached(&it.path))
+        bank.files.iter().all(|file| system::drop_cached(&file.path))
     }
 }

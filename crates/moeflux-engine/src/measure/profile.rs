@@ -77,12 +77,12 @@ pub struct Profile {
 impl StageTimes {
     /// Seconds of a stage.
     pub fn of(&self, stage: Stage) -> f64 {
-        self.stages.iter().find(|it| it.0 == stage).map_or(0.0, |it| it.1)
+        self.stages.iter().find(|entry| entry.0 == stage).map_or(0.0, |stage| stage.1)
     }
 
     /// Seconds that belong to no stage: between ops, and choosing tokens.
     pub fn rest(&self) -> f64 {
-        let known: f64 = self.stages.iter().map(|it| it.1).sum();
+        let known: f64 = self.stages.iter().map(|stage| stage.1).sum();
         (self.total - known - self.wait).max(0.0)
     }
 
@@ -91,7 +91,7 @@ impl StageTimes {
         for ((stage, _), nanoseconds) in &profile.stages {
             *by_stage.entry(*stage).or_default() += nanoseconds;
         }
-        let seconds = |it: &Stage| by_stage.get(it).map(|ns| (*it, *ns as f64 / 1e9));
+        let seconds = |stage: &Stage| by_stage.get(stage).map(|ns| (*stage, *ns as f64 / 1e9));
         let stages = Stage::ALL.iter().filter_map(seconds).collect();
         StageTimes { n_tokens, total: time.as_secs_f64(), stages, wait: stall_ns as f64 / 1e9 }
     }
@@ -133,7 +133,7 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
     }
     let recording = meter.stopwatch.stop();
     let timeline = engine.core().experts.take_timeline();
-    let time = starts.last().map_or(Duration::ZERO, |it| *it - starts[0]);
+    let time = starts.last().map_or(Duration::ZERO, |start| *start - starts[0]);
     let decode = StageTimes::new(work.n_gen, time, &recording, engine.stats().stall_ns);
     let token = median_token(&starts)
         .map(|(start, end)| TokenTrace::new(start, end, &recording.spans, &timeline.events));
@@ -197,17 +197,17 @@ fn clocked<T>(
 /// Beginning and end of a token whose time is the median.
 fn median_token(starts: &[Instant]) -> Option<(Instant, Instant)> {
     let mut tokens: Vec<(Duration, Instant, Instant)> =
-        starts.windows(2).map(|it| (it[1] - it[0], it[0], it[1])).collect();
+        starts.windows(2).map(|pair| (pair[1] - pair[0], pair[0], pair[1])).collect();
     tokens.sort();
-    tokens.get(tokens.len() / 2).map(|it| (it.1, it.2))
+    tokens.get(tokens.len() / 2).map(|token| (token.1, token.2))
 }
 
 impl TokenTrace {
     fn new(start: Instant, end: Instant, spans: &[StageSpan], events: &[Event]) -> TokenTrace {
         let clip = Clip { start, end };
-        let computed = |it: &StageSpan| {
-            let lane = clip.lane(it.start, it.end, it.layer)?;
-            Some(Lane { stage: Some(it.stage), ..lane })
+        let computed = |span: &StageSpan| {
+            let lane = clip.lane(span.start, span.end, span.layer)?;
+            Some(Lane { stage: Some(span.stage), ..lane })
         };
         let compute = spans.iter().filter_map(computed).collect();
         let mut trace = TokenTrace { total: clip.seconds(end), compute, ..TokenTrace::default() };
@@ -222,7 +222,7 @@ impl TokenTrace {
                 EventKind::ReadEnd { key, .. } => {
                     let Some((since, is_predicted)) = reading.remove(&key) else { continue };
                     let lane = clip.lane(since, event.at, Some(key.layer.0));
-                    trace.reads.extend(lane.map(|it| Lane { is_predicted, ..it }));
+                    trace.reads.extend(lane.map(|lane| Lane { is_predicted, ..lane }));
                 }
                 EventKind::StallStart { .. } => waiting = Some(event.at),
                 EventKind::StallEnd { layer } => {

@@ -70,14 +70,14 @@ impl Phase {
 
     /// Experts that were asked for, those that a device held or fetched included.
     fn n_wanted(&self) -> f64 {
-        let on_device = self.device.map_or(0, |it| it.hits + it.fetched);
+        let on_device = self.device.map_or(0, |device| device.hits + device.fetched);
         (on_device + self.store.hits + self.store.misses) as f64
     }
 
     /// Share of the experts asked for that a device held; `None` where there is
     /// none with memory of its own.
     pub fn device_hit_rate(&self) -> Option<f64> {
-        self.device.map(|it| it.hits as f64 / self.n_wanted().max(1.0))
+        self.device.map(|device| device.hits as f64 / self.n_wanted().max(1.0))
     }
 
     /// Share of the experts asked for that the drive had to bring, on demand or
@@ -209,7 +209,7 @@ fn phase(
     done?;
     let storage_bytes = storage_bytes().zip(storage_before).map(|(after, before)| after - before);
     let layers = engine.core().experts.layer_counts();
-    let reads = events.iter().filter_map(|it| match it.what {
+    let reads = events.iter().filter_map(|event| match event.what {
         EventKind::ReadEnd { key, n_bytes } if n_bytes > 0 => Some(key),
         _ => None,
     });

@@ -1,15 +1,14 @@
-//! What the system tells of this process, and what it can be asked to forget.
+//! What the system reports about this process, and what it can be asked to forget.
 
 use std::fs;
 use std::path::Path;
 
+use moeflux_core::system::labelled_number;
+
 /// The most memory that this process had since it began, or since
-/// [`reset_peak_memory`], in bytes; `None` where the system does not tell.
+/// [`reset_peak_memory`], in bytes; `None` where the system does not report it.
 pub fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kib * 1024)
+    moeflux_core::system::peak_memory_bytes()
 }
 
 /// Lets [`peak_memory`] begin anew. False where the system does not know how.
@@ -18,10 +17,9 @@ pub fn reset_peak_memory() -> bool {
 }
 
 /// Bytes that this process had the drive read; `None` where the system does not
-/// tell.
+/// report it.
 pub(super) fn storage_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/io").ok()?;
-    text.lines().find_map(|it| it.strip_prefix("read_bytes: "))?.trim().parse().ok()
+    labelled_number(&fs::read_to_string("/proc/self/io").ok()?, "read_bytes:")
 }
 
 /// Bytes of the last cache of the first core.

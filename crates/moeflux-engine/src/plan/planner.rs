@@ -74,7 +74,7 @@ pub(super) struct DeviceShare {
     /// How experts come into memory for it.
     pub(super) io_mode: IoMode,
     /// It shares the memory, and has all of them there.
-    pub(super) keeps_all: bool,
+    pub(super) has_all: bool,
     /// It has room for some of them in memory of its own.
     pub(super) has_too_little: bool,
     /// Bytes of copies in memory that it shares.
@@ -214,13 +214,13 @@ impl MemoryPlanner {
             chunk: chunk.min(max_chunk).max(n_sessions),
             checkpoint_bytes: self.checkpoint_bytes(n_sessions),
         };
-        self.leaving_room_for_cache(sizes)
+        self.reduced_for_cache(sizes)
     }
 
     /// Where the cache cannot have all experts, the number of its slots decides the speed. Of the
-    /// memory that is left besides weights and program, activations then get a quarter and sessions
+    /// memory that weights and program leave, activations then get a quarter and sessions
     /// a quarter, half of it for checkpoints. What was asked for by a flag stays as it is.
-    fn leaving_room_for_cache(&self, sizes: Sizes) -> Sizes {
+    fn reduced_for_cache(&self, sizes: Sizes) -> Sizes {
         let has_memory_of_its_own =
             self.limits.memory_bytes.is_some() && !self.limits.shares_memory;
         if has_memory_of_its_own || self.may_cache_all(&sizes) {
@@ -317,18 +317,18 @@ impl MemoryPlanner {
         let own_memory = limits.memory_bytes.filter(|_| limits.fetches);
         let has_too_little = own_memory.is_some_and(|bytes| self.is_too_little(bytes));
         let shares = limits.shares_memory;
-        let keeps_all =
+        let has_all =
             shares && is_open && options.experts.device_cache.is_none() && self.may_copy_all(sizes);
         let reads_cache = shares && self.reads_cache;
-        if is_open && (keeps_all || reads_cache || has_too_little && self.may_cache_all(sizes)) {
+        if is_open && (has_all || reads_cache || has_too_little && self.may_cache_all(sizes)) {
             // What is mapped a device can neither fetch nor read.
             io_mode = IoMode::Direct;
         }
-        let copies = shares.then(|| match keeps_all {
+        let copies = shares.then(|| match has_all {
             true => expert_bytes,
             false => self.copied_bytes(reads_cache && io_mode != IoMode::Mmap),
         });
-        DeviceShare { io_mode, keeps_all, has_too_little, copies }
+        DeviceShare { io_mode, has_all, has_too_little, copies }
     }
 
     /// Bytes of copies for a device that shares the memory, and may read the cache.
@@ -366,9 +366,9 @@ impl MemoryPlanner {
     /// Whether a device with so much memory, of which experts may be bound to a part, has
     /// too little for all of them.
     pub(super) fn is_too_little(&self, memory: u64) -> bool {
-        let room = (memory / 10 * 9).saturating_sub(self.model.resident_bytes);
+        let free = (memory / 10 * 9).saturating_sub(self.model.resident_bytes);
         self.options.experts.device_cache.is_some_and(|bytes| bytes < self.model.expert_bytes)
-            || room < self.padded_expert_bytes()
+            || free < self.padded_expert_bytes()
     }
 
     /// Whether all experts fit into a cache of the default size.
@@ -384,30 +384,30 @@ impl MemoryPlanner {
         if self.options.memory.chunk.is_some() || is_reduced {
             return sizes.chunk;
         }
-        match self.wide_room(sizes, device) {
+        match self.wide_chunk_bytes(sizes, device) {
             Some(free) => self.wide_chunk(sizes, free).min(self.max_chunk().min(sizes.ctx)),
             None => sizes.chunk,
         }
     }
 
-    /// In how much free memory chunks may be wide, if any may: what is left besides the cache where
+    /// In how much free memory chunks may be wide, if any may: what the cache leaves where
     /// experts are streamed; where a device has all of them in memory of its own, what is
-    /// free there, and here as well, besides a cache that stays as it is.
-    pub(super) fn wide_room(&self, sizes: &Sizes, device: &DeviceShare) -> Option<u64> {
+    /// free there, and here as well, without a change of the cache.
+    pub(super) fn wide_chunk_bytes(&self, sizes: &Sizes, device: &DeviceShare) -> Option<u64> {
         let cache = self.cache_bytes(sizes, device);
-        let has_all = cache >= self.model.expert_bytes;
-        if !device.keeps_all && (device.has_too_little || !has_all) {
+        let caches_all = cache >= self.model.expert_bytes;
+        if !device.has_all && (device.has_too_little || !caches_all) {
             // A cache that has all experts goes on having them.
             let asked = self.options.experts.cache.unwrap_or(0);
-            return Some(self.free_besides(sizes, device, if has_all { cache } else { asked }));
+            return Some(self.free_after(sizes, device, if caches_all { cache } else { asked }));
         }
         let memory = self.limits.memory_bytes.filter(|_| !self.limits.shares_memory)?;
-        Some(self.free_in(sizes, memory).min(self.free_besides(sizes, device, cache)))
+        Some(self.free_in(sizes, memory).min(self.free_after(sizes, device, cache)))
     }
 
     /// Bytes of memory that remain after everything but the activations, and after a cache of `cache`
     /// bytes.
-    fn free_besides(&self, sizes: &Sizes, device: &DeviceShare, cache: u64) -> u64 {
+    fn free_after(&self, sizes: &Sizes, device: &DeviceShare, cache: u64) -> u64 {
         let fixed = self.fixed_bytes(sizes) - self.model.scratch.bytes(sizes.chunk);
         let taken = fixed.saturating_add(device.copies.unwrap_or(0)).saturating_add(cache);
         self.spendable().saturating_sub(taken)
@@ -439,7 +439,7 @@ impl MemoryPlanner {
             (IoMode::Pread | IoMode::Direct, Some(bytes)) => {
                 bytes.min(self.model.whole_cache_bytes())
             }
-            (IoMode::Pread | IoMode::Direct, None) if device.keeps_all => {
+            (IoMode::Pread | IoMode::Direct, None) if device.has_all => {
                 self.default_cache_bytes(fixed).min(self.loading_bytes())
             }
             (IoMode::Pread | IoMode::Direct, None) => self.default_cache_bytes(fixed),

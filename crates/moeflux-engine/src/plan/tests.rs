@@ -10,7 +10,7 @@ use crate::options::EngineOptions;
 
 const MIB: u64 = 1 << 20;
 
-/// Of 1,000 MiB of experts besides 100 that stay; a row of activations takes one.
+/// A model of 1,000 MiB of experts and 100 of resident weights; a row of activations takes one.
 fn planner(available: u64) -> MemoryPlanner {
     let scratch = ScratchFacts { per_row: MIB / 5 * 4, ..ScratchFacts::default() };
     MemoryPlanner {
@@ -97,10 +97,10 @@ fn chunks_are_as_wide_as_a_device_has_memory_left() {
 }
 
 #[test]
-fn chunks_are_wide_besides_what_the_cache_keeps_and_where_a_device_has_all() {
+fn chunks_are_wide_after_the_cache_has_its_bytes_and_where_a_device_has_all() {
     let device = |is_streamed| DeviceShare {
         io_mode: IoMode::Direct,
-        keeps_all: false,
+        has_all: false,
         has_too_little: is_streamed,
         copies: None,
     };
@@ -119,7 +119,7 @@ fn chunks_are_wide_besides_what_the_cache_keeps_and_where_a_device_has_all() {
         planner.options.experts.cache = asked.map(|mib: u64| mib * MIB);
         planner.limits.shares_memory = shares;
         planner.limits.memory_bytes = memory.map(|mib| mib * MIB);
-        let got = planner.wide_room(&sizes(), &device(is_streamed)).map(|bytes| bytes / MIB);
+        let got = planner.wide_chunk_bytes(&sizes(), &device(is_streamed)).map(|bytes| bytes / MIB);
         assert_eq!(got, want, "{memory:?} MiB, streamed {is_streamed}, shared {shares}");
     }
 }
@@ -133,7 +133,7 @@ fn all_experts_fit_where_enough_is_free() {
 
 #[test]
 fn a_device_that_shares_the_memory_has_copies_of_all_where_both_have_room() {
-    // 1,125 MiB of copies besides 100, and 256 experts on their way.
+    // 1,125 MiB of copies, 100 of resident weights, and 256 experts that are being loaded.
     for (memory, available, want) in [
         (Some(1400), 2000, true),
         (Some(1300), 2000, false),
@@ -166,7 +166,7 @@ fn a_device_that_shares_the_memory_has_all_or_reads_the_cache_unless_the_user_sa
         let planner =
             MemoryPlanner { limits: shared(None), options, reads_cache, ..planner(available) };
         let device = planner.device_share(&sizes());
-        let got = (device.keeps_all, device.copies.unwrap(), device.io_mode);
+        let got = (device.has_all, device.copies.unwrap(), device.io_mode);
         assert_eq!(got, want, "{available} free, {reads_cache}");
     }
 }

@@ -21,8 +21,8 @@ pub(super) struct Bins<'a> {
     sums: Vec<f64>,
 }
 
-/// The likeliest tokens that were kept.
-struct Kept {
+/// The likeliest tokens that are left by top-p and min-p.
+struct Nucleus {
     /// Bins of which all are.
     n_whole: usize,
     /// Those of the next bin, in order.
@@ -40,33 +40,33 @@ impl<'a> Bins<'a> {
         Bins { weights, logits, sums }
     }
 
-    /// The token that [`Weights::choose_kept`] would choose of [`Weights::nucleus`], were all
+    /// The token that [`Weights::choose_nucleus`] would choose of [`Weights::nucleus`], were all
     /// tokens sorted.
     pub(super) fn draw(&self, wanted: f64, least: f64, share: f64) -> TokenId {
-        let Kept { n_whole, rest, sum } = self.kept(wanted, least);
+        let Nucleus { n_whole, rest, sum } = self.nucleus(wanted, least);
         let target = share * sum;
         let (mut reached, mut last) = (0.0, (0, 0.0));
-        for (bin, sum) in self.sums[..n_whole].iter().enumerate().filter(|it| *it.1 > 0.0) {
+        for (bin, sum) in self.sums[..n_whole].iter().enumerate().filter(|(_, sum)| **sum > 0.0) {
             last = (bin, reached);
             reached += sum;
             if reached > target {
-                return self.weights.choose(&self.leaders_of(bin), target - last.1);
+                return self.weights.choose(&self.tokens_of(bin), target - last.1);
             }
         }
         // It falls among the rest; where there is none, rounding left the last bin out of
         // reach.
         let (bin, before) = last;
         match rest.is_empty() {
-            true => self.weights.choose(&self.leaders_of(bin), target - before),
+            true => self.weights.choose(&self.tokens_of(bin), target - before),
             false => self.weights.choose(&rest, target - reached),
         }
     }
 
-    fn kept(&self, wanted: f64, least: f64) -> Kept {
+    fn nucleus(&self, wanted: f64, least: f64) -> Nucleus {
         let mut sum = 0.0;
-        for (bin, of_bin) in self.sums.iter().enumerate().filter(|it| *it.1 > 0.0) {
+        for (bin, of_bin) in self.sums.iter().enumerate().filter(|(_, sum)| **sum > 0.0) {
             if sum > 0.0 && sum >= wanted {
-                return Kept { n_whole: bin, rest: Vec::new(), sum };
+                return Nucleus { n_whole: bin, rest: Vec::new(), sum };
             }
             // One bin too early, as edges are rounded.
             let lightest = exp(-(bin as f64 + 2.0) / f64::from(PER_E));
@@ -75,28 +75,29 @@ impl<'a> Bins<'a> {
                 sum += of_bin;
                 continue;
             }
-            let mut rest = self.leaders_of(bin);
+            let mut rest = self.tokens_of(bin);
             for i in 0..rest.len() {
                 let weight = self.weights.of(rest[i].logit);
                 if sum > 0.0 && (weight < least || sum >= wanted) {
                     rest.truncate(i);
-                    return Kept { n_whole: bin, rest, sum };
+                    return Nucleus { n_whole: bin, rest, sum };
                 }
                 sum += weight;
             }
         }
-        Kept { n_whole: N_BINS, rest: Vec::new(), sum }
+        Nucleus { n_whole: N_BINS, rest: Vec::new(), sum }
     }
 
     /// The tokens of a bin, in order.
-    fn leaders_of(&self, bin: usize) -> Vec<TokenLogit> {
+    fn tokens_of(&self, bin: usize) -> Vec<TokenLogit> {
         let all = (0..).zip(self.logits);
-        let inside =
-            |it: &(u32, &f32)| *it.1 > f32::NEG_INFINITY && bin_of(self.weights, *it.1) == bin;
-        let leader = |(id, &logit): (u32, &f32)| TokenLogit { token: TokenId(id), logit };
-        let mut leaders: Vec<TokenLogit> = all.filter(inside).map(leader).collect();
-        leaders.sort_unstable_by(TokenLogit::order);
-        leaders
+        let is_inside = |(_, logit): &(u32, &f32)| {
+            **logit > f32::NEG_INFINITY && bin_of(self.weights, **logit) == bin
+        };
+        let token_logit = |(id, &logit): (u32, &f32)| TokenLogit { token: TokenId(id), logit };
+        let mut tokens: Vec<TokenLogit> = all.filter(is_inside).map(token_logit).collect();
+        tokens.sort_unstable_by(TokenLogit::order);
+        tokens
     }
 }
 

@@ -13,7 +13,7 @@ mod ranks;
 mod weights;
 
 use moeflux_backend::TokenLogit;
-use moeflux_core::TokenId;
+use moeflux_core::{SplitMix64, TokenId};
 use moeflux_text::GenerationDefaults;
 
 pub use crate::sampler::error::SamplerError;
@@ -80,7 +80,7 @@ impl SamplerOptions {
     pub fn of_answer(&self, answer: u64) -> SamplerOptions {
         let seed = match answer {
             0 => self.seed,
-            _ => splitmix64(splitmix64(self.seed).wrapping_add(answer)),
+            _ => SplitMix64::first_of(SplitMix64::first_of(self.seed).wrapping_add(answer)),
         };
         SamplerOptions { seed, ..self.clone() }
     }
@@ -99,7 +99,7 @@ pub struct Sampler {
 struct Scratch {
     penalised: Vec<f32>,
     maxima: Vec<i32>,
-    leaders: Vec<TokenLogit>,
+    top: Vec<TokenLogit>,
 }
 
 impl Sampler {
@@ -156,7 +156,7 @@ impl Sampler {
     /// random number is used per call, none if greedy.
     pub fn sample(&mut self, logits: &[f32], history: &[TokenId]) -> Result<TokenId, SamplerError> {
         let Self { options, random, scratch } = self;
-        let Scratch { penalised, maxima, leaders } = scratch;
+        let Scratch { penalised, maxima, top } = scratch;
         let mut logits = logits;
         if options.repeat_penalty != 1.0 && !history.is_empty() {
             penalise(options, logits, history, penalised);
@@ -166,7 +166,7 @@ impl Sampler {
         let is_greedy = options.temperature == 0.0;
         Ok(match is_greedy {
             true => ranks.likeliest(),
-            false => draw(options, ranks, leaders, random.next_unit()),
+            false => draw(options, ranks, top, random.next_unit()),
         })
     }
 }
@@ -183,7 +183,9 @@ fn penalise(
     penalised.clear();
     penalised.extend_from_slice(logits);
     for id in &history[history.len() - window..] {
-        let Some(logit) = logits.get(id.0 as usize).filter(|it| it.is_finite()) else { continue };
+        let Some(logit) = logits.get(id.0 as usize).filter(|logit| logit.is_finite()) else {
+            continue;
+        };
         let changed = if *logit > 0.0 { logit / penalty } else { logit * penalty };
         penalised[id.0 as usize] = changed.clamp(f32::MIN, f32::MAX);
     }
@@ -192,14 +194,14 @@ fn penalise(
 fn draw(
     options: &SamplerOptions,
     ranks: Ranks<'_>,
-    leaders: &mut Vec<TokenLogit>,
+    top: &mut Vec<TokenLogit>,
     share: f64,
 ) -> TokenId {
     let SamplerOptions { temperature, top_k, top_p, min_p, .. } = *options;
     let n_logits = ranks.logits.len();
     if top_k > 0 {
-        ranks.lead(top_k.min(n_logits), leaders);
-        return draw_of_top(options, leaders, share);
+        ranks.top_n(top_k.min(n_logits), top);
+        return draw_of_top(options, top, share);
     }
     let weights = Weights::new(ranks.max(), temperature);
     if top_p == 1.0 && min_p == 0.0 {
@@ -208,27 +210,27 @@ fn draw(
     // The highest weight is 1.
     let (wanted, least) = (weights.total(ranks.logits) * f64::from(top_p), f64::from(min_p));
     for n in NUCLEI {
-        ranks.lead(n, leaders);
-        let kept = weights.nucleus(leaders, wanted, least);
-        if kept.is_some() || leaders.len() < n {
-            return weights.choose_kept(leaders, kept, share);
+        ranks.top_n(n, top);
+        let nucleus = weights.nucleus(top, wanted, least);
+        if nucleus.is_some() || top.len() < n {
+            return weights.choose_nucleus(top, nucleus, share);
         }
     }
     Bins::new(weights, ranks.logits).draw(wanted, least, share)
 }
 
 /// Draws from logits in descending order; all others have no chance.
-fn draw_of_top(options: &SamplerOptions, leaders: &[TokenLogit], share: f64) -> TokenId {
+fn draw_of_top(options: &SamplerOptions, top: &[TokenLogit], share: f64) -> TokenId {
     let SamplerOptions { temperature, top_p, min_p, .. } = *options;
-    let weights = Weights::new(leaders[0].logit, temperature);
-    let kept = match top_p == 1.0 && min_p == 0.0 {
+    let weights = Weights::new(top[0].logit, temperature);
+    let nucleus = match top_p == 1.0 && min_p == 0.0 {
         true => None,
         false => {
-            let wanted = weights.total_of(leaders) * f64::from(top_p);
-            weights.nucleus(leaders, wanted, f64::from(min_p))
+            let wanted = weights.total_of_top(top) * f64::from(top_p);
+            weights.nucleus(top, wanted, f64::from(min_p))
         }
     };
-    weights.choose_kept(leaders, kept, share)
+    weights.choose_nucleus(top, nucleus, share)
 }
 
 /// The `n` likeliest tokens with the natural logarithms of their probabilities, by the
@@ -237,13 +239,13 @@ fn draw_of_top(options: &SamplerOptions, leaders: &[TokenLogit], share: f64) -> 
 /// # Errors
 /// Where a logit is NaN or infinite.
 pub fn logprobs(logits: &[f32], n: usize) -> Result<Vec<(TokenId, f32)>, SamplerError> {
-    let mut leaders = Vec::new();
+    let mut top = Vec::new();
     let mut maxima = Vec::new();
     let ranks = Ranks::of(logits, &mut maxima)?;
-    ranks.lead(n, &mut leaders);
+    ranks.top_n(n, &mut top);
     let log_sum = log_sum_exp(ranks);
-    let of = |it: &TokenLogit| (it.token, (f64::from(it.logit) - log_sum) as f32);
-    Ok(leaders.iter().map(of).collect())
+    let logprob = |top: &TokenLogit| (top.token, (f64::from(top.logit) - log_sum) as f32);
+    Ok(top.iter().map(logprob).collect())
 }
 
 /// The natural logarithm of one token's probability, by the logits without any bias. The token
@@ -260,17 +262,6 @@ fn log_sum_exp(ranks: Ranks<'_>) -> f64 {
     f64::from(ranks.max()) + ln(Weights::new(ranks.max(), 1.0).total(ranks.logits))
 }
 
-/// The increment of splitmix64's state.
-const SPLITMIX64_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The number that splitmix64 (Steele, Lea and Flood, 2014) gives from a state.
-fn splitmix64(state: u64) -> u64 {
-    let z = state.wrapping_add(SPLITMIX64_STEP);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// xoshiro256++ 1.0 by Blackman and Vigna, seeded by splitmix64 as its authors advise.
 #[derive(Clone, Debug)]
 struct Xoshiro256 {
@@ -278,13 +269,9 @@ struct Xoshiro256 {
 }
 
 impl Xoshiro256 {
-    fn new(mut seed: u64) -> Self {
-        let state = std::array::from_fn(|_| {
-            let word = splitmix64(seed);
-            seed = seed.wrapping_add(SPLITMIX64_STEP);
-            word
-        });
-        Self { state }
+    fn new(seed: u64) -> Self {
+        let mut words = SplitMix64::new(seed);
+        Self { state: std::array::from_fn(|_| words.next_u64()) }
     }
 
     fn next(&mut self) -> u64 {

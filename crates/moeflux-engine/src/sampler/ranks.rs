@@ -26,7 +26,7 @@ impl<'a> Ranks<'a> {
         let lowest = logits.iter().map(key).fold(i32::MAX, i32::min);
         let highest = maxima.iter().copied().fold(i32::MIN, i32::max);
         if lowest < key(&f32::NEG_INFINITY) || highest >= key(&f32::INFINITY) {
-            let is_bad = |it: &f32| it.is_nan() || *it == f32::INFINITY;
+            let is_bad = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
             let token = logits.iter().position(is_bad).unwrap_or(0);
             return Err(SamplerError::Logit { token, value: logits[token] });
         }
@@ -39,8 +39,8 @@ impl<'a> Ranks<'a> {
     /// The highest logit's, the lowest of equal ones.
     pub(super) fn likeliest(self) -> TokenId {
         let best = self.maxima.iter().copied().fold(i32::MIN, i32::max);
-        let first = self.maxima.iter().position(|it| *it == best).unwrap_or(0) * BLOCK;
-        let inside = self.logits[first..].iter().position(|it| key(it) == best);
+        let first = self.maxima.iter().position(|max| *max == best).unwrap_or(0) * BLOCK;
+        let inside = self.logits[first..].iter().position(|logit| key(logit) == best);
         TokenId((first + inside.unwrap_or(0)) as u32)
     }
 
@@ -49,30 +49,30 @@ impl<'a> Ranks<'a> {
         self.logits[self.likeliest().0 as usize]
     }
 
-    /// Writes the `n` highest to `leaders`, in order; fewer where others are minus
+    /// Writes the `n` highest to `top`, in order; fewer where others are minus
     /// infinity.
-    pub(super) fn lead(self, n: usize, leaders: &mut Vec<TokenLogit>) {
-        leaders.clear();
+    pub(super) fn top_n(self, n: usize, top: &mut Vec<TokenLogit>) {
+        top.clear();
         if n == 0 {
             return;
         }
         // The n-th highest of the blocks' highest is at most the n-th highest of all.
         let mut least = key(&f32::NEG_INFINITY) + 1;
         if (1..self.maxima.len()).contains(&n) {
-            let mut maxima: Vec<_> = self.maxima.iter().map(|it| Reverse(*it)).collect();
+            let mut maxima: Vec<_> = self.maxima.iter().map(|max| Reverse(*max)).collect();
             least = least.max(maxima.select_nth_unstable(n - 1).1.0);
         }
         let blocks = self.logits.chunks(BLOCK).zip(self.maxima).enumerate();
         for (nth, (block, _)) in blocks.filter(|(_, (_, max))| **max >= least) {
             let ids = nth * BLOCK..;
             let all = ids.zip(block).filter(|(_, logit)| key(logit) >= least);
-            leaders.extend(all.map(|(id, &logit)| TokenLogit { token: TokenId(id as u32), logit }));
+            top.extend(all.map(|(id, &logit)| TokenLogit { token: TokenId(id as u32), logit }));
         }
-        if n < leaders.len() {
-            leaders.select_nth_unstable_by(n, TokenLogit::order);
-            leaders.truncate(n);
+        if n < top.len() {
+            top.select_nth_unstable_by(n, TokenLogit::order);
+            top.truncate(n);
         }
-        leaders.sort_unstable_by(TokenLogit::order);
+        top.sort_unstable_by(TokenLogit::order);
     }
 }
 
@@ -89,13 +89,13 @@ fn highest(block: &[f32]) -> i32 {
 }
 
 /// An integer that is ordered as [`f32::total_cmp`] does it.
-fn key(it: &f32) -> i32 {
-    let bits = it.to_bits().cast_signed();
+fn key(logit: &f32) -> i32 {
+    let bits = logit.to_bits().cast_signed();
     bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed()
 }
 
 pub(crate) fn likeliest_token(logits: &[f32]) -> TokenId {
-    TokenId(likeliest(logits).map_or(0, |it| u32::try_from(it).unwrap_or(0)))
+    TokenId(likeliest(logits).map_or(0, |idx| u32::try_from(idx).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn leaders_are_those_of_a_sort(
+        fn the_highest_are_those_of_a_sort(
             logits in prop::collection::vec(
                 prop_oneof![8 => (-9..9i8).prop_map(f32::from), 1 => Just(f32::NEG_INFINITY)],
                 1..900,
@@ -135,14 +135,14 @@ mod tests {
         ) {
             let mut maxima = Vec::new();
             let Ok(ranks) = Ranks::of(&logits, &mut maxima) else { return Ok(()) };
-            let all = logits.iter().enumerate().filter(|it| it.1.is_finite());
+            let all = logits.iter().enumerate().filter(|(_, logit)| logit.is_finite());
             let mut sorted: Vec<_> =
                 all.map(|(id, &logit)| TokenLogit { token: TokenId(id as u32), logit }).collect();
             sorted.sort_by(TokenLogit::order);
             for n in [n, 10 * n] {
-                let mut leaders = Vec::new();
-                ranks.lead(n, &mut leaders);
-                prop_assert_eq!(&leaders[..], &sorted[..n.min(sorted.len())]);
+                let mut top = Vec::new();
+                ranks.top_n(n, &mut top);
+                prop_assert_eq!(&top[..], &sorted[..n.min(sorted.len())]);
             }
             prop_assert_eq!(ranks.likeliest(), sorted[0].token);
         }

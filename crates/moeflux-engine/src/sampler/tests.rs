@@ -106,7 +106,7 @@ fn a_nucleus_may_be_most_of_a_long_vocabulary() {
     let drawn = shares(options, &logits, 20_000);
     let (least, most) = (drawn.keys().min().unwrap(), drawn.keys().max().unwrap());
     assert!(*least < 20 && (2675..2695).contains(most), "{least} to {most}");
-    assert!(drawn.values().all(|it| *it < 0.0015), "one of 2,695 is drawn {drawn:?}");
+    assert!(drawn.values().all(|share| *share < 0.0015), "one of 2,695 is drawn {drawn:?}");
 }
 
 #[test]
@@ -257,9 +257,9 @@ proptest! {
 
 proptest! {
     #[test]
-    fn leaders_stand_for_all_logits(
+    fn top_logits_stand_for_all_logits(
         logits in prop::collection::vec(
-            prop_oneof![8 => (-90..90i8).prop_map(|it| f32::from(it) / 9.0), 1 => Just(f32::NEG_INFINITY)],
+            prop_oneof![8 => (-90..90i8).prop_map(|ninths| f32::from(ninths) / 9.0), 1 => Just(f32::NEG_INFINITY)],
             1..700,
         ),
         temperature in prop_oneof![Just(0.0f32), 0.1..3.0f32],
@@ -269,17 +269,17 @@ proptest! {
         others in 0..5usize,
         seed: u64,
     ) {
-        prop_assume!(logits.iter().any(|it| it.is_finite()));
+        prop_assume!(logits.iter().any(|logit| logit.is_finite()));
         let options =
             SamplerOptions { temperature, top_k, top_p, min_p, seed, ..SamplerOptions::default() };
-        let (mut of_all, mut of_leaders) = (sampler(options.clone()), sampler(options));
-        let n = of_leaders.n_top().unwrap() + others;
+        let (mut of_all, mut of_top) = (sampler(options.clone()), sampler(options));
+        let n = of_top.n_top().unwrap() + others;
         let mut maxima = Vec::new();
-        let mut leaders = Vec::new();
-        Ranks::of(&logits, &mut maxima).unwrap().lead(n, &mut leaders);
+        let mut top = Vec::new();
+        Ranks::of(&logits, &mut maxima).unwrap().top_n(n, &mut top);
         for _ in 0..20 {
             let want = of_all.sample(&logits, &[]).unwrap();
-            prop_assert_eq!(of_leaders.sample_top(&leaders), want);
+            prop_assert_eq!(of_top.sample_top(&top), want);
         }
     }
 }
@@ -307,15 +307,15 @@ proptest! {
         let (wanted, least) = (weights.total(&logits) * f64::from(top_p), f64::from(min_p));
         let token = Bins::new(weights, &logits).draw(wanted, least, share);
         let mut all = Vec::new();
-        ranks.lead(logits.len(), &mut all);
-        let nth = all.iter().position(|it| it.token == token).expect("no token without a weight");
+        ranks.top_n(logits.len(), &mut all);
+        let nth = all.iter().position(|top| top.token == token).expect("no token without a weight");
         // Sums of `f32` on one side: a token near a limit may fall to either side.
-        let slack = 1e-5 * weights.total_of(&all);
-        let n = |wanted: f64| weights.nucleus(&all, wanted, least).map_or(all.len(), |it| it.0);
+        let slack = 1e-5 * weights.total_of_top(&all);
+        let n = |wanted: f64| weights.nucleus(&all, wanted, least).map_or(all.len(), |nucleus| nucleus.0);
         let n_kept = n(wanted + slack);
         prop_assert!(nth < n_kept, "the {nth}th of {n_kept}");
-        let before = weights.total_of(&all[..nth]);
-        let [few, many] = [n(wanted - slack), n_kept].map(|n| share * weights.total_of(&all[..n]));
+        let before = weights.total_of_top(&all[..nth]);
+        let [few, many] = [n(wanted - slack), n_kept].map(|n| share * weights.total_of_top(&all[..n]));
         prop_assert!(before <= many + slack, "{before} is beyond {many}");
         let behind = before + weights.of(all[nth].logit);
         prop_assert!(behind >= few - slack, "{behind} does not reach {few}");

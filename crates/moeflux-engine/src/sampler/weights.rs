@@ -31,7 +31,7 @@ impl Weights {
 
     /// Of all tokens.
     pub(super) fn total(self, logits: &[f32]) -> f64 {
-        logits.chunks(BLOCK).map(|it| self.of_block(it)).sum()
+        logits.chunks(BLOCK).map(|block| self.of_block(block)).sum()
     }
 
     /// The logarithm of a weight.
@@ -67,23 +67,23 @@ impl Weights {
         }
     }
 
-    /// Of leaders alone.
-    pub(super) fn total_of(self, leaders: &[TokenLogit]) -> f64 {
-        leaders.iter().map(|it| self.of(it.logit)).sum()
+    /// Of some of the highest logits alone.
+    pub(super) fn total_of_top(self, top: &[TokenLogit]) -> f64 {
+        top.iter().map(|token| self.of(token.logit)).sum()
     }
 
-    /// How many of the highest logits are kept, and the sum of their weights: until it reaches
+    /// How many of the highest logits are in the nucleus, and the sum of their weights: until it reaches
     /// `wanted` (top-p) or until a weight is below `least` (min-p). `None` where neither happens
     /// among them.
     pub(super) fn nucleus(
         self,
-        leaders: &[TokenLogit],
+        top: &[TokenLogit],
         wanted: f64,
         least: f64,
     ) -> Option<(usize, f64)> {
         let mut sum = 0.0;
-        for (i, leader) in leaders.iter().enumerate() {
-            let weight = self.of(leader.logit);
+        for (i, token) in top.iter().enumerate() {
+            let weight = self.of(token.logit);
             if i > 0 && (weight < least || sum >= wanted) {
                 return Some((i, sum));
             }
@@ -92,36 +92,36 @@ impl Weights {
         None
     }
 
-    /// Chooses among the highest logits that are kept, by their number and sum, or among all:
+    /// Chooses among the logits of the nucleus, given by their number and sum, or among all:
     /// the first at which the running sum of weights exceeds `share` of the whole sum.
-    pub(super) fn choose_kept(
+    pub(super) fn choose_nucleus(
         self,
-        leaders: &[TokenLogit],
-        kept: Option<(usize, f64)>,
+        top: &[TokenLogit],
+        nucleus: Option<(usize, f64)>,
         share: f64,
     ) -> TokenId {
-        let (n, sum) = kept.unwrap_or_else(|| (leaders.len(), self.total_of(leaders)));
-        self.choose(&leaders[..n], share * sum)
+        let (n, sum) = nucleus.unwrap_or_else(|| (top.len(), self.total_of_top(top)));
+        self.choose(&top[..n], share * sum)
     }
 
-    /// The leader at which the weights first exceed `target`.
-    pub(super) fn choose(self, leaders: &[TokenLogit], target: f64) -> TokenId {
+    /// The token at which the running sum of weights first exceeds `target`.
+    pub(super) fn choose(self, top: &[TokenLogit], target: f64) -> TokenId {
         let mut reached = 0.0;
-        let chosen = leaders.iter().find(|it| {
-            reached += self.of(it.logit);
+        let chosen = top.iter().find(|token| {
+            reached += self.of(token.logit);
             reached > target
         });
         // Rounding may leave the last one out of reach.
-        chosen.unwrap_or(&leaders[leaders.len() - 1]).token
+        chosen.unwrap_or(&top[top.len() - 1]).token
     }
 
     /// The token of all at which the weights, by ascending id, first exceed this share
     /// of their sum.
     pub(super) fn choose_of_all(self, logits: &[f32], share: f64) -> TokenId {
-        let sums: Vec<f64> = logits.chunks(BLOCK).map(|it| self.of_block(it)).collect();
+        let sums: Vec<f64> = logits.chunks(BLOCK).map(|block| self.of_block(block)).collect();
         let target = share * sums.iter().sum::<f64>();
         let (mut reached, mut block) = (0.0, (0, 0.0));
-        for (nth, sum) in sums.iter().enumerate().filter(|it| *it.1 > 0.0) {
+        for (nth, sum) in sums.iter().enumerate().filter(|(_, sum)| **sum > 0.0) {
             block = (nth, reached);
             reached += sum;
             if reached > target {

@@ -184,7 +184,7 @@ impl Running {
         Ok(match () {
             () if is_stopped => ControlFlow::Break(Finish::Stop),
             () if is_complete => ControlFlow::Break(Finish::EndOfText),
-            () if self.job.max_tokens.is_some_and(|it| self.n_generated >= it) => {
+            () if self.job.max_tokens.is_some_and(|max| self.n_generated >= max) => {
                 ControlFlow::Break(Finish::MaxTokens)
             }
             () if before.len() >= ctx => ControlFlow::Break(Finish::ContextFull),
@@ -238,8 +238,8 @@ impl Running {
             n_generated: self.n_generated,
             speculation: self.speculation_stats(),
             queued,
-            first_token: self.first_token.map(|it| it - self.arrived),
-            decode: self.first_token.map_or(Duration::ZERO, |it| it.elapsed()),
+            first_token: self.first_token.map(|at| at - self.arrived),
+            decode: self.first_token.map_or(Duration::ZERO, |at| at.elapsed()),
         };
         (self.job.listener)(Event::Done(answer));
     }
@@ -275,7 +275,7 @@ impl Writer {
     fn push(&mut self, piece: &str, logprob: Option<TokenLogprob>) -> bool {
         self.n_decoded += piece.len();
         let end = self.n_decoded + self.decoder.n_held();
-        self.held.extend(logprob.map(|it| (end, it)));
+        self.held.extend(logprob.map(|logprob| (end, logprob)));
         let pushed = self.stops.push(piece);
         self.emit(&pushed.emit);
         pushed.stopped
@@ -298,7 +298,7 @@ impl Writer {
         let rest = self.stops.finish();
         self.emit(&rest.emit);
         if !rest.stopped {
-            self.ready.logprobs.extend(self.held.drain(..).map(|(_, it)| it));
+            self.ready.logprobs.extend(self.held.drain(..).map(|(_, entry)| entry));
         }
         rest.stopped
     }

@@ -34,31 +34,31 @@ impl Pool {
     }
 
     pub(super) fn n_running(&self) -> usize {
-        self.slots.iter().filter(|it| it.running.is_some()).count()
+        self.slots.iter().filter(|slot| slot.running.is_some()).count()
     }
 
     /// The free session for a prompt: the one that holds the longest prefix of it, unless that
     /// one would lose more tokens than it reuses, or lose any while another session is empty.
     /// Else the least recently used one.
     pub(super) fn choose(&self, tokens: &[TokenId]) -> Option<usize> {
-        let free = || self.slots.iter().enumerate().filter(|(_, it)| it.running.is_none());
+        let free = || self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
         let limit = tokens.len().saturating_sub(1);
         let known = |slot: &Slot| slot.session.common_prefix(tokens, limit);
-        let best = free().max_by_key(|(_, it)| (known(it), it.last_use));
-        let has_empty = free().any(|(_, it)| it.session.position() == 0);
-        let fits = best.filter(|(_, it)| match (known(it), it.session.position()) {
+        let best = free().max_by_key(|(_, slot)| (known(slot), slot.last_use));
+        let has_empty = free().any(|(_, slot)| slot.session.position() == 0);
+        let fits = best.filter(|(_, slot)| match (known(slot), slot.session.position()) {
             (0, _) => false,
             (known, position) => known == position || (!has_empty && 2 * known >= position),
         });
-        let oldest = || free().min_by_key(|(_, it)| it.last_use);
+        let oldest = || free().min_by_key(|(_, slot)| slot.last_use);
         fits.or_else(oldest).map(|(i, _)| i)
     }
 
     /// The least recently used of the sessions that have tokens and no job.
     pub(super) fn oldest_idle(&self) -> Option<usize> {
         let all = self.slots.iter().enumerate();
-        let idle = all.filter(|(_, it)| it.running.is_none() && it.session.position() > 0);
-        idle.min_by_key(|(_, it)| it.last_use).map(|(i, _)| i)
+        let idle = all.filter(|(_, slot)| slot.running.is_none() && slot.session.position() > 0);
+        idle.min_by_key(|(_, slot)| slot.last_use).map(|(i, _)| i)
     }
 
     /// Whether a running job is about to evaluate a long prefix of `tokens`, which can then be
@@ -72,12 +72,16 @@ impl Pool {
             let n_common = known.min(tokens.len().saturating_sub(1));
             // Recurrent states can only be copied at a checkpoint.
             let n_usable = match slot.session.checkpoints() {
-                Some(_) => {
-                    job.prompt.checkpoints.iter().copied().filter(|it| *it <= n_common).max()
-                }
+                Some(_) => job
+                    .prompt
+                    .checkpoints
+                    .iter()
+                    .copied()
+                    .filter(|checkpoint| *checkpoint <= n_common)
+                    .max(),
                 None => Some(n_common),
             };
-            n_usable.is_some_and(|it| it >= WORTH_WAITING && it > *n_done)
+            n_usable.is_some_and(|n| n >= WORTH_WAITING && n > *n_done)
         })
     }
 

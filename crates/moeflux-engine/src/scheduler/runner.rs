@@ -124,9 +124,9 @@ impl Runner {
     /// Ends jobs that their callers have cancelled, and all jobs after the end of a shutdown's
     /// grace period.
     fn drop_cancelled(&mut self) {
-        let is_over = self.stop_at.is_some_and(|it| it <= Instant::now());
+        let is_over = self.stop_at.is_some_and(|at| at <= Instant::now());
         for slot in &mut self.pool.slots {
-            let cancelled = |it: &mut Running| is_over || it.job.is_cancelled();
+            let cancelled = |running: &mut Running| is_over || running.job.is_cancelled();
             if let Some(running) = slot.running.take_if(cancelled) {
                 end(&self.shared, slot, running, Ok(Finish::Cancelled));
             }
@@ -162,7 +162,7 @@ impl Runner {
 
     fn begin(&mut self, i: usize, mut job: Job, arrived: Instant) {
         let ready = Sampler::new(job.sampler.clone()).map_err(EngineError::from);
-        let ready = ready.and_then(|it| Ok((it, self.prepare(i, &job.prompt.tokens)?)));
+        let ready = ready.and_then(|sampler| Ok((sampler, self.prepare(i, &job.prompt.tokens)?)));
         let (sampler, n_reused) = match ready {
             Ok(ready) => ready,
             Err(err) => return (job.listener)(Event::Failed(Arc::new(err))),
@@ -344,7 +344,7 @@ impl Runner {
                 step_cost: &rates.step_cost,
                 rows,
                 n_others: batch.len() - 1,
-                room: session.draft_room(rows),
+                max_draft: session.max_draft(rows),
                 reevaluates: session.reevaluates_accepted(),
                 mtp: session.can_mtp_draft().then(|| rates.mtp()),
             });
@@ -422,8 +422,8 @@ impl Runner {
     /// Stores one session in the prefix cache that is not there yet. Returns whether there was
     /// one.
     fn save_one(&mut self) -> bool {
-        let unsaved = self.pool.slots.iter().position(|it| it.unsaved.is_some());
-        unsaved.is_some_and(|it| self.save(it))
+        let unsaved = self.pool.slots.iter().position(|slot| slot.unsaved.is_some());
+        unsaved.is_some_and(|slot| self.save(slot))
     }
 
     /// Stores a session in the prefix cache if it is not there yet. Returns whether it was not.

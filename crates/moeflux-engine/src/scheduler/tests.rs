@@ -37,9 +37,9 @@ impl Bench {
 
     /// Answers prompts that begin with these tokens, all from one step on.
     fn ask(&self, firsts: &[u32]) -> Vec<Result<Answer, String>> {
-        let (jobs, events): (Vec<Job>, Vec<_>) = firsts.iter().map(|it| job(*it)).unzip();
+        let (jobs, events): (Vec<Job>, Vec<_>) = firsts.iter().map(|first| job(*first)).unzip();
         self.scheduler.submit_all(jobs).unwrap();
-        events.into_iter().map(|it| outcome(&it)).collect()
+        events.into_iter().map(|event| outcome(&event)).collect()
     }
 }
 
@@ -66,7 +66,7 @@ fn of(tokens: Vec<TokenId>, checkpoints: Vec<usize>) -> (Job, Receiver<Event>) {
 }
 
 fn outcome(events: &Receiver<Event>) -> Result<Answer, String> {
-    let ended = events.iter().find_map(|it| match it {
+    let ended = events.iter().find_map(|event| match event {
         Event::Done(answer) => Some(Ok(answer)),
         Event::Failed(err) => Some(Err(err.to_string())),
         Event::Prompt { .. } | Event::Text(_) => None,
@@ -75,11 +75,11 @@ fn outcome(events: &Receiver<Event>) -> Result<Answer, String> {
 }
 
 fn reused(answers: &[Result<Answer, String>]) -> Vec<usize> {
-    answers.iter().map(|it| it.as_ref().unwrap().n_reused).collect()
+    answers.iter().map(|answer| answer.as_ref().unwrap().n_reused).collect()
 }
 
 #[test]
-fn who_finds_no_memory_takes_that_of_sessions_that_nobody_uses() {
+fn a_session_without_memory_takes_that_of_idle_sessions() {
     let bench = Bench::new();
     assert_eq!(reused(&bench.ask(&[10])), [0]);
     assert_eq!(reused(&bench.ask(&[20])), [0]);
@@ -97,7 +97,7 @@ fn who_finds_no_memory_takes_that_of_sessions_that_nobody_uses() {
 }
 
 #[test]
-fn who_finds_no_memory_for_a_copy_takes_that_of_sessions_that_nobody_uses() {
+fn a_copy_without_memory_takes_that_of_idle_sessions() {
     let bench = Bench::new();
     let longer = |first| (first..first + 12).chain([99]).map(TokenId).collect();
     assert_eq!(reused(&bench.ask(&[20])), [0]);
@@ -118,6 +118,9 @@ fn what_one_answer_lacks_ends_no_other() {
     bench.refuse(2);
     let answers = bench.ask(&[10, 20, 30]);
     assert!(answers[0].is_err(), "{answers:?}");
-    assert!(answers[1..].iter().all(|it| it.as_ref().unwrap().n_generated == 5), "{answers:?}");
+    assert!(
+        answers[1..].iter().all(|answer| answer.as_ref().unwrap().n_generated == 5),
+        "{answers:?}"
+    );
     assert_eq!(bench.scheduler.stats().n_ended, 3);
 }

@@ -86,7 +86,7 @@ pub(crate) fn eval_draft_batch(
 ) -> Result<Vec<Vec<RowLogits>>, EngineError> {
     let Some(first) = chunks.first() else { return Ok(Vec::new()) };
     let engine = first.chunk.session.engine.clone();
-    let n_rows: usize = chunks.iter().map(|it| it.chunk.tokens.len()).sum();
+    let n_rows: usize = chunks.iter().map(|chunk| chunk.chunk.tokens.len()).sum();
     assert!(n_rows <= engine.plan().chunk, "{n_rows} rows are more than a step has");
     for DraftChunk { chunk, .. } in &*chunks {
         assert!(chunk.session.engine.is(&engine), "sessions of one step share their engine");
@@ -94,12 +94,15 @@ pub(crate) fn eval_draft_batch(
     }
     let core = &mut *engine.core();
     let (spans, tokens) = lay_out(core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
-    let drafts = chunks.iter().zip(&spans).filter(|(it, _)| it.n_drafted > 0);
+    let drafts = chunks.iter().zip(&spans).filter(|(chunk, _)| chunk.n_drafted > 0);
     let snapshots: Vec<StateSnapshot> = drafts
-        .filter_map(|(it, span)| it.chunk.session.rollback_snapshot(span.rows.len() - it.n_drafted))
+        .filter_map(|(chunk, span)| {
+            chunk.chunk.session.rollback_snapshot(span.rows.len() - chunk.n_drafted)
+        })
         .collect();
     let rows = wanted_rows(chunks, &spans);
-    let reads_hidden = chunks.iter().any(|it| it.chunk.session.speculation.drafting().is_some());
+    let reads_hidden =
+        chunks.iter().any(|chunk| chunk.chunk.session.speculation.drafting().is_some());
     let hidden_rows = if reads_hidden { tokens.len() } else { 0 };
     let outputs = Outputs { rows: &rows, n_top, hidden_rows };
     let batch = Batch { spans: &spans, tokens: &tokens, snapshots: &snapshots, outputs };
@@ -147,7 +150,7 @@ fn lay_out(
 /// The rows of a step whose logits are wanted, in the order of the chunks.
 fn wanted_rows(chunks: &[DraftChunk<'_>], spans: &[Span]) -> Vec<usize> {
     let ends = chunks.iter().zip(spans);
-    ends.flat_map(|(it, span)| span.rows.end - it.n_wanted()..span.rows.end).collect()
+    ends.flat_map(|(chunk, span)| span.rows.end - chunk.n_wanted()..span.rows.end).collect()
 }
 
 /// Records in every session what a step has put into its caches.
@@ -174,11 +177,11 @@ fn finish_chunks(
 ) -> Result<Vec<Vec<RowLogits>>, EngineError> {
     let mut logits = logits.into_iter();
     let mut results = Vec::with_capacity(chunks.len());
-    for it in chunks {
-        results.push(logits.by_ref().take(it.n_wanted()).collect());
-        if it.n_drafted == 0 {
-            it.chunk.session.checkpoint_if_due(core, it.chunk.checkpoint_after)?;
-            it.chunk.session.fill_mtp_cache_if_long(core);
+    for chunk in chunks {
+        results.push(logits.by_ref().take(chunk.n_wanted()).collect());
+        if chunk.n_drafted == 0 {
+            chunk.chunk.session.checkpoint_if_due(core, chunk.chunk.checkpoint_after)?;
+            chunk.chunk.session.fill_mtp_cache_if_long(core);
         }
     }
     Ok(results)

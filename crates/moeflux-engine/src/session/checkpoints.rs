@@ -40,7 +40,7 @@ struct Checkpoint {
 
 impl Checkpoint {
     fn bytes(&self) -> u64 {
-        self.states.iter().map(|it| it.len() as u64).sum()
+        self.states.iter().map(|state| state.len() as u64).sum()
     }
 }
 

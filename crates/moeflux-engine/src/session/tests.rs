@@ -18,9 +18,9 @@ fn golden() -> PathBuf {
 
 /// One model of every family.
 fn models() -> Vec<PathBuf> {
-    let all = fs::read_dir(golden()).unwrap().map(|it| it.unwrap().path());
-    let is_one = |it: &PathBuf| {
-        let name = it.file_name().unwrap().to_str().unwrap();
+    let all = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
         name.ends_with("-hf") || name.ends_with("-mtp") || name == "mlx-q4" || name == "hf-bf16"
     };
     let models: Vec<PathBuf> = all.filter(is_one).collect();
@@ -39,29 +39,25 @@ fn text(engine: &Engine) -> Vec<TokenId> {
 
 fn bits(next: &RowLogits) -> Vec<u32> {
     let RowLogits::All(logits) = next else { panic!("all logits are wanted") };
-    logits.iter().map(|it| it.to_bits()).collect()
+    logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
 /// The logits after each token, evaluated one by one.
 fn alone(engine: &Engine, text: &[TokenId]) -> Vec<Vec<u32>> {
     let mut session = engine.session();
-    text.iter().map(|it| bits(&session.eval_next(*it, None).unwrap())).collect()
+    text.iter().map(|token| bits(&session.eval_next(*token, None).unwrap())).collect()
 }
 
 /// The length of drafts, and how many of their tokens are accepted.
 const DRAFTS: [(usize, usize); 7] = [(3, 3), (3, 1), (0, 0), (4, 0), (2, 2), (5, 4), (1, 0)];
 
 /// Evaluates a token and a draft and rolls the rejected rest back; gives the logits' bits.
-fn draft(
-    session: &mut Session,
-    text: &[TokenId],
-    (n, n_accepted): (usize, usize),
-) -> Vec<Vec<u32>> {
+fn draft(session: &mut Session, text: &[TokenId], n: usize, n_accepted: usize) -> Vec<Vec<u32>> {
     let at = session.position();
     let n = n.min(text.len() - at - 1);
     let n_accepted = n_accepted.min(n);
     let mut draft = text[at + 1..at + 1 + n].to_vec();
-    draft[n_accepted..].iter_mut().for_each(|it| it.0 ^= 1);
+    draft[n_accepted..].iter_mut().for_each(|token| token.0 ^= 1);
     assert!(session.prepare_rollback());
     let next = session.eval_draft(text[at], &draft, None).unwrap();
     assert_eq!((next.len(), session.position()), (n + 1, at + 1 + n));
@@ -80,7 +76,8 @@ fn every_family_has_the_same_bits_with_accepted_and_rejected_drafts() {
         let mut drafts = DRAFTS.into_iter().cycle();
         while session.position() < N {
             let at = session.position();
-            let got = draft(&mut session, &text, drafts.next().unwrap());
+            let (n, n_accepted) = drafts.next().unwrap();
+            let got = draft(&mut session, &text, n, n_accepted);
             assert!(got[..] == want[at..at + got.len()], "{}: from {at}", dir.display());
         }
     }
@@ -94,8 +91,8 @@ fn a_session_goes_on_from_any_rejected_draft() {
         let want = alone(&engine, &text);
         let begun = || {
             let mut session = engine.session();
-            draft(&mut session, &text, (3, 3));
-            draft(&mut session, &text, (4, 1));
+            draft(&mut session, &text, 3, 3);
+            draft(&mut session, &text, 4, 1);
             assert_eq!(session.position(), 6);
             session
         };
@@ -106,9 +103,9 @@ fn a_session_goes_on_from_any_rejected_draft() {
         // A checkpoint, to which it returns from later drafts.
         let mut session = begun();
         session.checkpoint(6).unwrap();
-        draft(&mut session, &text, (5, 2));
+        draft(&mut session, &text, 5, 2);
         session.restore_to(6).unwrap();
-        assert!(draft(&mut session, &text, (2, 1))[..] == want[6..8]);
+        assert!(draft(&mut session, &text, 2, 1)[..] == want[6..8]);
         // A file.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("saved");
@@ -116,14 +113,14 @@ fn a_session_goes_on_from_any_rejected_draft() {
         session.save(&path).unwrap();
         let mut other = engine.session();
         other.load(&path).unwrap();
-        assert!(draft(&mut other, &text, (4, 0))[..] == want[6..7]);
-        assert!(draft(&mut session, &text, (1, 1))[..] == want[6..8]);
+        assert!(draft(&mut other, &text, 4, 0)[..] == want[6..7]);
+        assert!(draft(&mut session, &text, 1, 1)[..] == want[6..8]);
         // The same prompt again, another one, and nothing.
         let mut session = begun();
         assert_eq!(session.match_prefix(&text[..7]).unwrap(), 6);
         assert!(bits(&session.eval_next(text[6], None).unwrap()) == want[6]);
         session.clear();
-        assert!(draft(&mut session, &text, (2, 0))[..] == want[..1]);
+        assert!(draft(&mut session, &text, 2, 0)[..] == want[..1]);
     }
 }
 
@@ -133,8 +130,8 @@ fn drafts_prompts_and_single_tokens_share_a_step() {
     let text = text(&engine);
     let want = alone(&engine, &text);
     let (mut one, mut other, mut reader) = (engine.session(), engine.session(), engine.session());
-    draft(&mut one, &text, (4, 1));
-    draft(&mut other, &text, (2, 2));
+    draft(&mut one, &text, 4, 1);
+    draft(&mut other, &text, 2, 2);
     assert_eq!((one.n_pending(), other.n_pending()), (1, 0));
     assert!(one.prepare_rollback() && other.prepare_rollback());
     let chunk = |session, tokens, wants_logits| SequenceChunk {
@@ -150,7 +147,8 @@ fn drafts_prompts_and_single_tokens_share_a_step() {
         DraftChunk { chunk: chunk(&mut other, second, true), n_drafted: 0 },
     ];
     let next = eval_draft_batch(&mut chunks, None).unwrap();
-    let got: Vec<Vec<Vec<u32>>> = next.iter().map(|it| it.iter().map(bits).collect()).collect();
+    let got: Vec<Vec<Vec<u32>>> =
+        next.iter().map(|logits| logits.iter().map(bits).collect()).collect();
     assert!(got[0][..] == want[2..5] && got[1].is_empty() && got[2][..] == want[3..4]);
     one.roll_back(1).unwrap();
     assert!(bits(&one.eval_next(text[4], None).unwrap()) == want[4]);
@@ -164,14 +162,14 @@ fn a_failed_step_removes_its_drafts() {
         let text = text(&engine);
         let want = alone(&engine, &text);
         let mut session = engine.session();
-        draft(&mut session, &text, (4, 1));
+        draft(&mut session, &text, 4, 1);
         for _ in 0..2 {
             assert!(session.prepare_rollback());
             engine.core().n_refused = 1;
             session.eval_draft(text[2], &text[3..6], None).unwrap_err();
             assert_eq!(session.tokens(), &text[..2]);
         }
-        assert!(draft(&mut session, &text, (3, 2))[..] == want[2..5]);
+        assert!(draft(&mut session, &text, 3, 2)[..] == want[2..5]);
     }
 }
 

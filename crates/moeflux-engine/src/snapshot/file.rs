@@ -118,8 +118,9 @@ fn read_caches(
     }
     let mut states = Vec::new();
     for position in input.header.states.clone() {
-        let read = caches.iter().filter(|it| it.is_recurrent());
-        let read: Result<Vec<Vec<u8>>, _> = read.map(|it| input.read(it.fixed_bytes())).collect();
+        let read = caches.iter().filter(|cache| cache.is_recurrent());
+        let read: Result<Vec<Vec<u8>>, _> =
+            read.map(|cache| input.read(cache.fixed_bytes())).collect();
         let position = usize::try_from(position).unwrap_or(usize::MAX);
         if position <= end {
             states.push((position, States::from(read?)));
@@ -146,7 +147,7 @@ fn load_states(
     caches: &[CacheSpec],
     states: &States,
 ) -> Result<(), DeviceError> {
-    let recurrent = caches.iter().zip(0..).filter(|(it, _)| it.is_recurrent());
+    let recurrent = caches.iter().zip(0..).filter(|(cache, _)| cache.is_recurrent());
     let mut loads = recurrent.zip(&**states);
     loads.try_for_each(|((_, i), bytes)| backend.load_cache(sequence, Cache(i), 0..0, bytes))
 }
@@ -167,7 +168,7 @@ pub(super) fn summary(path: &Path, host: &dyn Host) -> Result<Summary, SnapshotE
     input.header.check(path, host)?;
     input.check_length(&host.shape().caches)?;
     let tokens = input.read_tokens(host.shape().vocab)?;
-    let states = input.header.states.iter().map(|it| *it as usize).collect();
+    let states = input.header.states.iter().map(|state| *state as usize).collect();
     let tokens = if input.header.unknown > 0 { Vec::new() } else { tokens };
     Ok(Summary { n_bytes: input.n_bytes, tokens, states })
 }
@@ -180,7 +181,7 @@ pub(crate) fn model_of(path: &Path) -> Result<(String, String), SnapshotError> {
 
 /// The caches that grow with every position.
 fn growing(caches: &[CacheSpec]) -> impl Iterator<Item = (Cache, &CacheSpec)> {
-    let growing = caches.iter().zip(0..).filter(|(it, _)| !it.is_recurrent());
+    let growing = caches.iter().zip(0..).filter(|(cache, _)| !cache.is_recurrent());
     growing.map(|(spec, i)| (Cache(i), spec))
 }
 
@@ -288,9 +289,9 @@ impl Input {
 
     fn read_tokens(&mut self, vocab: usize) -> Result<Vec<TokenId>, SnapshotError> {
         let bytes = self.read(4 * self.header.n_tokens() as usize)?;
-        let tokens = bytes.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it));
+        let tokens = bytes.as_chunks::<4>().0.iter().map(|chunk| u32::from_le_bytes(*chunk));
         let tokens: Vec<TokenId> = tokens.map(TokenId).collect();
-        match tokens.iter().find(|it| it.0 as usize >= vocab) {
+        match tokens.iter().find(|token| token.0 as usize >= vocab) {
             Some(token) => {
                 Err(self.damaged(format!("token {} is outside the vocabulary", token.0)))
             }

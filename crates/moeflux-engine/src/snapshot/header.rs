@@ -100,7 +100,7 @@ impl Header {
             caches: host.shape().caches.iter().map(StoredCache::from).collect(),
             positions: positions as u64,
             unknown: n_unknown as u64,
-            states: states.map(|it| it as u64).collect(),
+            states: states.map(|state| state as u64).collect(),
         }
     }
 
@@ -110,7 +110,7 @@ impl Header {
         let header: Header = serde_json::from_slice(json)
             .map_err(|err| damaged(format!("its header: {}", moeflux_core::json_problem(&err))))?;
         let is_ascending = header.states.is_sorted_by(|a, b| a < b);
-        let ends_there = header.states.last().is_none_or(|it| *it == header.positions);
+        let ends_there = header.states.last().is_none_or(|state| *state == header.positions);
         if !is_ascending || !ends_there || header.states.first() == Some(&0) {
             return Err(damaged(String::from("its checkpoints are in disorder")));
         }
@@ -184,8 +184,8 @@ impl Header {
     /// Bytes of the file whose header has `header_bytes`. Only of a header that
     /// was checked, so that nothing overflows.
     pub(super) fn file_bytes(&self, header_bytes: usize, caches: &[CacheSpec]) -> u64 {
-        let per_position: u64 = caches.iter().map(|it| it.bytes_per_position() as u64).sum();
-        let state: u64 = caches.iter().map(|it| it.fixed_bytes() as u64).sum();
+        let per_position: u64 = caches.iter().map(|cache| cache.bytes_per_position() as u64).sum();
+        let state: u64 = caches.iter().map(|cache| cache.fixed_bytes() as u64).sum();
         (PRELUDE_BYTES + header_bytes + CHECKSUM_BYTES) as u64
             + 4 * self.n_tokens()
             + per_position * self.positions

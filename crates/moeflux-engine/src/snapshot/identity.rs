@@ -17,7 +17,7 @@ pub(crate) fn identities<const N: usize>(
 ) -> Result<[String; N], EngineError> {
     // A layer whose file may be missing says other things than one that has it.
     let mut present = bank.clone();
-    present.files.retain(|it| it.path.exists());
+    present.files.retain(|file| file.path.exists());
     let source = SourceIdentity::read(checkpoint, &present).map_err(LoadError::from)?;
     Ok(top_k.map(|top_k| {
         let mut checksum = Checksum::default();

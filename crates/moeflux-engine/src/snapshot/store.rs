@@ -66,11 +66,11 @@ impl PrefixCache {
     ) -> Vec<Stored> {
         let own = model_key(host);
         let mut found = Vec::new();
-        for entry in self.entries().into_iter().filter(|it| it.is_of(&own)) {
+        for entry in self.entries().into_iter().filter(|entry| entry.is_of(&own)) {
             let Some(summary) = self.summary(&entry.path, host) else { continue };
             let equal = summary.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
             let n_common = equal.min(limit);
-            let state = summary.states.iter().rev().find(|it| **it <= n_common);
+            let state = summary.states.iter().rev().find(|state| **state <= n_common);
             let n_reusable = match host.shape().is_recurrent() {
                 true => state.copied().unwrap_or(0),
                 false => n_common,
@@ -79,7 +79,7 @@ impl PrefixCache {
                 found.push(Stored { path: entry.path, n_reusable, n_bytes: summary.n_bytes });
             }
         }
-        found.sort_by_key(|it| (std::cmp::Reverse(it.n_reusable), it.n_bytes));
+        found.sort_by_key(|found| (std::cmp::Reverse(found.n_reusable), found.n_bytes));
         found
     }
 
@@ -141,7 +141,7 @@ impl PrefixCache {
         let json = serde_json::to_vec(&header).expect("a header is plain data");
         let n_bytes = header.file_bytes(json.len(), &host.shape().caches);
         let path = self.options.dir.join(file_name(&model_key(host), contents));
-        if path.metadata().is_ok_and(|it| it.len() == n_bytes) {
+        if path.metadata().is_ok_and(|metadata| metadata.len() == n_bytes) {
             touch(&path);
             return Ok(Some(path));
         }
@@ -155,7 +155,7 @@ impl PrefixCache {
             ));
             return Ok(None);
         }
-        self.make_room(n_bytes);
+        self.evict_for(n_bytes);
         write(host, sequence, contents, &path, Durability::Cached)?;
         self.remove_superseded(host, &path, contents, previous);
         Ok(Some(path))
@@ -171,9 +171,11 @@ impl PrefixCache {
         previous: Option<&Path>,
     ) {
         let own = model_key(host);
-        for entry in self.entries().into_iter().filter(|it| it.is_of(&own) && it.path != path) {
+        for entry in
+            self.entries().into_iter().filter(|entry| entry.is_of(&own) && entry.path != path)
+        {
             let Some(old) = self.summary(&entry.path, host) else { continue };
-            let has_state = |at: &usize| contents.states.iter().any(|(it, _)| it == at);
+            let has_state = |at: &usize| contents.states.iter().any(|(position, _)| position == at);
             let is_previous = previous == Some(&*entry.path);
             let is_prefix = contents.tokens.starts_with(&old.tokens);
             if is_prefix && (is_previous || old.states.iter().all(has_state)) {
@@ -183,10 +185,10 @@ impl PrefixCache {
     }
 
     /// Removes the least recently used snapshots until `n_bytes` more fit.
-    fn make_room(&self, n_bytes: u64) {
+    fn evict_for(&self, n_bytes: u64) {
         let mut entries = self.entries();
         entries.sort_by(|a, b| (a.last_use, &a.path).cmp(&(b.last_use, &b.path)));
-        let mut total: u64 = entries.iter().map(|it| it.n_bytes).sum();
+        let mut total: u64 = entries.iter().map(|entry| entry.n_bytes).sum();
         for entry in entries {
             if total.saturating_add(n_bytes) <= self.options.max_bytes {
                 break;
@@ -234,8 +236,8 @@ impl PrefixCache {
 
 impl Entry {
     fn is_of(&self, model_key: &str) -> bool {
-        let name = self.path.file_name().and_then(|it| it.to_str());
-        name.is_some_and(|it| it.starts_with(model_key))
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(model_key))
     }
 }
 
@@ -246,7 +248,7 @@ fn has_extension(path: &Path) -> bool {
 /// Sets the time of the last use. Where times cannot be set, the oldest is evicted first.
 fn touch(path: &Path) {
     let file = File::options().write(true).open(path);
-    let _ = file.and_then(|it| it.set_modified(SystemTime::now()));
+    let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
 }
 
 /// Digits of the hashes in file names.

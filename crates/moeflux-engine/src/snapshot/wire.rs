@@ -79,16 +79,18 @@ impl WireShape {
             return Err(refuse("its layers have caches of their own kind"));
         }
         let interval = interval(&layers).ok_or(refuse("attention is not in every n-th layer"))?;
-        let mut rows = layers.iter().filter_map(|it| match *it {
+        let mut rows = layers.iter().filter_map(|layer| match *layer {
             WireLayer::Rows { widths, heads, is_latent, .. } => Some((widths, heads, is_latent)),
             WireLayer::States { .. } => None,
         });
-        let mut states = layers.iter().filter_map(|it| match *it {
+        let mut states = layers.iter().filter_map(|layer| match *layer {
             WireLayer::States { bytes, .. } => Some(bytes),
             WireLayer::Rows { .. } => None,
         });
         let (first_rows, first_state) = (rows.next(), states.next());
-        if rows.any(|it| Some(it) != first_rows) || states.any(|it| Some(it) != first_state) {
+        if rows.any(|state| Some(state) != first_rows)
+            || states.any(|state| Some(state) != first_state)
+        {
             return Err(refuse("its layers differ in shape"));
         }
         let Some((widths, heads, is_latent)) = first_rows else {
@@ -134,8 +136,8 @@ impl WireShape {
     pub(crate) fn size(&self, len: usize) -> Result<usize, StateError> {
         let header = 4 * (2 + Self::n_fields(self.version()));
         let limit = i32::MAX as usize;
-        let sum = |sum: usize, it: &WireLayer| {
-            sum.checked_add(it.len_bytes())?.checked_add(it.payload_bytes(len)?)
+        let sum = |sum: usize, layer: &WireLayer| {
+            sum.checked_add(layer.len_bytes())?.checked_add(layer.payload_bytes(len)?)
         };
         let size = self.layers.iter().try_fold(header, sum).filter(|_| len <= limit);
         size.ok_or(StateError::LenOverflow { len, limit })
@@ -271,11 +273,11 @@ impl WireShape {
 fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, StateError> {
     let refuse = |what| StateError::NoSuchLayers { what };
     let mut layers = Vec::new();
-    let mut rest = caches.iter().zip(0..).map(|(it, i)| (*it, Cache(i)));
+    let mut rest = caches.iter().zip(0..).map(|(cache, i)| (*cache, Cache(i)));
     while let Some((spec, cache)) = rest.next() {
         layers.push(match spec {
             CacheSpec::Kv { n_heads: heads, k_dim, v_dim: 0, dtype } => {
-                let rank = config.usize("kv_lora_rank").ok().filter(|it| *it < k_dim);
+                let rank = config.usize("kv_lora_rank").ok().filter(|n| *n < k_dim);
                 let rank = rank.ok_or(refuse("keys without values"))?;
                 if heads != 1 {
                     return Err(refuse("several latent heads"));
@@ -302,9 +304,10 @@ fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, State
 
 /// The `n` for which exactly every `n`-th layer has attention.
 fn interval(layers: &[WireLayer]) -> Option<usize> {
-    let is_attention = |it: &WireLayer| matches!(it, WireLayer::Rows { .. });
+    let is_attention = |layer: &WireLayer| matches!(layer, WireLayer::Rows { .. });
     let interval = layers.iter().position(is_attention)? + 1;
-    let fits = |(i, it): (usize, &WireLayer)| is_attention(it) == (i + 1).is_multiple_of(interval);
+    let fits =
+        |(i, layer): (usize, &WireLayer)| is_attention(layer) == (i + 1).is_multiple_of(interval);
     layers.iter().enumerate().all(fits).then_some(interval)
 }
 
@@ -334,7 +337,7 @@ fn u32_at(bytes: &[u8], i: usize) -> u32 {
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect()
+    bytes.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect()
 }
 
 /// Bytes being written.
@@ -354,7 +357,7 @@ impl Out<'_> {
     }
 
     fn floats(&mut self, values: &[f32]) {
-        values.iter().for_each(|it| self.bytes(&it.to_le_bytes()));
+        values.iter().for_each(|value| self.bytes(&value.to_le_bytes()));
     }
 }
 

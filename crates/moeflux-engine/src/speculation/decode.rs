@@ -93,7 +93,7 @@ impl SpeculativeDecoder {
             step_cost: &rates.step_cost,
             rows,
             n_others: 0,
-            room: session.draft_room(rows),
+            max_draft: session.max_draft(rows),
             reevaluates: session.reevaluates_accepted(),
             mtp: session.can_mtp_draft().then(|| rates.mtp()),
         };

@@ -67,8 +67,8 @@ pub(crate) struct DraftContext<'a> {
     pub(crate) rows: usize,
     /// How many other answers get a token from the step.
     pub(crate) n_others: usize,
-    /// The most tokens that fit.
-    pub(crate) room: usize,
+    /// The most tokens that the step and the context have rows for.
+    pub(crate) max_draft: usize,
     /// Whether accepted tokens are evaluated again where a later one is rejected.
     pub(crate) reevaluates: bool,
     /// Time and acceptance of tokens drafted by MTP; `None` where it cannot draft.
@@ -151,12 +151,12 @@ impl Drafter {
     /// caller reports with [`Drafter::record`] how many were accepted.
     pub(crate) fn draft(&mut self, context: &DraftContext<'_>, forced: &[TokenId]) -> Draft {
         self.last = None;
-        let room = context.room.min(MAX_DRAFT);
-        if room == 0 {
+        let max_draft = context.max_draft.min(MAX_DRAFT);
+        if max_draft == 0 {
             return Draft::Tokens(Vec::new());
         }
         if !forced.is_empty() {
-            let source = self.copy_source(FORCED, room.min(forced.len()), FORCED_ACCEPTANCE);
+            let source = self.copy_source(FORCED, max_draft.min(forced.len()), FORCED_ACCEPTANCE);
             let chosen = self.choose(&[source], context);
             return Draft::Tokens(forced[..chosen.map_or(0, |draft| draft.n)].to_vec());
         }
@@ -169,10 +169,10 @@ impl Drafter {
                 true => EXPECTED,
                 false => CLASSES.iter().rposition(|class| class.0 <= found.n_common).unwrap_or(0),
             };
-            sources.push(self.copy_source(class, room, CLASSES[class].1));
+            sources.push(self.copy_source(class, max_draft, CLASSES[class].1));
         }
         if let Some(MtpRates { seconds, acceptance: priors }) = context.mtp {
-            let max_tokens = room.min(MAX_MTP_DRAFT);
+            let max_tokens = max_draft.min(MAX_MTP_DRAFT);
             let mut acceptance = [0.0; MAX_DRAFT];
             acceptance[..MAX_MTP_DRAFT].copy_from_slice(&self.mtp.rates(priors));
             sources.push(Source { class: MTP, max_tokens, seconds, acceptance });

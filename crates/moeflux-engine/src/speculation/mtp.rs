@@ -110,7 +110,7 @@ impl MtpDrafter<'_, '_> {
             tokens.extend_from_slice(&entries.tokens);
             hidden.extend_from_slice(&entries.hidden);
         }
-        let is_last = self.active.iter().all(|it| self.requests[it.request].n <= round + 1);
+        let is_last = self.active.iter().all(|draft| self.requests[draft.request].n <= round + 1);
         let ends: Vec<usize> = spans.iter().map(|span| span.rows.end - 1).collect();
         let hidden_rows = if is_last { 0 } else { tokens.len() };
         let outputs = Outputs { rows: &ends, n_top: Some(1), hidden_rows };

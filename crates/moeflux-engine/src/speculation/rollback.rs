@@ -21,7 +21,7 @@ impl Session {
     }
 
     /// How many tokens can be drafted in a step that has `rows` rows without them.
-    pub(crate) fn draft_room(&self, rows: usize) -> usize {
+    pub(crate) fn max_draft(&self, rows: usize) -> usize {
         let n_rows = self.chunk_rows().min(MAX_STEP_ROWS).saturating_sub(rows);
         n_rows.min(self.n_free().saturating_sub(1))
     }

@@ -56,19 +56,19 @@ proptest! {
         let (one, other) = ids.split_at(split.min(ids.len()));
         let mut text = lookup(one);
         let _ = text.find();
-        other.iter().for_each(|it| text.push(TokenId(*it)));
+        other.iter().for_each(|id| text.push(TokenId(*id)));
         let n = ids.len();
         let in_common = |end: usize| {
             (0..=end).take_while(|k| ids[end - k] == ids[n - 1 - k]).count()
         };
         let mut best: Option<(usize, usize)> = None;
         // No more places than are looked at.
-        for end in (0..n.saturating_sub(1)).rev().filter(|it| in_common(*it) >= 3).take(32) {
-            if best.is_none_or(|it| it.0 < in_common(end)) {
+        for end in (0..n.saturating_sub(1)).rev().filter(|end| in_common(*end) >= 3).take(32) {
+            if best.is_none_or(|best| best.0 < in_common(end)) {
                 best = Some((in_common(end), end + 1));
             }
         }
-        prop_assert_eq!(text.find().map(|it| (it.n_common, it.start)), best);
+        prop_assert_eq!(text.find().map(|text| (text.n_common, text.start)), best);
     }
 }
 
@@ -112,7 +112,7 @@ fn the_cost_of_a_step_is_measured_from_the_second_on_and_interpolated() {
 }
 
 fn context(step_cost: &StepCost) -> DraftContext<'_> {
-    DraftContext { step_cost, rows: 1, n_others: 0, room: 100, reevaluates: true, mtp: None }
+    DraftContext { step_cost, rows: 1, n_others: 0, max_draft: 100, reevaluates: true, mtp: None }
 }
 
 /// The draft where MTP drafts nothing.
@@ -153,10 +153,10 @@ fn rejected_drafts_stop_and_are_explored_with_one_token() {
         lens.push(draft(&mut drafter, &context(&step_cost), &[]).len());
         drafter.record(0);
     }
-    let n_first = lens.iter().take_while(|it| **it > 0).count();
+    let n_first = lens.iter().take_while(|len| **len > 0).count();
     assert!((1..20).contains(&n_first), "{n_first}");
-    let later: Vec<usize> = lens[n_first..].iter().copied().filter(|it| *it > 0).collect();
-    assert!(later.iter().all(|it| *it == 1), "{later:?}");
+    let later: Vec<usize> = lens[n_first..].iter().copied().filter(|len| *len > 0).collect();
+    assert!(later.iter().all(|n| *n == 1), "{later:?}");
     // After 64, 128, 256 and 512 steps.
     assert_eq!(later.len(), 4 * N_EXPLORED, "{later:?}");
 }
@@ -191,8 +191,13 @@ fn a_fixed_draft_has_its_length_or_what_there_is_room_for() {
     let step_cost = step_cost(1.0);
     let mut fixed = drafter(Speculation::Fixed(5));
     assert_eq!(draft(&mut fixed, &context(&step_cost), &[]), tokens(&[1, 2, 3, 4, 1]));
-    assert_eq!(draft(&mut fixed, &DraftContext { room: 2, ..context(&step_cost) }, &[]).len(), 2);
-    assert!(draft(&mut fixed, &DraftContext { room: 0, ..context(&step_cost) }, &[]).is_empty());
+    assert_eq!(
+        draft(&mut fixed, &DraftContext { max_draft: 2, ..context(&step_cost) }, &[]).len(),
+        2
+    );
+    assert!(
+        draft(&mut fixed, &DraftContext { max_draft: 0, ..context(&step_cost) }, &[]).is_empty()
+    );
     fixed.record(3);
     assert_eq!(fixed.stats(), SpeculationStats::default());
     draft(&mut fixed, &context(&step_cost), &[]);
@@ -213,7 +218,7 @@ fn the_expected_text_is_drafted_from_its_beginning_and_wherever_it_occurs() {
     let begin = |said: &[u32]| {
         let text = tokens(&[1, 2, 3]);
         let mut drafter = Drafter::new(Speculation::Auto, &tokens(&expected), &text).unwrap();
-        said.iter().for_each(|it| drafter.push(TokenId(*it)));
+        said.iter().for_each(|id| drafter.push(TokenId(*id)));
         draft(&mut drafter, &context(&step_cost), &[])
     };
     assert!(begin(&[]).is_empty() && begin(&[7]).is_empty() && begin(&[10, 12]).is_empty());
@@ -231,7 +236,7 @@ fn forced_tokens_come_before_copies() {
     let forced = tokens(&[7, 8, 9]);
     assert_eq!(draft(&mut drafter, &context(&step_cost), &forced), forced);
     drafter.record(3);
-    let one = DraftContext { room: 1, ..context(&step_cost) };
+    let one = DraftContext { max_draft: 1, ..context(&step_cost) };
     assert_eq!(draft(&mut drafter, &one, &forced), forced[..1]);
     // Copies keep their own rate.
     (0..20).for_each(|_| {
@@ -273,8 +278,10 @@ fn mtp_drafts_where_no_copy_is_found_and_it_pays() {
     assert!((1..20).contains(&n_wrong), "{n_wrong}");
     // A copy, which takes no time, comes before it, and forced tokens always.
     let mut drafter = self::drafter(Speculation::Auto);
-    assert!(matches!(drafter.draft(&cheap, &[]), Draft::Tokens(it) if !it.is_empty()));
-    assert!(matches!(new_text().draft(&cheap, &tokens(&[9])), Draft::Tokens(it) if it.len() == 1));
+    assert!(matches!(drafter.draft(&cheap, &[]), Draft::Tokens(tokens) if !tokens.is_empty()));
+    assert!(
+        matches!(new_text().draft(&cheap, &tokens(&[9])), Draft::Tokens(tokens) if tokens.len() == 1)
+    );
 }
 
 #[test]
@@ -283,7 +290,7 @@ fn only_tokens_that_mtp_drafted_are_counted() {
     let at = DraftContext { mtp: Some(mtp_rates(0.0005)), ..context(&step_cost) };
     let fixed = |n| Drafter::new(Speculation::Fixed(n), &[], &tokens(&[1, 2, 3])).unwrap();
     assert_eq!(fixed(9).draft(&at, &[]), Draft::Mtp(MAX_MTP_DRAFT));
-    assert_eq!(fixed(2).draft(&DraftContext { room: 1, ..at }, &[]), Draft::Mtp(1));
+    assert_eq!(fixed(2).draft(&DraftContext { max_draft: 1, ..at }, &[]), Draft::Mtp(1));
     let mut drafter = fixed(3);
     drafter.draft(&at, &[]);
     drafter.set_mtp_len(1);

@@ -47,7 +47,7 @@ fn words(view: &TensorView<'_>) -> Vec<[u8; 4]> {
 }
 
 pub(crate) fn ids(view: &TensorView<'_>) -> Vec<TokenId> {
-    words(view).into_iter().map(|it| TokenId(u32::from_le_bytes(it))).collect()
+    words(view).into_iter().map(|word| TokenId(u32::from_le_bytes(word))).collect()
 }
 
 pub(crate) fn floats(view: &TensorView<'_>) -> Vec<f32> {
@@ -61,8 +61,9 @@ pub(crate) fn golden_dir() -> PathBuf {
 /// The directories of `MOEFLUX_GOLDEN`, or those of the repository.
 pub(crate) fn cases() -> Vec<PathBuf> {
     let dir = std::env::var_os("MOEFLUX_GOLDEN").map_or_else(golden_dir, PathBuf::from);
-    let entries = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().path());
-    let mut cases: Vec<PathBuf> = entries.filter(|it| it.join("expected.json").exists()).collect();
+    let entries = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut cases: Vec<PathBuf> =
+        entries.filter(|entry| entry.join("expected.json").exists()).collect();
     cases.sort();
     assert!(!cases.is_empty(), "no cases in {}", dir.display());
     cases
@@ -107,7 +108,7 @@ pub(crate) fn kl(want: &[f32], got: &[f32], vocab: usize) -> f64 {
 
 fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let shifted = logits.iter().map(|it| f64::from(it - max));
+    let shifted = logits.iter().map(|logit| f64::from(logit - max));
     let sum = shifted.clone().map(f64::exp).sum::<f64>().ln();
-    shifted.map(|it| it - sum).collect()
+    shifted.map(|log| log - sum).collect()
 }

@@ -25,10 +25,12 @@ pub(crate) struct Cut {
 impl Cut {
     pub(crate) fn of(dir: &Path) -> Cut {
         let entries = fs::read_dir(dir.join("packed_experts")).unwrap();
-        let files = entries.map(|it| it.unwrap().path());
+        let files = entries.map(|entry| entry.unwrap().path());
         let mut files: Vec<PathBuf> = files.collect();
         files.sort();
-        Cut { files: files.into_iter().map(|it| (it.clone(), fs::read(it).unwrap())).collect() }
+        Cut {
+            files: files.into_iter().map(|file| (file.clone(), fs::read(file).unwrap())).collect(),
+        }
     }
 
     /// Cuts the files of layers from `layer` on.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use moeflux_core::SplitMix64;
 use moeflux_core::quant::e4m3_to_f32;
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
@@ -23,25 +24,18 @@ pub(crate) enum Eights {
 
 struct Tensors {
     eights: Eights,
-    /// Of a linear congruential generator (Knuth's MMIX).
-    state: u64,
+    random: SplitMix64,
     all: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
 }
 
 impl Tensors {
-    /// From -1 to 1.
-    fn uniform(&mut self) -> f32 {
-        self.state = self.state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
-
     /// About normal, of variance 1.
     fn normal(&mut self) -> f32 {
-        (0..12).map(|_| self.uniform()).sum::<f32>() / 2.0
+        self.random.floats(12).iter().sum::<f32>() / 2.0
     }
 
     fn put(&mut self, name: &str, shape: &[usize], values: &[f32]) {
-        let bytes = values.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.all.insert(name.to_owned(), (Dtype::F32, shape.to_vec(), bytes));
     }
 
@@ -60,11 +54,11 @@ impl Tensors {
         let blocks = [rows.div_ceil(BLOCK), cols.div_ceil(BLOCK)];
         let unit = 1.0 / (100.0 * (cols as f32).sqrt());
         let scales: Vec<f32> =
-            (0..blocks[0] * blocks[1]).map(|_| unit * (1.0 + 0.3 * self.uniform())).collect();
+            (0..blocks[0] * blocks[1]).map(|_| unit * (1.0 + 0.3 * self.random.float())).collect();
         let codes: Vec<u8> = (0..rows * cols).map(|_| nearest(100.0 * self.normal())).collect();
         let scale = |at: usize| scales[at / cols / BLOCK * blocks[1] + at % cols / BLOCK];
         if self.eights == Eights::Decoded {
-            let values = codes.iter().enumerate().map(|(at, it)| e4m3_to_f32(*it) * scale(at));
+            let values = codes.iter().enumerate().map(|(at, code)| e4m3_to_f32(*code) * scale(at));
             let values: Vec<f32> = values.collect();
             self.put(name, &[rows, cols], &values);
         } else {
@@ -97,7 +91,7 @@ pub(crate) fn fp8_checkpoint(eights: Eights) -> tempfile::TempDir {
     config["quantization_config"] = if eights == Eights::Stored { block } else { Value::Null };
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
-    let mut tensors = Tensors { eights, state: 3, all: BTreeMap::new() };
+    let mut tensors = Tensors { eights, random: SplitMix64::new(3), all: BTreeMap::new() };
     fill(&mut tensors, &|key| usize::try_from(config[key].as_u64().unwrap()).unwrap());
     let views = tensors.all.iter().map(|(name, (dtype, shape, bytes))| {
         (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
@@ -116,8 +110,8 @@ fn fill(tensors: &mut Tensors, size: &dyn Fn(&str) -> usize) {
     tensors.eights("lm_head.weight", [vocab, hidden]);
     tensors.vector("model.norm.weight", hidden, 2.0);
     for layer in 0..size("num_hidden_layers") {
-        let name = |it: &str| format!("model.layers.{layer}.{it}");
-        let attention = |it: &str| format!("model.layers.{layer}.self_attn.{it}.weight");
+        let name = |text: &str| format!("model.layers.{layer}.{text}");
+        let attention = |text: &str| format!("model.layers.{layer}.self_attn.{text}.weight");
         tensors.vector(&name("input_layernorm.weight"), hidden, 1.0);
         tensors.vector(&name("post_attention_layernorm.weight"), hidden, 1.0);
         tensors.vector(&attention("q_a_layernorm"), q_rank, 1.0);

@@ -41,7 +41,7 @@ fn load(session: &mut Session, dir: &Path, bytes: &[u8]) -> Result<(), SnapshotE
 #[track_caller]
 fn check_unchanged(subject: &Subject, session: &mut Session) {
     assert_eq!(session.tokens(), &subject.tokens[..9]);
-    assert!(session.checkpoints().is_none_or(|it| it == [3]));
+    assert!(session.checkpoints().is_none_or(|checkpoints| checkpoints == [3]));
     let logits = session.eval_prompt(&subject.tokens[9..12]).unwrap();
     assert!(bits(&logits) == subject.want[11], "{}", subject.dir.display());
 }
@@ -56,7 +56,7 @@ fn every_shorter_snapshot_is_refused() {
         fs::write(&path, &good).unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
         // All lengths of the beginning, some of the rest.
-        let is_tried = |it: &usize| *it < 1500 || it.is_multiple_of(37) || it + 40 > good.len();
+        let is_tried = |n: &usize| *n < 1500 || n.is_multiple_of(37) || n + 40 > good.len();
         for len in (0..good.len()).rev().filter(is_tried) {
             file.set_len(len as u64).unwrap();
             let err = match session.load(&path).unwrap_err() {
@@ -180,7 +180,7 @@ fn states_that_do_not_fit_are_refused_with_the_right_error() {
         let subject = Subject::open(family, &EngineOptions::default());
         let (mut session, _) = begun(&subject, dir.path());
         let Some(good) = state(&mut session) else { continue };
-        for len in (0..good.len()).filter(|it| *it < 200 || it % 499 == 0) {
+        for len in (0..good.len()).filter(|len| *len < 200 || len % 499 == 0) {
             let err = load_state(&mut session, &good[..len]);
             assert!(matches!(err, StateError::Truncated { .. }), "{len} bytes: {err}");
         }
@@ -222,7 +222,7 @@ fn both_versions_of_a_state_without_latent_attention_are_read() {
     for family in families() {
         let subject = Subject::open(family, &EngineOptions::default());
         let (mut session, _) = begun(&subject, dir.path());
-        let Some(good) = state(&mut session).filter(|it| it[4] == 1) else { continue };
+        let Some(good) = state(&mut session).filter(|state| state[4] == 1) else { continue };
         let second = [&good[..4], &[2, 0, 0, 0], &good[8..32], &[0; 8], &good[32..]].concat();
         let mut loaded = subject.engine.session();
         loaded.state_load(&second).unwrap();
@@ -274,9 +274,9 @@ fn a_step_that_fails_between_checkpoints_is_made_good_from_the_last_one() {
         pack_checkpoint(&source, &model, &PackOptions::unquantised(), &mut |_| {}).unwrap();
         let subject = Subject::with_tokens_of(&source, model.clone(), &streaming(&model));
         let layers: Vec<_> = fs::read_dir(model.join("packed_experts")).unwrap().collect();
-        let mut layers: Vec<_> = layers.into_iter().map(|it| it.unwrap().path()).collect();
+        let mut layers: Vec<_> = layers.into_iter().map(|layer| layer.unwrap().path()).collect();
         layers.sort();
-        let contents: Vec<_> = layers.iter().map(|it| fs::read(it).unwrap()).collect();
+        let contents: Vec<_> = layers.iter().map(|layer| fs::read(layer).unwrap()).collect();
         for knows_tokens in [true, false] {
             for last in 0..layers.len() {
                 let mut session = subject.engine.session();
@@ -303,7 +303,7 @@ fn a_step_that_fails_between_checkpoints_is_made_good_from_the_last_one() {
 }
 
 #[test]
-fn a_chunk_whose_logits_nobody_takes_is_taken_back() {
+fn a_chunk_whose_logits_are_not_taken_is_rolled_back() {
     let dir = tempfile::tempdir().unwrap();
     for family in families() {
         let subject = Subject::open(family, &EngineOptions::default());

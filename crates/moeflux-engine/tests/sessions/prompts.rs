@@ -38,7 +38,8 @@ fn check_read(
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
@@ -105,7 +106,7 @@ fn a_prompt_survives_in_the_cache() {
 }
 
 #[test]
-fn damaged_files_of_the_cache_are_removed_and_told() {
+fn damaged_files_of_the_cache_are_removed_and_reported() {
     for family in families() {
         let dir = tempfile::tempdir().unwrap();
         let options = cached(dir.path(), 1 << 30);
@@ -156,7 +157,7 @@ fn the_cache_stays_within_its_bytes_and_the_oldest_leave() {
             session.store().unwrap();
             let newest = files(dir.path())
                 .into_iter()
-                .max_by_key(|it| it.metadata().unwrap().modified().unwrap());
+                .max_by_key(|file| file.metadata().unwrap().modified().unwrap());
             // Times of files are coarse.
             std::thread::sleep(std::time::Duration::from_millis(20));
             newest.unwrap()

@@ -54,12 +54,13 @@ fn the_wire_format_has_the_originals_sizes() {
         let plain = Subject::open(subject.dir.clone(), &plain);
         // What multi-token prediction keeps is no part of it.
         let n_own = shape.caches.len() - shape.n_mtp_caches;
-        let floats = plain.engine.shape().caches[..n_own].iter().map(|it| it.bytes_per_position());
+        let floats =
+            plain.engine.shape().caches[..n_own].iter().map(|cache| cache.bytes_per_position());
         assert_eq!(size - empty, 5 * floats.sum::<usize>());
         let own = &shape.caches[..n_own];
         let is_latent =
-            own.iter().any(|it| matches!(it, moeflux_engine::CacheSpec::Kv { v_dim: 0, .. }));
-        let n_growing = own.iter().filter(|it| !it.is_recurrent()).count();
+            own.iter().any(|cache| matches!(cache, moeflux_engine::CacheSpec::Kv { v_dim: 0, .. }));
+        let n_growing = own.iter().filter(|cache| !cache.is_recurrent()).count();
         let header = if is_latent { 40 } else { 32 };
         let state = subject.engine.plan().state_bytes as usize;
         assert_eq!(empty, header + 4 * n_growing + state);
@@ -69,7 +70,7 @@ fn the_wire_format_has_the_originals_sizes() {
             panic!("{refused}");
         };
         assert_eq!((have, need), (size - 1, size));
-        assert!(short.iter().all(|it| *it == 7));
+        assert!(short.iter().all(|byte| *byte == 7));
     }
 }
 
@@ -98,7 +99,7 @@ fn checkpoints_are_where_the_session_is_and_nowhere_else() {
         session.restore_to(0).unwrap();
         subject.check_rest(&mut session, 0);
         // What was behind a position is gone with it.
-        assert!(session.checkpoints().is_none_or(|it| it.is_empty()));
+        assert!(session.checkpoints().is_none_or(|checkpoints| checkpoints.is_empty()));
     }
 }
 
@@ -218,7 +219,9 @@ fn act(
             Ok(()) => held.truncate(to),
             Err(EngineError::NoCheckpoint { .. }) => {
                 let known = session.checkpoints();
-                prop_assert!(to > n || known.is_some_and(|it| !it.contains(&to)) && to > 0);
+                prop_assert!(
+                    to > n || known.is_some_and(|checkpoints| !checkpoints.contains(&to)) && to > 0
+                );
             }
             Err(err) => prop_assert!(false, "{err}"),
         },
@@ -270,8 +273,8 @@ fn whatever_happens_a_session_gives_a_fresh_ones_bits() {
         let acts = proptest::collection::vec(any_act(), 1..14);
         let run = |acts: Vec<Act>| {
             let (mut session, mut held) = (subject.engine.session(), Vec::new());
-            for it in &acts {
-                act(&subject, &mut session, &mut held, it)?;
+            for act in &acts {
+                act(&subject, &mut session, &mut held, act)?;
             }
             held.push(subject.tokens[0]);
             let logits = session.eval_token(subject.tokens[0]).unwrap();

@@ -281,7 +281,7 @@ mod tests {
         let opened: Vec<&Value> = events
             .iter()
             .map(|event| &event["content_block"]["type"])
-            .filter(|it| it.is_string())
+            .filter(|kind| kind.is_string())
             .collect();
         assert_eq!(opened[0], "thinking");
         let thought = |event: &Value| event["delta"]["thinking"].as_str().map(str::to_owned);

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use moeflux_core::SplitMix64;
+
 use super::*;
 
 fn html(text: &str) -> String {
@@ -266,15 +268,10 @@ fn no_mixture_of_pieces_does_harm() {
         "\r\n",
         "\u{200f}",
     ];
-    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
-    let mut draw = |n: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed % n as u64) as usize
-    };
+    let mut random = SplitMix64::new(1);
     for _ in 0..3_000 {
-        let text: String = (0..draw(24) + 1).map(|_| PIECES[draw(PIECES.len())]).collect();
+        let n_pieces = random.below(24) + 1;
+        let text: String = (0..n_pieces).map(|_| PIECES[random.below(PIECES.len())]).collect();
         assert_harmless(&html(&text), &text);
         let rendered = render_unfinished(&text, Budget::new());
         assert!(text.is_char_boundary(rendered.tail_start), "{text:?}");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use chrono::{SecondsFormat, Utc};
+use moeflux_core::nanoseconds;
 use moeflux_engine::{Answer, Finish, TokenId, TokenLogprob};
 use moeflux_text::{Delta, Markup};
 use serde_json::{Map, Value, json};
@@ -148,16 +149,14 @@ fn end(value: &mut Value, answer: &Answer, context: Option<Vec<u32>>) {
         value["context"] = Value::from(context);
     }
     let first_token = answer.first_token.unwrap_or(answer.queued);
-    let nanoseconds = |duration: std::time::Duration| {
-        Value::from(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-    };
-    value["total_duration"] = nanoseconds(first_token + answer.decode);
+    value["total_duration"] = Value::from(nanoseconds(first_token + answer.decode));
     // The model is loaded: what came before the prompt was the wait for a session.
-    value["load_duration"] = nanoseconds(answer.queued);
+    value["load_duration"] = Value::from(nanoseconds(answer.queued));
     value["prompt_eval_count"] = Value::from(answer.n_prompt);
-    value["prompt_eval_duration"] = nanoseconds(first_token.saturating_sub(answer.queued));
+    value["prompt_eval_duration"] =
+        Value::from(nanoseconds(first_token.saturating_sub(answer.queued)));
     value["eval_count"] = Value::from(answer.n_generated);
-    value["eval_duration"] = nanoseconds(answer.decode);
+    value["eval_duration"] = Value::from(nanoseconds(answer.decode));
 }
 
 /// The tokens of a prompt and of its answer, from which a later prompt goes on. Thoughts do not go

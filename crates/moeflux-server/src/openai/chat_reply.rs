@@ -136,7 +136,8 @@ fn reason(answer: &Answer, has_calls: bool, shape: CallShape) -> &'static str {
 }
 
 fn logprobs_value(app: &App, all: &[TokenLogprob]) -> Value {
-    let entries: Vec<Value> = all.iter().map(|it| logprobs::entry(&app.tokenizer, it)).collect();
+    let entries: Vec<Value> =
+        all.iter().map(|token| logprobs::entry(&app.tokenizer, token)).collect();
     json!({"content": entries, "refusal": null})
 }
 
@@ -248,7 +249,7 @@ impl Encoder for ChatStream {
     }
 
     fn alive(&mut self, out: &mut Events) {
-        if let Some(i) = self.has_ended.iter().position(|has_ended| !has_ended) {
+        if let Some(i) = self.has_ended.iter().position(|ended| !ended) {
             out.data(&self.choice(i, json!({}), Value::Null, None));
         }
     }

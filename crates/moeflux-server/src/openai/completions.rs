@@ -334,7 +334,7 @@ impl Encoder for TextStream {
     }
 
     fn alive(&mut self, out: &mut Events) {
-        if let Some(i) = self.has_ended.iter().position(|has_ended| !has_ended) {
+        if let Some(i) = self.has_ended.iter().position(|ended| !ended) {
             out.data(&self.text(i, "", Value::Null, None));
         }
     }

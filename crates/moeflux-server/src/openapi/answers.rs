@@ -77,9 +77,9 @@ pub(super) struct PromptDetails {
 #[derive(JsonSchema, Serialize)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct CompletionDetails {
-    /// Drafted tokens that were right.
+    /// Drafted tokens that were accepted.
     accepted_prediction_tokens: usize,
-    /// Drafted tokens that were wrong.
+    /// Drafted tokens that were rejected.
     rejected_prediction_tokens: usize,
 }
 

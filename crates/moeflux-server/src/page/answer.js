@@ -15,7 +15,7 @@ export const running = new Map();
 
 /** Events: "progress" and "done", with the run as `detail`. */
 export const runs = new EventTarget();
-const tell = (name, run) => runs.dispatchEvent(new CustomEvent(name, { detail: run }));
+const emit = (name, run) => runs.dispatchEvent(new CustomEvent(name, { detail: run }));
 
 /** What the server says of its model. */
 export const server = { model: null };
@@ -130,7 +130,7 @@ async function conclude(run, before) {
   chats.writing.delete(message.id);
   chats.liveMessages.delete(message.chat);
   await chats.save(message);
-  tell("done", run);
+  emit("done", run);
   chats.changes.dispatchEvent(new Event("thread"));
 }
 
@@ -155,7 +155,7 @@ async function stream(run, body) {
       run.message.beat = Date.now();
       chats.save(run.message);
     }
-    tell("progress", run);
+    emit("progress", run);
   }
 }
 
@@ -182,7 +182,7 @@ function pause(run, seconds, signal) {
         if (signal.aborted) reject(new DOMException("stopped", "AbortError"));
         else resolve();
       }
-      tell("progress", run);
+      emit("progress", run);
     }, 250);
   });
 }

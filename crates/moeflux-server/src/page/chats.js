@@ -10,7 +10,7 @@ export const state = { chats: new Map(), open: null, messages: new Map() };
 /** Events: "list" when chats have changed, "thread" when the shown messages have, "open" for another
  *  chat, "removed" with the id of one that is gone. */
 export const changes = new EventTarget();
-const tell = name => changes.dispatchEvent(new Event(name));
+const emit = name => changes.dispatchEvent(new Event(name));
 
 /** This tab, also after a reload. */
 export const TAB = tabName();
@@ -32,7 +32,7 @@ const share = chat => channel?.postMessage({ chat });
 export async function load() {
   for (const chat of await storage.all("chats")) state.chats.set(chat.id, chat);
   channel?.addEventListener("message", event => refresh(event.data?.chat));
-  tell("list");
+  emit("list");
 }
 
 /** Reads again what another tab has changed. */
@@ -46,7 +46,7 @@ async function refresh(id) {
   } else {
     forget(id);
   }
-  tell("list");
+  emit("list");
   if (state.open !== id) return;
   if (!chat) {
     await open(null);
@@ -59,7 +59,7 @@ async function refresh(id) {
   const shown = state.chats.get(id);
   // What was added below the shown leaf is shown, too.
   shown.leaf = newestLeaf(stored, stored.has(shown.leaf) ? shown.leaf : chat.leaf);
-  tell("thread");
+  emit("thread");
 }
 
 function forget(id) {
@@ -79,7 +79,7 @@ export async function open(id) {
   if (running) state.messages.set(running.id, running);
   for (const message of state.messages.values()) markInterrupted(message);
   if (chat && !state.messages.has(chat.leaf)) chat.leaf = newestLeaf(state.messages, null);
-  tell("open");
+  emit("open");
 }
 
 /** Messages that are being written, by their chat: these objects are newer than what is stored. */
@@ -128,9 +128,9 @@ export async function add(chatId, fields) {
     await storage.update("chats", id, { leaf: chat.leaf, updated: chat.updated });
   }
   share(id);
-  tell("list");
-  if (isNew) tell("open");
-  else if (state.open === id) tell("thread");
+  emit("list");
+  if (isNew) emit("open");
+  else if (state.open === id) emit("thread");
   return message;
 }
 
@@ -149,14 +149,14 @@ export async function drop(message) {
   await storage.write({ remove: [["messages", message.id]] });
   if (chat) await storage.update("chats", chat.id, { leaf: chat.leaf });
   share(message.chat);
-  tell("thread");
+  emit("thread");
 }
 
 /** Shows the branch through `message`. */
 export async function showBranch(message) {
   const chat = state.chats.get(message.chat);
   chat.leaf = newestLeaf(state.messages, message.id);
-  tell("thread");
+  emit("thread");
   await storage.update("chats", chat.id, { leaf: chat.leaf });
 }
 
@@ -164,7 +164,7 @@ export async function rename(id, title) {
   const chat = state.chats.get(id);
   if (!chat || !title) return;
   chat.title = title;
-  tell("list");
+  emit("list");
   await storage.update("chats", id, { title });
   share(id);
 }
@@ -177,7 +177,7 @@ export async function remove(id) {
   forget(id);
   const keys = messages.map(message => ["messages", message.id]);
   await storage.write({ remove: [["chats", id], ["drafts", id], ...keys] });
-  tell("list");
+  emit("list");
   if (state.open === id) await open(null);
   share(id);
   return { chat, messages, draft };
@@ -188,6 +188,6 @@ export async function restore({ chat, messages, draft }) {
   if (draft) put.push(["drafts", draft]);
   await storage.write({ put });
   state.chats.set(chat.id, chat);
-  tell("list");
+  emit("list");
   share(chat.id);
 }

@@ -22,7 +22,7 @@ impl Drop for Running {
             stop.send(()).unwrap();
         }
         let ended = self.thread.take().map(JoinHandle::join);
-        assert!(thread::panicking() || ended.is_none_or(|it| it.is_ok()));
+        assert!(thread::panicking() || ended.is_none_or(|result| result.is_ok()));
     }
 }
 

@@ -27,9 +27,9 @@ impl CacheState {
                 Entry::Resident { .. } => self.expect(target),
             }
         }
-        self.queue.wish(layer, absent.into_iter());
+        self.queue.set_prefetches(layer, absent.into_iter());
         if confidence == Confidence::Likely {
-            let experts = || likely.iter().map(|it| it.key.expert);
+            let experts = || likely.iter().map(|target| target.key.expert);
             self.predictor.cover(layer, experts());
             self.predictor.predict(layer, experts());
         }
@@ -54,7 +54,7 @@ impl CacheState {
     /// for eviction.
     pub(super) fn settle(&mut self, layer: LayerIdx) {
         let (settled, expected) =
-            mem::take(&mut self.expected).into_iter().partition(|it| it.key.layer == layer);
+            mem::take(&mut self.expected).into_iter().partition(|target| target.key.layer == layer);
         self.expected = expected;
         self.settle_all(settled);
         for target in &self.reading_ahead {
@@ -92,12 +92,12 @@ impl CacheState {
             self.counts.prefetch_hits += outcome.hits;
             self.counts.prefetch_misses += outcome.misses;
             self.counts.predictions += outcome.n_predicted;
-            self.counts.predictions_right += outcome.n_right;
+            self.counts.predictions_correct += outcome.n_correct;
         }
     }
 
     pub(crate) fn forget_predictions(&mut self) {
-        self.queue.cancel_wishes();
+        self.queue.cancel_prefetches();
         let expected = mem::take(&mut self.expected);
         self.settle_all(expected);
         self.predictor.forget();
@@ -111,14 +111,14 @@ impl CacheState {
 
     /// The next read that no request waits for, if one may start now.
     pub(super) fn start_ahead(&mut self) -> Option<Job> {
-        while let Some(wish) = self.queue.next_wish() {
-            if self.is_absent(wish.target) {
+        while let Some(request) = self.queue.next_prefetch() {
+            if self.is_absent(request.target) {
                 let buf = self.spare()?;
-                self.queue.drop_wish();
+                self.queue.drop_prefetch();
                 self.counts.prefetch_reads += 1;
-                return Some(self.begin_ahead(wish.target, buf, Priority::Prefetch));
+                return Some(self.begin_ahead(request.target, buf, Priority::Prefetch));
             }
-            self.queue.drop_wish();
+            self.queue.drop_prefetch();
         }
         while let Some(target) = self.queue.next_warm() {
             if self.is_absent(target) {
@@ -156,7 +156,8 @@ impl CacheState {
     fn spare(&mut self) -> Option<Option<HostBuf>> {
         let n_slots = self.slots.as_ref().map_or(usize::MAX, Slots::n_slots);
         let n_taken = self.queue.n_ahead_reading() + self.expected.len() + self.n_reserved;
-        if n_taken >= n_slots || self.requests.values().any(|it| !it.unissued.is_empty()) {
+        if n_taken >= n_slots || self.requests.values().any(|request| !request.unissued.is_empty())
+        {
             return None;
         }
         self.acquire_slot(Priority::Prefetch)
@@ -168,7 +169,7 @@ impl CacheState {
         &mut self,
         may_leave: impl Fn(Ordinal) -> bool,
     ) -> Option<Ordinal> {
-        let at = self.expected.iter().rposition(|it| may_leave(it.ordinal))?;
+        let at = self.expected.iter().rposition(|target| may_leave(target.ordinal))?;
         Some(self.expected.remove(at).ordinal)
     }
 }

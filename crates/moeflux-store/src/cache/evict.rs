@@ -30,17 +30,21 @@ impl CacheState {
 
     pub(super) fn evict(&mut self, priority: Priority, awaited: Awaited) -> Option<HostBuf> {
         let entries = mem::take(&mut self.entries);
-        let may_leave = |it: Ordinal| match &entries[it.idx()] {
+        let may_leave = |ordinal: Ordinal| match &entries[ordinal.idx()] {
             Entry::Resident { expert, n_awaiting, .. } => {
                 Arc::strong_count(expert) == 1 && (*n_awaiting == 0 || awaited == Awaited::MayLeave)
             }
             _ => false,
         };
-        let is_expected =
-            |it: Ordinal| matches!(&entries[it.idx()], Entry::Resident { is_expected: true, .. });
-        let mut victim = self.device_copies.spare().find(|it| may_leave(*it) && !is_expected(*it));
+        let is_expected = |ordinal: Ordinal| {
+            matches!(&entries[ordinal.idx()], Entry::Resident { is_expected: true, .. })
+        };
+        let mut victim = self
+            .device_copies
+            .spare()
+            .find(|ordinal| may_leave(*ordinal) && !is_expected(*ordinal));
         if victim.is_none() {
-            victim = self.slots.as_ref().and_then(|it| it.policy.victim(&may_leave));
+            victim = self.slots.as_ref().and_then(|slot| slot.policy.victim(&may_leave));
         }
         if victim.is_none() && priority == Priority::Demand {
             victim = self.evict_prefetched(may_leave);

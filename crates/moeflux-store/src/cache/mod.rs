@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx};
+use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx, nanoseconds};
 
 use self::device_copies::DeviceCopies;
 pub use self::entry::Batch;
@@ -112,7 +112,7 @@ impl CacheState {
             return (pending.pinned, None);
         }
         if n_misses > 0 {
-            self.queue.cancel_wishes();
+            self.queue.cancel_prefetches();
         }
         self.n_tickets += 1;
         self.requests.insert(ticket, pending);
@@ -219,7 +219,7 @@ impl CacheState {
         }
         let is_unwanted = |target: Target| match &self.entries[target.ordinal.idx()] {
             Entry::Coming { waiters, .. } => {
-                !waiters.iter().any(|it| self.requests.contains_key(&it.ticket))
+                !waiters.iter().any(|waiter| self.requests.contains_key(&waiter.ticket))
             }
             _ => false,
         };
@@ -230,7 +230,7 @@ impl CacheState {
 
     /// The next read for an idle reader, if one may start.
     pub(crate) fn next_part(&mut self, reader: &Reader) -> Option<Part> {
-        if !self.in_flight.has_room() {
+        if !self.in_flight.may_start() {
             return None;
         }
         if let Some(part) = self.in_flight.next_demand() {
@@ -263,7 +263,7 @@ impl CacheState {
     /// Whether another reader would find a read to start.
     pub(crate) fn has_work(&self) -> bool {
         let is_ahead = || self.in_flight.has_ahead() || self.queue.may_read_ahead();
-        self.in_flight.has_room()
+        self.in_flight.may_start()
             && (self.in_flight.has_demands()
                 || self.queue.has_waiting()
                 || (!self.queue.has_demands() && is_ahead()))
@@ -296,7 +296,7 @@ impl CacheState {
         let n_bytes = if outcome.is_ok() { layout.record_bytes() as u64 } else { 0 };
         self.note(|| EventKind::ReadEnd { key: target.key, n_bytes });
         if priority != Priority::Demand {
-            self.reading_ahead.retain(|it| *it != target);
+            self.reading_ahead.retain(|other| *other != target);
         }
         let entry = &mut self.entries[target.ordinal.idx()];
         let Entry::Coming { waiters, starter, is_predicted, is_expected } =
@@ -384,7 +384,7 @@ impl CacheState {
 
     /// Whether no other thread holds an expert, as far as the recorded holders show.
     pub(crate) fn holds_all(&self, thread: ThreadId) -> bool {
-        self.entries.iter().all(|it| match it {
+        self.entries.iter().all(|entry| match entry {
             Entry::Resident { expert, holder, n_awaiting, .. } => {
                 *holder == Some(thread) || (Arc::strong_count(expert) == 1 && *n_awaiting == 0)
             }
@@ -410,7 +410,7 @@ impl CacheState {
     pub(crate) fn take_timeline(&mut self) -> Timeline {
         let mut timeline = self.timeline.take().unwrap_or_default();
         // A wait is recorded when it ends, after the reads that ended during it.
-        timeline.events.sort_by_key(|it| it.at);
+        timeline.events.sort_by_key(|event| event.at);
         timeline
     }
 
@@ -517,8 +517,4 @@ impl CacheState {
 /// The only thread that may hold an expert after `taker` got it; `None` if others may hold it too.
 fn sole_holder(before: Option<ThreadId>, is_held: bool, taker: ThreadId) -> Option<ThreadId> {
     if is_held && before != Some(taker) { None } else { Some(taker) }
-}
-
-fn nanoseconds(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -21,7 +21,7 @@ impl CacheState {
     /// Brings the number of slots nearer to the budget: evicts experts and frees slabs.
     pub(crate) fn shrink(&mut self) {
         if self.is_over() {
-            self.queue.cancel_wishes();
+            self.queue.cancel_prefetches();
         }
         for awaited in [Awaited::Stay, Awaited::MayLeave] {
             while self.is_over() {
@@ -39,17 +39,17 @@ impl CacheState {
 
     /// Whether more slots exist than the budget allows.
     pub(crate) fn has_surplus(&self) -> bool {
-        self.slots.as_ref().is_some_and(|it| it.has_surplus())
+        self.slots.as_ref().is_some_and(|slot| slot.has_surplus())
     }
 
     /// Whether more slots are in use than the budget allows.
     pub(crate) fn is_over(&self) -> bool {
-        self.slots.as_ref().is_some_and(|it| it.is_over())
+        self.slots.as_ref().is_some_and(|slot| slot.is_over())
     }
 
     /// Bytes of all slots that exist.
     pub(crate) fn made_bytes(&self) -> u64 {
-        self.slots.as_ref().map_or(0, |it| it.made_bytes())
+        self.slots.as_ref().map_or(0, |slot| slot.made_bytes())
     }
 
     /// Takes slots back from reads that have not begun. Their requests start the reads again as
@@ -81,13 +81,13 @@ impl CacheState {
             let Entry::Resident { expert, .. } = entry else { continue };
             let Some(moved) = Arc::get_mut(expert) else { continue };
             let Expert { memory: ExpertMemory::Owned { buf, .. }, .. } = moved else { continue };
-            if surplus.iter().all(|it| it.0 != buf.slab_id()) {
+            if surplus.iter().all(|slab| slab.0 != buf.slab_id()) {
                 continue;
             }
-            let Some(mut room) = slots.take_outside(&surplus) else { break };
-            let n_bytes = room.len().min(buf.len());
-            room[..n_bytes].copy_from_slice(&buf[..n_bytes]);
-            slots.give_back(mem::replace(buf, room));
+            let Some(mut target) = slots.take_outside(&surplus) else { break };
+            let n_bytes = target.len().min(buf.len());
+            target[..n_bytes].copy_from_slice(&buf[..n_bytes]);
+            slots.give_back(mem::replace(buf, target));
         }
         for (slab, _) in surplus {
             slots.unmake(slab);

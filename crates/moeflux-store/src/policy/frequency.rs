@@ -79,7 +79,7 @@ impl Order {
     /// Replaces `old` with `new`, which sorts after it.
     fn replace(&mut self, old: Rank, new: Rank) {
         if let Ok(from) = self.0.binary_search(&old) {
-            let to = from + self.0[from + 1..].partition_point(|it| *it < new);
+            let to = from + self.0[from + 1..].partition_point(|other| *other < new);
             self.0.copy_within(from + 1..=to, from);
             self.0[to] = new;
         }
@@ -185,7 +185,7 @@ impl Policy for Frequency {
     }
 
     fn weights(&self) -> Option<Vec<f32>> {
-        Some(self.uses.iter().map(|it| self.n_recent(it) as f32).collect())
+        Some(self.uses.iter().map(|uses| self.n_recent(uses) as f32).collect())
     }
 
     fn restore(&mut self, weights: &[f32]) {
@@ -216,16 +216,16 @@ impl Policy for Frequency {
         let mut farthest: Option<(f64, Ordinal)> = None;
         for way in (1..=n_layers).rev() {
             let layer = &self.layers[(self.current + way) % n_layers];
-            let distance = |it: &Rank| way as f64 / n_layers as f64 + self.turns(it.expert);
-            let is_farther = |it: &Rank| farthest.is_none_or(|best| distance(it) > best.0);
+            let distance = |rank: &Rank| way as f64 / n_layers as f64 + self.turns(rank.expert);
+            let is_farther = |rank: &Rank| farthest.is_none_or(|best| distance(rank) > best.0);
             if layer.resident.0.first().is_some_and(is_farther)
-                && let Some(found) = layer.resident.0.iter().find(|it| may_leave(it.expert))
+                && let Some(found) = layer.resident.0.iter().find(|rank| may_leave(rank.expert))
                 && is_farther(found)
             {
                 farthest = Some((distance(found), found.expert));
             }
         }
-        farthest.map(|it| it.1)
+        farthest.map(|found| found.1)
     }
 }
 
@@ -240,22 +240,23 @@ mod tests {
     fn a_victim_is_the_farthest_of_all() {
         let mut policy = Frequency::new(&[EXPERTS; LAYERS]);
         let all = || (0..).take(LAYERS * EXPERTS).map(Ordinal);
-        let may_leave = |it: Ordinal| !it.0.is_multiple_of(3);
+        let may_leave = |ordinal: Ordinal| !ordinal.0.is_multiple_of(3);
         for step in 0..40 {
             for layer in 0..LAYERS {
-                let chosen = [step * step, 3 * step + 1, step / 2 + layer].map(|it| it % EXPERTS);
+                let chosen =
+                    [step * step, 3 * step + 1, step / 2 + layer].map(|expert| expert % EXPERTS);
                 for expert in chosen {
                     let expert = Ordinal(u32::try_from(layer * EXPERTS + expert).unwrap());
                     policy.touched(expert, 1.0);
                     policy.inserted(expert);
                 }
                 policy.asked();
-                let distance = |it: Ordinal| {
-                    let way = (it.idx() / EXPERTS + LAYERS - layer - 1) % LAYERS + 1;
-                    way as f64 / LAYERS as f64 + policy.turns(it)
+                let distance = |ordinal: Ordinal| {
+                    let way = (ordinal.idx() / EXPERTS + LAYERS - layer - 1) % LAYERS + 1;
+                    way as f64 / LAYERS as f64 + policy.turns(ordinal)
                 };
-                let candidates =
-                    all().filter(|&it| policy.uses[it.idx()].resident && may_leave(it));
+                let candidates = all()
+                    .filter(|&ordinal| policy.uses[ordinal.idx()].resident && may_leave(ordinal));
                 let farthest = candidates.map(distance).fold(0.0, f64::max);
                 let victim = policy.victim(&may_leave);
                 assert_eq!(victim.map_or(0.0, distance), farthest, "step {step}, layer {layer}");
@@ -277,8 +278,8 @@ mod tests {
                 }
             }
         }
-        let share = |it: u32| {
-            let uses = &policy.uses[it as usize];
+        let share = |n: u32| {
+            let uses = &policy.uses[n as usize];
             policy.n_recent(uses) / policy.layers[usize::from(uses.layer)].n_recent
         };
         for (expert, want) in [(0, 0.75), (1, 0.25), (2, 0.0), (5, 1.0)] {

@@ -20,7 +20,7 @@ struct Link {
 impl Lru {
     pub(super) fn new(n_experts: usize) -> Lru {
         let n_experts = u32::try_from(n_experts).expect("experts should fit 32 bits");
-        Lru { links: (0..=n_experts).map(|it| Link { newer: it, older: it }).collect() }
+        Lru { links: (0..=n_experts).map(|own| Link { newer: own, older: own }).collect() }
     }
 
     fn head(&self) -> u32 {

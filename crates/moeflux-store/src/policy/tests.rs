@@ -1,19 +1,9 @@
 //! Policies scored on traces, without a drive.
 
+use moeflux_core::SplitMix64;
+
 use super::*;
 use crate::plan::Ordinal;
-
-/// A small generator of random numbers that returns the same ones on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % end as u64).unwrap()
-    }
-}
 
 /// Layers of the caches on which requests are replayed.
 const LAYERS: usize = 8;
@@ -34,7 +24,7 @@ fn zipf(
     n_tokens: usize,
     bend: usize,
 ) -> Requests {
-    let mut random = Random(0x1234_5678_9ABC_DEF1);
+    let mut random = SplitMix64::new(1);
     let shares: Vec<usize> = (0..n_experts).map(|rank| 1_000_000 / (bend * rank + 1)).collect();
     let whole: usize = shares.iter().sum();
     let mut trace = Vec::new();
@@ -61,8 +51,9 @@ fn zipf(
 /// Hits of a cache on requests, one after another.
 fn replay(trace: &Requests, n_experts: usize, n_slots: usize, choice: CachePolicy) -> u64 {
     let mut cache = crate::replay::Cache::new(choice, &[n_experts; LAYERS], n_slots);
-    let wanted = |it: &Vec<Ordinal>| it.iter().map(|&it| (it, 1.0)).collect::<Vec<_>>();
-    trace.iter().map(|it| cache.request_all(&wanted(it))).sum()
+    let wanted =
+        |list: &Vec<Ordinal>| list.iter().map(|&ordinal| (ordinal, 1.0)).collect::<Vec<_>>();
+    trace.iter().map(|request| cache.request_all(&wanted(request))).sum()
 }
 
 /// The share of hits, in per mille.
@@ -97,7 +88,8 @@ fn frequency_forgets_what_was_popular() {
     let before = zipf(0..1, 64, 4, 2000, 1);
     let mut trace = before.clone();
     trace.extend(before.iter().map(|request| {
-        let mut moved: Vec<Ordinal> = request.iter().map(|it| Ordinal((it.0 + 31) % 64)).collect();
+        let mut moved: Vec<Ordinal> =
+            request.iter().map(|ordinal| Ordinal((ordinal.0 + 31) % 64)).collect();
         moved.sort();
         moved
     }));
@@ -109,12 +101,12 @@ fn frequency_forgets_what_was_popular() {
 #[test]
 fn lru_agrees_with_its_definition() {
     let requests = zipf(0..2, 16, 3, 200, 1);
-    let trace: Requests = requests.into_iter().flatten().map(|it| vec![it]).collect();
+    let trace: Requests = requests.into_iter().flatten().map(|request| vec![request]).collect();
     for n_slots in [1, 2, 5, 9, 31, 32] {
         let mut recent: Vec<Ordinal> = Vec::new();
         let mut n_hits = 0;
         for key in trace.iter().flatten() {
-            if let Some(found) = recent.iter().position(|it| it == key) {
+            if let Some(found) = recent.iter().position(|known| known == key) {
                 recent.remove(found);
                 n_hits += 1;
             }
@@ -155,8 +147,8 @@ fn a_victim_is_resident_and_may_leave() {
         policy.touched(Ordinal(7), 1.0);
         policy.asked();
         assert_eq!(policy.victim(&|_| true), Some(Ordinal(1)), "{choice:?}");
-        assert_eq!(policy.victim(&|it| it != Ordinal(1)), Some(Ordinal(4)), "{choice:?}");
-        assert_eq!(policy.victim(&|it| it == Ordinal(7)), None, "{choice:?}");
+        assert_eq!(policy.victim(&|policy| policy != Ordinal(1)), Some(Ordinal(4)), "{choice:?}");
+        assert_eq!(policy.victim(&|policy| policy == Ordinal(7)), None, "{choice:?}");
         policy.removed(Ordinal(1));
         assert_eq!(policy.victim(&|_| true), Some(Ordinal(4)), "{choice:?}");
     }
@@ -208,7 +200,7 @@ fn weights_survive_in_another_policy() {
     after.restore(&weights);
     after.touched(Ordinal(0), 1.0);
     after.asked();
-    [5, 7, 6].map(Ordinal).into_iter().for_each(|it| after.inserted(it));
+    [5, 7, 6].map(Ordinal).into_iter().for_each(|expert| after.inserted(expert));
     assert_eq!(after.victim(&|_| true), Some(Ordinal(7)));
     assert_eq!(policy(CachePolicy::Lru, &[8]).weights(), None);
 }

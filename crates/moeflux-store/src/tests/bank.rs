@@ -7,7 +7,7 @@ use std::sync::Arc;
 use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{
     ExpertBank, ExpertId, ExpertKey, ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank,
-    LayerIdx, MatrixLayout, PartSpan, SourceFile,
+    LayerIdx, MatrixLayout, PartSpan, SourceFile, SplitMix64,
 };
 
 /// How a layer's experts are stored.
@@ -38,12 +38,7 @@ pub(super) fn listed(n_experts: u16) -> Shape {
 /// The bytes of an expert's extent.
 pub(super) fn spelled(key: ExpertKey, extent: usize, len: usize) -> Vec<u8> {
     let seed = (u64::from(key.layer.0) << 40) + (u64::from(key.expert.0) << 20) + extent as u64;
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let next = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        state.to_le_bytes()[7]
-    };
-    (0..len).map(next).collect()
+    SplitMix64::new(seed).bytes(len)
 }
 
 /// Writes the files of a bank, named `layer-N-M`.

@@ -6,7 +6,7 @@ use super::*;
 const LAYER: LayerIdx = LayerIdx(0);
 
 fn note(store: &ExpertStore, experts: &[u16], is_there: bool) {
-    let key = |it: &u16| (ExpertKey { layer: LAYER, expert: ExpertId(*it) }, is_there);
+    let key = |n: &u16| (ExpertKey { layer: LAYER, expert: ExpertId(*n) }, is_there);
     store.set_on_device(experts.iter().map(key));
 }
 
@@ -44,13 +44,13 @@ fn what_a_device_has_leaves_first_and_only_as_long_as_it_has_it() {
 }
 
 #[test]
-fn what_somebody_holds_stays_although_a_device_has_it() {
+fn held_experts_stay_although_a_device_has_them() {
     let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 3, options(IoMode::Pread));
     let held = fetch(&store, 0, &[0]);
     fetch(&store, 0, &[1, 2]);
     note(&store, &[0], true);
     fetch(&store, 0, &[3]);
-    held.iter().for_each(|it| check_bytes(it));
+    held.iter().for_each(|expert| check_bytes(expert));
     assert_eq!(n_resident(&store, &[0]), 1);
 }
 

@@ -57,7 +57,7 @@ fn open_refused(options: StoreOptions) -> Result<ExpertStore, String> {
     let dir = TempDir::new().unwrap();
     let bank = bank::write(dir.path(), &[packed(8)]);
     let system = Pretended { direct: || Err(io::ErrorKind::InvalidInput.into()) };
-    let store = ExpertStore::open_with(bank, zeroed(), options, &system, |it| Box::new(it));
+    let store = ExpertStore::open_with(bank, zeroed(), options, &system, |file| Box::new(file));
     store.map_err(|err| without_dir(&err, dir.path()))
 }
 

@@ -17,7 +17,7 @@ fn mapped_experts_have_the_right_bytes_and_take_no_slots() {
         fetch(&store, 0, &[7, 0, 3]);
         fetch(&store, 2, &[4, 1, 0, 2, 3]);
         let held = fetch(&store, 3, &[5, 4, 3, 2, 1, 0]);
-        assert!(held.iter().all(|it| matches!(it.memory, ExpertMemory::Mapped(_))));
+        assert!(held.iter().all(|expert| matches!(expert.memory, ExpertMemory::Mapped(_))));
         let stats = store.stats();
         assert_eq!((stats.misses, stats.hits), (14, 14 * (round - 1)));
         assert_eq!((stats.resident, stats.n_slots, stats.evictions), (14, 0, 0));

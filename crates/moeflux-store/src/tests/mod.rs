@@ -102,7 +102,7 @@ fn without_dir(err: &StoreError, dir: &Path) -> String {
 }
 
 fn ids(experts: &[u16]) -> Vec<ExpertId> {
-    experts.iter().map(|&it| ExpertId(it)).collect()
+    experts.iter().map(|&expert| ExpertId(expert)).collect()
 }
 
 #[track_caller]

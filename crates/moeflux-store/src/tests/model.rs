@@ -95,13 +95,13 @@ fn serve(store: &ExpertStore, held: &mut Vec<Arc<Expert>>, call: &Call) {
                         }
                     }
                     Err(StoreError::SlotsHeld { .. }) => {
-                        assert!(!held.is_empty(), "somebody should hold the slots");
+                        assert!(!held.is_empty(), "a caller should hold the slots");
                         held.remove(0);
                     }
                     Err(err) => panic!("{err}"),
                 }
             }
-            assert!(seen.iter().all(|&it| it), "every expert should arrive");
+            assert!(seen.iter().all(|&is_seen| is_seen), "every expert should arrive");
         }
         Call::GiveUp { layer, experts, n_batches } => {
             let mut arrivals = store.request(LayerIdx(*layer), &ids(experts));
@@ -148,7 +148,7 @@ proptest! {
         let mut held = Vec::new();
         for call in &calls {
             serve(&store, &mut held, call);
-            held.iter().for_each(|it: &Arc<Expert>| check_bytes(it));
+            held.iter().for_each(|expert: &Arc<Expert>| check_bytes(expert));
             let stats = store.stats();
             prop_assert!(stats.resident <= stats.n_slots);
             prop_assert!(stats.prefetch_used <= stats.prefetch_reads);

@@ -132,7 +132,7 @@ fn predictions_do_not_evict_each_other_or_what_is_held() {
 }
 
 #[test]
-fn a_failed_prediction_is_a_miss_and_hurts_nobody() {
+fn a_failed_prediction_is_a_miss_and_no_error() {
     let Fixture { dir: _dir, store, control } = fixture(&[packed(16)], 8, last_token());
     store.record(LAYER, &ids(&[1, 2]));
     control.hold();

@@ -143,8 +143,8 @@ proptest! {
         // With a steady load the budget moves in one direction, and stops.
         let others = (total as f64 * last) as u64;
         let budgets: Vec<u64> = (0..200).map(|_| machine.tick(others, false)).collect();
-        let rises = budgets.windows(2).any(|it| it[1] > it[0]);
-        let falls = budgets.windows(2).any(|it| it[1] < it[0]);
+        let rises = budgets.windows(2).any(|pair| pair[1] > pair[0]);
+        let falls = budgets.windows(2).any(|pair| pair[1] < pair[0]);
         prop_assert!(!(rises && falls), "{:?}", budgets);
         prop_assert_eq!(budgets[198], budgets[199]);
         let free = total.saturating_sub(others + machine.used);

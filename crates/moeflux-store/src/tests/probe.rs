@@ -64,7 +64,7 @@ impl Control {
     /// Waits until `n_reads` reads have begun, and returns all that have.
     pub(super) fn begun(&self, n_reads: usize) -> Vec<(FileIdx, u64)> {
         let state = self.state.lock().unwrap();
-        let state = self.changed.wait_while(state, |it| it.reads.len() < n_reads).unwrap();
+        let state = self.changed.wait_while(state, |state| state.reads.len() < n_reads).unwrap();
         state.reads.clone()
     }
 }
@@ -87,13 +87,13 @@ impl Source for Probe {
         state.reads.push((file, offset));
         if let Some(block) = state.block {
             let parts = [usize::try_from(offset).unwrap(), buf.as_ptr().addr(), buf.len()];
-            if parts.iter().any(|it| !it.is_multiple_of(block)) {
+            if parts.iter().any(|part| !part.is_multiple_of(block)) {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
         }
         self.control.changed.notify_all();
-        let mut state = self.control.changed.wait_while(state, |it| it.is_held).unwrap();
-        if let Some(found) = state.faults.iter().position(|it| it.0 == file) {
+        let mut state = self.control.changed.wait_while(state, |state| state.is_held).unwrap();
+        if let Some(found) = state.faults.iter().position(|fault| fault.0 == file) {
             return match state.faults.remove(found).1 {
                 Fault::Error(kind) => Err(kind.into()),
                 Fault::End => Ok(0),

@@ -42,7 +42,7 @@ fn reads_extents_that_follow_each_other_at_once() {
     let held = fetch(&store, 1, &[2]);
     assert_eq!(control.begun(10).len(), 10);
     let ExpertMemory::Owned { starts, .. } = &held[0].memory else { panic!("a mapped expert") };
-    assert!(starts.iter().all(|it| it.is_multiple_of(PAGE_BYTES)));
+    assert!(starts.iter().all(|start| start.is_multiple_of(PAGE_BYTES)));
     assert_eq!(store.stats().bytes_read, 4000 + 15_468);
 }
 
@@ -64,11 +64,11 @@ fn resident_experts_arrive_first_and_do_not_wait_for_reads() {
     control.hold();
     let mut arrivals = store.request(LayerIdx(0), &ids(&[1, 5, 2, 6]));
     let batch = arrivals.next_batch().unwrap().unwrap();
-    assert_eq!(batch.iter().map(|it| it.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(batch.iter().map(|entry| entry.0).collect::<Vec<_>>(), [1, 3]);
     control.release();
     let mut rest = Vec::new();
     while let Some(batch) = arrivals.next_batch().unwrap() {
-        rest.extend(batch.into_iter().map(|it| it.0));
+        rest.extend(batch.into_iter().map(|entry| entry.0));
     }
     rest.sort();
     assert_eq!(rest, [0, 2]);
@@ -94,7 +94,7 @@ fn never_reuses_a_slot_that_is_held() {
     let held = fetch(&store, 0, &[1, 2]);
     fetch(&store, 1, &[3, 4]);
     fetch(&store, 1, &[5, 6]);
-    held.iter().for_each(|it| check_bytes(it));
+    held.iter().for_each(|expert| check_bytes(expert));
     assert_eq!(Arc::strong_count(&held[0]), 2);
 }
 
@@ -181,9 +181,9 @@ fn two_consumers_share_reads_and_slots() {
             scope.spawn(move || {
                 for round in 0..300 {
                     let start = round * (7 + 4 * consumer);
-                    let experts: Vec<u16> = (0..5).map(|it| (start + 3 * it) % 16).collect();
+                    let experts: Vec<u16> = (0..5).map(|i| (start + 3 * i) % 16).collect();
                     let held = fetch(store, round % 2, &experts);
-                    held.iter().for_each(|it| check_bytes(it));
+                    held.iter().for_each(|expert| check_bytes(expert));
                     assert_eq!(stream(store, 1 - round % 2, &experts).unwrap(), 5);
                 }
             });
@@ -236,7 +236,7 @@ fn a_layer_that_finds_everything_takes_the_lock_once() {
                 let before = N_LOCKS.get();
                 for layer in [0, 1].map(LayerIdx) {
                     store.begin_layer(layer);
-                    let wanted = ids(&[1, 3]).into_iter().map(|it| (it, 1));
+                    let wanted = ids(&[1, 3]).into_iter().map(|id| (id, 1));
                     let mut arrivals = store.request_into(layer, wanted, batch);
                     batch = arrivals.next_batch().unwrap().unwrap();
                     assert_eq!(batch.len(), 2);

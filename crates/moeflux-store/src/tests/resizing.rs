@@ -52,7 +52,7 @@ fn what_is_held_leaves_when_it_is_dropped() {
     let held = fetch(&store, 0, &[0, 1, 2, 3, 4, 5]);
     store.resize(2 * SLOT).unwrap();
     assert_eq!(store.stats().cache_bytes, 6 * SLOT);
-    held.iter().for_each(|it| check_bytes(it));
+    held.iter().for_each(|expert| check_bytes(expert));
     drop(held);
     assert_eq!(stream(&store, 1, &[7, 8, 9]).unwrap(), 3);
     assert!(store.stats().cache_bytes < 6 * SLOT);

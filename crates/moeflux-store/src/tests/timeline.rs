@@ -38,12 +38,12 @@ fn events_tell_what_happened_in_order() {
         fetch(&store, 0, &[1, 5]);
         let Timeline { events, n_lost, .. } = store.take_timeline();
         assert_eq!(n_lost, 0);
-        assert!(events.is_sorted_by_key(|it| it.at), "{events:?}");
+        assert!(events.is_sorted_by_key(|event| event.at), "{events:?}");
         let layer = LayerIdx(0);
         let key = ExpertKey { layer, expert: ExpertId(5) };
-        let what: Vec<EventKind> = events.iter().map(|it| it.what).collect();
+        let what: Vec<EventKind> = events.iter().map(|event| event.what).collect();
         assert_eq!(what[0], EventKind::Request { layer, n_hits: 1, n_misses: 1 });
-        let place = |wanted: EventKind| what.iter().position(|it| *it == wanted);
+        let place = |wanted: EventKind| what.iter().position(|kind| *kind == wanted);
         let start = place(EventKind::ReadStart { key, is_predicted: false });
         let end = place(EventKind::ReadEnd { key, n_bytes: 4000 });
         assert!(start.is_some() && start < end, "{what:?}");
@@ -65,7 +65,7 @@ fn a_timeline_is_bounded() {
 }
 
 #[test]
-fn a_cleared_store_reads_again_what_nobody_held() {
+fn a_cleared_store_reads_again_what_was_not_held() {
     for mode in [IoMode::Pread, IoMode::Mmap] {
         let Fixture { dir: _dir, store, .. } = fixture(&[packed(8)], 8, options(mode));
         let held = fetch(&store, 0, &[1]);
@@ -73,7 +73,7 @@ fn a_cleared_store_reads_again_what_nobody_held() {
         store.clear();
         let stays = usize::from(mode == IoMode::Pread);
         assert_eq!(store.stats().resident, stays, "{mode}");
-        held.iter().for_each(|it| check_bytes(it));
+        held.iter().for_each(|expert| check_bytes(expert));
         store.reset_stats();
         fetch(&store, 0, &[1, 2, 3]);
         assert_eq!(store.stats().hits, stays as u64, "{mode}");

@@ -1,5 +1,7 @@
 //! Attention against its definition, query by query.
 
+use moeflux_core::SplitMix64;
+
 use super::{blocks, math};
 use crate::cpu::{Cpu, Isa};
 use crate::{
@@ -57,14 +59,8 @@ enum Kind {
 /// The numbers that every run sees at a position of a sequence.
 fn numbers(kind: Kind, sequence: usize, position: usize, len: usize) -> Vec<f32> {
     let seed = (position * 16 + sequence * 8 + kind as usize) as u64;
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next() * 1.5).collect()
+    let mut random = SplitMix64::new(seed);
+    (0..len).map(|_| random.float() * 1.5).collect()
 }
 
 fn sinks(n_heads: usize) -> Vec<f32> {

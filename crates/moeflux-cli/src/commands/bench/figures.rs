@@ -145,25 +145,32 @@ impl Figures {
         samples: Vec<Sample>,
     ) -> Figures {
         let of = |part: &dyn Fn(&Sample) -> f64| Spread::of(samples.iter().map(part));
-        let drive_gb_s = Spread::of(samples.iter().filter_map(|it| it.drive_gb_s)).or_else(|| {
-            Spread::of(drive.iter().flat_map(|it| it.depths.first()).map(|it| it.gb_s))
-        });
-        let memory = [0, 1].map(|i| of(&|it| it.memory_gb_s[i]).unwrap_or_default());
-        let memory_share = of(&|it| it.run.decode.weight_gb_s(engine) / it.memory_gb_s[1]);
+        let drive_gb_s =
+            Spread::of(samples.iter().filter_map(|sample| sample.drive_gb_s)).or_else(|| {
+                Spread::of(
+                    drive.iter().flat_map(|drive| drive.depths.first()).map(|drive| drive.gb_s),
+                )
+            });
+        let memory = [0, 1].map(|i| of(&|sample| sample.memory_gb_s[i]).unwrap_or_default());
+        let memory_share =
+            of(&|sample| sample.run.decode.weight_gb_s(engine) / sample.memory_gb_s[1]);
         let limit = prefill_limit(engine, &machine);
-        let arithmetic_share = limit.and_then(|it| of(&|sample| sample.run.prefill.tok_s() / it));
+        let arithmetic_share =
+            limit.and_then(|limit| of(&|sample| sample.run.prefill.tok_s() / limit));
         let phase = |part: fn(&Sample) -> Option<&Phase>| {
-            let all: Vec<(&Phase, Option<f64>)> =
-                samples.iter().filter_map(|it| Some((part(it)?, it.drive_gb_s))).collect();
+            let all: Vec<(&Phase, Option<f64>)> = samples
+                .iter()
+                .filter_map(|sample| Some((part(sample)?, sample.drive_gb_s)))
+                .collect();
             (!all.is_empty()).then(|| PhaseFigures::new(engine, &all))
         };
         Figures {
             setting: Setting::new(args, engine),
             drive_gb_s,
             memory,
-            prefill: phase(|it| Some(&it.run.prefill)).unwrap_or_default(),
-            decode: phase(|it| Some(&it.run.decode)).unwrap_or_default(),
-            together: phase(|it| it.together.as_ref()),
+            prefill: phase(|sample| Some(&sample.run.prefill)).unwrap_or_default(),
+            decode: phase(|sample| Some(&sample.run.decode)).unwrap_or_default(),
+            together: phase(|sample| sample.together.as_ref()),
             teacher_forced: TeacherForcedFigures::new(&samples),
             memory_share: memory_share.unwrap_or_default(),
             arithmetic_share,
@@ -197,7 +204,7 @@ impl Figures {
     pub(super) fn n_slow_tokens(&self) -> usize {
         let sorted = self.sorted_token_ms();
         let limit = 3.0 * quantile(&sorted, 0.5);
-        sorted.iter().filter(|it| **it > limit).count()
+        sorted.iter().filter(|ms| **ms > limit).count()
     }
 }
 
@@ -208,7 +215,7 @@ pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
 }
 
 fn milliseconds(sample: &Sample) -> Vec<f64> {
-    sample.run.steps.iter().map(|it| it.as_secs_f64() * 1e3).collect()
+    sample.run.steps.iter().map(|step| step.as_secs_f64() * 1e3).collect()
 }
 
 /// Decode of all runs together.
@@ -228,16 +235,20 @@ fn layers(samples: &[Sample]) -> Vec<LayerCounts> {
 impl TeacherForcedFigures {
     fn new(samples: &[Sample]) -> Option<TeacherForcedFigures> {
         let of = |part: &dyn Fn(&[TeacherForced; 2]) -> f64| {
-            Spread::of(samples.iter().filter_map(|it| Some(part(it.teacher_forced.as_ref()?))))
+            Spread::of(
+                samples.iter().filter_map(|sample| Some(part(sample.teacher_forced.as_ref()?))),
+            )
         };
         let share = |n: u64, of: usize| n as f64 / of.max(1) as f64;
-        let tokens_per_step = of(&|[_, it]| share(it.n_tokens as u64, it.n_steps))?;
-        let drafted_per_token = of(&|[_, it]| share(it.speculation.drafted, it.n_tokens))?;
-        let acceptance_rate =
-            of(&|[_, it]| it.speculation.accepted as f64 / it.speculation.drafted.max(1) as f64)?;
+        let tokens_per_step = of(&|[_, drafted]| share(drafted.n_tokens as u64, drafted.n_steps))?;
+        let drafted_per_token =
+            of(&|[_, drafted]| share(drafted.speculation.drafted, drafted.n_tokens))?;
+        let acceptance_rate = of(&|[_, text]| {
+            text.speculation.accepted as f64 / text.speculation.drafted.max(1) as f64
+        })?;
         Some(TeacherForcedFigures {
-            alone: of(&|it| it[0].tok_s())?,
-            drafted: of(&|it| it[1].tok_s())?,
+            alone: of(&|texts| texts[0].tok_s())?,
+            drafted: of(&|texts| texts[1].tok_s())?,
             tokens_per_step: tokens_per_step.median,
             drafted_per_token: drafted_per_token.median,
             acceptance_rate: acceptance_rate.median,
@@ -247,20 +258,20 @@ impl TeacherForcedFigures {
 
 impl DeviceFigures {
     fn new(all: &[(&Phase, Option<f64>)]) -> Option<DeviceFigures> {
-        let rates = all.iter().filter_map(|it| it.0.device_hit_rate());
+        let rates = all.iter().filter_map(|phase| phase.0.device_hit_rate());
         let of_device = |part: &dyn Fn(&Phase, &DeviceStats) -> f64| {
-            Spread::of(all.iter().filter_map(|it| Some(part(it.0, it.0.device.as_ref()?))))
+            Spread::of(all.iter().filter_map(|phase| Some(part(phase.0, phase.0.device.as_ref()?))))
         };
-        let per_token = |n: u64, it: &Phase| n as f64 / it.n_tokens.max(1) as f64;
-        let uploaded = of_device(&|it, device| per_token(device.uploaded_bytes, it));
-        let kernels = of_device(&|it, device| per_token(device.kernels, it));
+        let per_token = |n: u64, phase: &Phase| n as f64 / phase.n_tokens.max(1) as f64;
+        let uploaded = of_device(&|phase, device| per_token(device.uploaded_bytes, phase));
+        let kernels = of_device(&|phase, device| per_token(device.kernels, phase));
         let wait_share =
-            of_device(&|it, device| device.wait_ns as f64 / it.time.as_nanos().max(1) as f64);
-        let upload_gb_s = all.iter().filter_map(|it| it.0.device?.upload_gb_s());
+            of_device(&|phase, device| device.wait_ns as f64 / phase.time.as_nanos().max(1) as f64);
+        let upload_gb_s = all.iter().filter_map(|(phase, _)| phase.device?.upload_gb_s());
         Some(DeviceFigures {
             hit_rate: Spread::of(rates)?.median,
             uploaded_per_token: uploaded?.median,
-            upload_gb_s: Spread::of(upload_gb_s).map(|it| it.median),
+            upload_gb_s: Spread::of(upload_gb_s).map(|spread| spread.median),
             kernels_per_token: kernels?.median,
             wait_share: wait_share?.median,
         })
@@ -269,23 +280,26 @@ impl DeviceFigures {
 
 impl PhaseFigures {
     fn new(engine: &Engine, all: &[(&Phase, Option<f64>)]) -> PhaseFigures {
-        let spread = |part: &dyn Fn(&Phase) -> f64| Spread::of(all.iter().map(|it| part(it.0)));
-        let median = |part: &dyn Fn(&Phase) -> f64| spread(part).map_or(0.0, |it| it.median);
-        let storage = all
-            .iter()
-            .filter_map(|(it, _)| Some(it.storage_bytes? as f64 / it.n_tokens.max(1) as f64));
+        let spread =
+            |part: &dyn Fn(&Phase) -> f64| Spread::of(all.iter().map(|(phase, _)| part(phase)));
+        let median =
+            |part: &dyn Fn(&Phase) -> f64| spread(part).map_or(0.0, |spread| spread.median);
+        let storage = all.iter().filter_map(|(phase, _)| {
+            Some(phase.storage_bytes? as f64 / phase.n_tokens.max(1) as f64)
+        });
         let rh = all.iter().filter_map(|(phase, drive)| phase.rh(engine, (*drive)?));
         PhaseFigures {
             tok_s: spread(&Phase::tok_s).unwrap_or_default(),
-            bytes_per_token: median(&|it| it.bytes_per_token(engine)),
+            bytes_per_token: median(&|phase| phase.bytes_per_token(engine)),
             read_per_token: median(&Phase::read_per_token),
-            storage_per_token: Spread::of(storage).map(|it| it.median),
-            hit_rate: median(&|it| it.store.hit_rate()),
-            miss_rate: median(&|it| it.miss_rate(engine)),
-            precision: median(&|it| it.store.prefetch_precision()),
-            recall: median(&|it| it.store.prefetch_recall()),
+            storage_per_token: Spread::of(storage).map(|spread| spread.median),
+            hit_rate: median(&|phase| phase.store.hit_rate()),
+            miss_rate: median(&|phase| phase.miss_rate(engine)),
+            precision: median(&|phase| phase.store.prefetch_precision()),
+            recall: median(&|phase| phase.store.prefetch_recall()),
             stall_share: median(&Phase::stall_share),
-            read_gb_s: Spread::of(all.iter().filter_map(|it| it.0.read_gb_s())).map(|it| it.median),
+            read_gb_s: Spread::of(all.iter().filter_map(|(phase, _)| phase.read_gb_s()))
+                .map(|spread| spread.median),
             rh: Spread::of(rh),
             device: DeviceFigures::new(all),
         }
@@ -293,7 +307,7 @@ impl PhaseFigures {
 
     /// Whether the system had in memory most of what the store read.
     pub(super) fn is_page_cached(&self) -> bool {
-        self.storage_per_token.is_some_and(|it| it < self.read_per_token / 2.0)
+        self.storage_per_token.is_some_and(|bytes| bytes < self.read_per_token / 2.0)
     }
 }
 

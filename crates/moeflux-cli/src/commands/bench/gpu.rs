@@ -28,7 +28,7 @@ pub(super) fn kernels(
     let machine = machine.or_awake(options);
     let Some(limits) = &machine.gpu else { return Ok(()) };
     let text = if args.json {
-        let kernels: Vec<Value> = all.iter().map(|it| kernel(it, limits)).collect();
+        let kernels: Vec<Value> = all.iter().map(|product| kernel(product, limits)).collect();
         let object = json!({
             "device": limits_to_json(limits),
             "tuning": engine.tuning().map(tuning_to_json),
@@ -42,20 +42,20 @@ pub(super) fn kernels(
     Ok(())
 }
 
-fn kernel(it: &GpuProduct, limits: &GpuLimits) -> Value {
+fn kernel(product: &GpuProduct, limits: &GpuLimits) -> Value {
     json!({
-        "rows": it.rows,
-        "matrices": it.n,
-        "outputs": it.shape[0],
-        "inputs": it.shape[1],
-        "format": it.format_name(),
-        "layers": it.n_layers,
-        "routed": it.is_routed,
-        "us": it.us,
-        "gb_s": it.gb_s,
-        "copy_share": it.gb_s / limits.copy_gb_s,
-        "tflop_s": it.tflop_s,
-        "layout": it.layout,
+        "rows": product.rows,
+        "matrices": product.n,
+        "outputs": product.shape[0],
+        "inputs": product.shape[1],
+        "format": product.format_name(),
+        "layers": product.n_layers,
+        "routed": product.is_routed,
+        "us": product.us,
+        "gb_s": product.gb_s,
+        "copy_share": product.gb_s / limits.copy_gb_s,
+        "tflop_s": product.tflop_s,
+        "layout": product.layout,
     })
 }
 
@@ -73,30 +73,30 @@ fn table(
         let title = if *n == 1 { String::from("1 row") } else { format!("{n} rows") };
         writeln!(
             text,
-            "\n{title:<28} {:>9} {:>7} {:>8} {:>8}  stored as; in layers; layout",
+            "\n{title:<28} {:>9} {:>7} {:>8} {:>8}  format; layers; layout",
             "us", "GB/s", "of copy", "TFLOP/s"
         )
         .expect("a string takes any text");
-        for it in all.iter().filter(|it| it.rows == *n) {
-            row(&mut text, it, limits);
+        for product in all.iter().filter(|product| product.rows == *n) {
+            row(&mut text, product, limits);
         }
     }
     text
 }
 
-fn row(text: &mut String, it: &GpuProduct, limits: &GpuLimits) {
-    let what = if it.is_routed { ", experts" } else { "" };
-    let shape = format!("{} x {} x {}{what}", it.n, it.shape[0], it.shape[1]);
-    let share = 100.0 * it.gb_s / limits.copy_gb_s;
+fn row(text: &mut String, product: &GpuProduct, limits: &GpuLimits) {
+    let what = if product.is_routed { ", experts" } else { "" };
+    let shape = format!("{} x {} x {}{what}", product.n, product.shape[0], product.shape[1]);
+    let share = 100.0 * product.gb_s / limits.copy_gb_s;
     writeln!(
         text,
         "{shape:<28} {:>9.1} {:>7.0} {share:>6.1} % {:>8.2}  {}; {}; {}",
-        it.us,
-        it.gb_s,
-        it.tflop_s,
-        it.format_name(),
-        it.n_layers,
-        it.layout.as_deref().unwrap_or("tiles"),
+        product.us,
+        product.gb_s,
+        product.tflop_s,
+        product.format_name(),
+        product.n_layers,
+        product.layout.as_deref().unwrap_or("tiles"),
     )
     .expect("a string takes any text");
 }
@@ -109,59 +109,58 @@ pub(super) fn lines(
     let [rows, outputs, inputs] = limits.product_shape;
     let [one, several] = limits.upload_gb_s;
     let [two_digits, one_digit] = limits.product_tflop_s;
-    let units =
-        if limits.has_matrix_units { "units for matrices" } else { "plain multiplications" };
+    let units = if limits.has_matrix_units { "cooperative matrices" } else { "plain kernels" };
     let mut all = vec![
         ("gpu", limits.name.clone()),
         (
-            "its memory",
+            "device memory",
             format!(
-                "{:.1} GB/s copied, {:.1} GB/s read, by kernels",
+                "{:.1} GB/s copied, {:.1} GB/s read, both by kernels",
                 limits.copy_gb_s, limits.read_gb_s
             ),
         ),
         (
             "upload",
-            format!("{several:.1} GB/s by {} threads, {one:.1} by one", limits.upload_threads),
+            format!("{several:.1} GB/s with {} threads, {one:.1} with one", limits.upload_threads),
         ),
         (
             "products",
             format!(
-                "{two_digits:.3} TFLOP/s of 4 bits ({one_digit:.3} with inputs of 8 bits), \
-                 {rows} x {outputs} x {inputs}, by {units}"
+                "{two_digits:.3} TFLOP/s with 4-bit weights ({one_digit:.3} with 8-bit inputs), \
+                 {rows} x {outputs} x {inputs}, {units}"
             ),
         ),
     ];
     if let Some(DeviceTuning { n_known, n_measured, n_left, time, .. }) = tuning {
         let seconds = time.as_secs_f64();
         let value = format!(
-            "{n_known} known, {n_measured} measured now in {seconds:.2} s, {n_left} left for the next time"
+            "{n_known} known, {n_measured} measured now in {seconds:.2} s, {n_left} left for later runs"
         );
         all.push(("layouts", value));
     }
     all
 }
 
-pub(super) fn limits_to_json(it: &GpuLimits) -> Value {
+pub(super) fn limits_to_json(limits: &GpuLimits) -> Value {
     json!({
-        "name": it.name,
-        "copy_gb_s": it.copy_gb_s,
-        "read_gb_s": it.read_gb_s,
-        "upload_gb_s": it.upload_gb_s[1],
-        "upload_gb_s_one_thread": it.upload_gb_s[0],
-        "upload_threads": it.upload_threads,
-        "product_tflop_s": it.product_tflop_s[0],
-        "product_tflop_s_int8": it.product_tflop_s[1],
-        "product_shape": it.product_shape,
-        "matrix_units": it.has_matrix_units,
+        "name": limits.name,
+        "copy_gb_s": limits.copy_gb_s,
+        "read_gb_s": limits.read_gb_s,
+        "upload_gb_s": limits.upload_gb_s[1],
+        "upload_gb_s_one_thread": limits.upload_gb_s[0],
+        "upload_threads": limits.upload_threads,
+        "product_tflop_s": limits.product_tflop_s[0],
+        "product_tflop_s_int8": limits.product_tflop_s[1],
+        "product_shape": limits.product_shape,
+        "matrix_units": limits.has_matrix_units,
     })
 }
 
-pub(super) fn tuning_to_json(it: &DeviceTuning) -> Value {
+pub(super) fn tuning_to_json(tuning: &DeviceTuning) -> Value {
     json!({
-        "known": it.n_known,
-        "measured": it.n_measured,
-        "left": it.n_left,
-        "seconds": it.time.as_secs_f64(),
+        "known": tuning.n_known,
+        "measured": tuning.n_measured,
+        "left": tuning.n_left,
+        "seconds": tuning.time.as_secs_f64(),
     })
 }

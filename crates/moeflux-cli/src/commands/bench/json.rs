@@ -13,9 +13,11 @@ pub(super) fn text(figures: &Figures) -> Result<String> {
 
 /// Inserts a median as `name`, and its extremes as `name_min` and `name_max`.
 pub(super) fn put(object: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
-    for (suffix, part) in
-        [("", (|it| it.median) as fn(Spread) -> f64), ("_min", |it| it.min), ("_max", |it| it.max)]
-    {
+    for (suffix, part) in [
+        ("", (|spread| spread.median) as fn(Spread) -> f64),
+        ("_min", |spread| spread.min),
+        ("_max", |spread| spread.max),
+    ] {
         object.insert(format!("{name}{suffix}"), json!(spread.map(part)));
     }
 }
@@ -80,21 +82,24 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
 }
 
 fn device_kernels(kernels: &[KernelTime]) -> Value {
-    let kernel = |it: &KernelTime| json!({"name": it.name, "n": it.n, "us": 1e6 * it.seconds});
+    let kernel = |kernel: &KernelTime| json!({"name": kernel.name, "n": kernel.n, "us": 1e6 * kernel.seconds});
     kernels.iter().map(kernel).collect()
 }
 
 fn limits(figures: &Figures) -> Value {
     let machine = &figures.machine;
-    let drive = figures.drive.as_ref().map(|it| {
-        let depths: Vec<Value> =
-            it.depths.iter().map(|it| json!({"depth": it.depth, "gb_s": it.gb_s})).collect();
+    let drive = figures.drive.as_ref().map(|drive| {
+        let depths: Vec<Value> = drive
+            .depths
+            .iter()
+            .map(|rate| json!({"depth": rate.depth, "gb_s": rate.gb_s}))
+            .collect();
         json!({
-            "unread_gb_s": it.depths.first().map(|it| it.gb_s),
+            "unread_gb_s": drive.depths.first().map(|depth| depth.gb_s),
             "depths": depths,
-            "direct": it.is_direct,
-            "read_twice": it.has_reread,
-            "read_bytes": it.piece_bytes,
+            "direct": drive.is_direct,
+            "read_twice": drive.has_reread,
+            "read_bytes": drive.piece_bytes,
         })
     });
     json!({
@@ -140,7 +145,7 @@ fn phase(figures: &PhaseFigures, times: &StageTimes) -> Value {
     let mut stages: Map<String, Value> = times
         .stages
         .iter()
-        .map(|(it, s)| (it.name().replace(' ', "_"), json!(s * per_token)))
+        .map(|(stage, s)| (stage.name().replace(' ', "_"), json!(s * per_token)))
         .collect();
     stages.insert("wait".into(), json!(times.wait * per_token));
     stages.insert("between".into(), json!(times.rest() * per_token));
@@ -159,11 +164,11 @@ fn traffic(figures: &PhaseFigures) -> Map<String, Value> {
         ("miss_rate", json!(figures.miss_rate)),
         ("stall_share", json!(figures.stall_share)),
         ("read_gb_s", json!(figures.read_gb_s)),
-        ("device_hit_rate", json!(figures.device.map(|it| it.hit_rate))),
-        ("uploaded_bytes_per_token", json!(figures.device.map(|it| it.uploaded_per_token))),
-        ("upload_gb_s", json!(figures.device.and_then(|it| it.upload_gb_s))),
-        ("kernels_per_token", json!(figures.device.map(|it| it.kernels_per_token))),
-        ("device_wait_share", json!(figures.device.map(|it| it.wait_share))),
+        ("device_hit_rate", json!(figures.device.map(|device| device.hit_rate))),
+        ("uploaded_bytes_per_token", json!(figures.device.map(|device| device.uploaded_per_token))),
+        ("upload_gb_s", json!(figures.device.and_then(|device| device.upload_gb_s))),
+        ("kernels_per_token", json!(figures.device.map(|device| device.kernels_per_token))),
+        ("device_wait_share", json!(figures.device.map(|device| device.wait_share))),
     ];
     all.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }

@@ -25,7 +25,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let steps = steps(args, engine)?;
     let kernels = measure::kernels(engine, prompts.get(0), &steps, machine)?.unwrap_or_default();
-    let rows: Vec<usize> = steps.iter().map(|it| it.rows).collect();
+    let rows: Vec<usize> = steps.iter().map(|step| step.rows).collect();
     let quantise = measure::quantise(engine, &MemoryProbe::new(options)?, &rows);
     let text = if args.json {
         let all = object(machine, &kernels, &quantise);
@@ -43,16 +43,16 @@ fn steps(args: &BenchArgs, engine: &Engine) -> Result<Vec<KernelSteps>> {
     let plan = engine.plan();
     let most = args.prompt_tokens.min(plan.chunk);
     let mut rows = vec![most];
-    rows.extend(ROWS.into_iter().filter(|it| *it < most));
+    rows.extend(ROWS.into_iter().filter(|n| *n < most));
     let n_steps = |rows: usize| match rows {
         1 => args.gen_tokens,
         2..=32 => args.repeat.saturating_mul(2),
         _ => args.repeat,
     };
     let steps: Vec<KernelSteps> =
-        rows.into_iter().map(|rows| KernelSteps { rows, n_steps: n_steps(rows) }).collect();
-    let needed = steps.iter().fold(0usize, |sum, it| {
-        sum.saturating_add(it.rows.saturating_mul(it.n_steps.saturating_add(1)))
+        rows.into_iter().map(|n| KernelSteps { rows: n, n_steps: n_steps(n) }).collect();
+    let needed = steps.iter().fold(0usize, |sum, steps| {
+        sum.saturating_add(steps.rows.saturating_mul(steps.n_steps.saturating_add(1)))
     });
     if needed > plan.ctx {
         let message = format!(
@@ -65,20 +65,20 @@ fn steps(args: &BenchArgs, engine: &Engine) -> Result<Vec<KernelSteps>> {
 }
 
 fn object(machine: &Machine, kernels: &[Kernel], quantise: &[Quantise]) -> Map<String, Value> {
-    let kernel = |it: &Kernel| {
+    let kernel = |kernel: &Kernel| {
         let mut all = Map::new();
-        all.insert("name".into(), json!(it.name));
-        all.insert("shape".into(), json!(it.shape));
-        all.insert("rows".into(), json!(it.rows));
-        all.insert("calls".into(), json!(it.n_calls));
-        put(&mut all, "us", Some(it.us));
-        all.insert("gb_s".into(), json!(it.gb_s));
-        all.insert("memory_share".into(), json!(it.memory_share));
-        all.insert("gop_s".into(), json!(it.gop_s));
-        all.insert("arithmetic_share".into(), json!(it.arithmetic_share));
+        all.insert("name".into(), json!(kernel.name));
+        all.insert("shape".into(), json!(kernel.shape));
+        all.insert("rows".into(), json!(kernel.rows));
+        all.insert("calls".into(), json!(kernel.n_calls));
+        put(&mut all, "us", Some(kernel.us));
+        all.insert("gb_s".into(), json!(kernel.gb_s));
+        all.insert("memory_share".into(), json!(kernel.memory_share));
+        all.insert("gop_s".into(), json!(kernel.gop_s));
+        all.insert("arithmetic_share".into(), json!(kernel.arithmetic_share));
         Value::Object(all)
     };
-    let rounding = |it: &Quantise| json!({"rows": it.rows, "cols": it.cols, "gb_s": it.gb_s});
+    let rounding = |quantise: &Quantise| json!({"rows": quantise.rows, "cols": quantise.cols, "gb_s": quantise.gb_s});
     let mut all = Map::new();
     all.insert("isa".into(), json!(machine.isa));
     all.insert("threads".into(), json!(machine.n_threads));
@@ -97,27 +97,28 @@ fn table(
     quantise: &[Quantise],
 ) -> String {
     let mut text = format!(
-        "{}, {} threads; limits: memory {:.1} GB/s, {:.0} GOP/s of bytes, {:.0} of f32\n",
+        "{}, {} threads; limits: memory {:.1} GB/s, {:.0} GOP/s int8, {:.0} f32\n",
         machine.isa,
         machine.n_threads,
         machine.memory_gb_s[1],
         machine.integer_gop_s[1],
         machine.float_gop_s[1],
     );
-    let widest = kernels.iter().map(|it| it.name.chars().count()).max().unwrap_or(0).clamp(10, 60);
+    let widest =
+        kernels.iter().map(|kernel| kernel.name.chars().count()).max().unwrap_or(0).clamp(10, 60);
     for KernelSteps { rows, .. } in steps {
         let title = if *rows == 1 { String::from("1 row") } else { format!("{rows} rows") };
-        let (us, gb, gop) = ("us (least to most)", "GB/s  of limit", "GOP/s  of limit");
+        let (us, gb, gop) = ("us (min to max)", "GB/s  of limit", "GOP/s  of limit");
         writeln!(text, "\n{title:<widest$} {us:>32} {gb:>16} {gop:>17}  shape")
             .expect("a string takes any text");
-        for kernel in kernels.iter().filter(|it| it.rows == *rows) {
+        for kernel in kernels.iter().filter(|kernel| kernel.rows == *rows) {
             row(&mut text, widest, kernel);
         }
-        for it in quantise.iter().filter(|it| it.rows == *rows) {
+        for quantise in quantise.iter().filter(|one| one.rows == *rows) {
             writeln!(
                 text,
                 "{:<widest$} {:>32} {:>7.1}           {:>17}  {} columns, from a cache",
-                "rounding of inputs", "", it.gb_s, "", it.cols
+                "quantising of inputs", "", quantise.gb_s, "", quantise.cols
             )
             .expect("a string takes any text");
         }

@@ -99,7 +99,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn measure(self, machine: Machine) -> Result<Figures> {
         let mut drive = DriveProbe::new(self.engine, self.args.seed);
-        let depths = drive.as_mut().map_or(Vec::new(), |it| it.depths(DEPTH_TIME));
+        let depths = drive.as_mut().map_or(Vec::new(), |drive| drive.depths(DEPTH_TIME));
         // What is measured then finds everything as a run before left it.
         let mut before = if self.args.cold { None } else { Some(self.run(0)?) };
         let memory = self.memory_probe()?;
@@ -107,17 +107,17 @@ impl Bench<'_> {
         for i in 1..=self.args.repeat {
             let memory_gb_s = memory.as_ref().map_or(machine.memory_gb_s, MemoryProbe::gb_s);
             let before = before.take();
-            let before = samples.last().map(|it| &it.run).or(before.as_ref());
+            let before = samples.last().map(|sample| &sample.run).or(before.as_ref());
             let again = drive.as_ref().zip(before).and_then(|(drive, run)| {
                 drive.again(&run.decode.reads, AGAIN_TIME).first().copied()
             });
-            let drive_gb_s = again.or(depths.first().copied()).map(|it| it.gb_s);
+            let drive_gb_s = again.or(depths.first().copied()).map(|drive| drive.gb_s);
             let (run, together) = (self.run(i)?, self.run_together(i)?);
             let teacher_forced = self.teacher_force()?;
             samples.push(Sample { run, together, teacher_forced, memory_gb_s, drive_gb_s });
         }
         let held = memory.as_ref().map_or(0, MemoryProbe::bytes);
-        let peak_rss_bytes = measure::peak_memory().map(|it| it.saturating_sub(held));
+        let peak_rss_bytes = measure::peak_memory().map(|peak| peak.saturating_sub(held));
         drop(memory);
         let profiled = self.work(self.args.repeat + 1);
         let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
@@ -130,13 +130,13 @@ impl Bench<'_> {
         };
         let machine = machine.or_awake(self.options);
         if machine.gpu.is_some() {
-            samples.iter_mut().for_each(|it| it.memory_gb_s = machine.memory_gb_s);
+            samples.iter_mut().for_each(|sample| sample.memory_gb_s = machine.memory_gb_s);
         }
-        let drive = drive.map(|it| Drive {
+        let drive = drive.map(|drive| Drive {
             depths,
-            is_direct: it.is_direct(),
-            has_reread: it.has_reread(),
-            piece_bytes: it.piece_bytes(),
+            is_direct: drive.is_direct(),
+            has_reread: drive.has_reread(),
+            piece_bytes: drive.piece_bytes(),
         });
         Ok(Figures::new(self.args, self.engine, machine, drive, samples)
             .with_profile(profile.unwrap_or_default(), draft)

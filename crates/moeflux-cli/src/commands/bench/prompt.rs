@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use moeflux_core::SplitMix64;
 use moeflux_engine::{Engine, EngineError, TokenId, measure};
 use moeflux_text::Markup;
 
@@ -48,7 +49,7 @@ pub(crate) fn to_force(path: &Path, args: &BenchArgs, engine: &Engine) -> Result
         }
     };
     let vocab = engine.shape().vocab;
-    if let Some(&token) = tokens.iter().find(|it| it.0 as usize >= vocab) {
+    if let Some(&token) = tokens.iter().find(|token| token.0 as usize >= vocab) {
         return Err(EngineError::TokenOutOfRange { token, vocab }).with_context(name);
     }
     if tokens.len() <= args.prompt_tokens {
@@ -116,18 +117,10 @@ fn cycled(tokens: Vec<TokenId>, n: usize) -> Vec<TokenId> {
     tokens.into_iter().cycle().take(len).collect()
 }
 
-/// Steele and Vigna's SplitMix64.
+/// Tokens of a vocabulary, all equally likely.
 fn random(n: usize, vocab: usize, seed: u64) -> Vec<TokenId> {
-    let mut state = seed;
-    let next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let id = (z ^ (z >> 31)) % vocab.max(1) as u64;
-        TokenId(u32::try_from(id).unwrap_or(0))
-    };
-    std::iter::repeat_with(next).take(n).collect()
+    let mut random = SplitMix64::new(seed);
+    (0..n).map(|_| TokenId(u32::try_from(random.below(vocab)).unwrap_or(0))).collect()
 }
 
 #[cfg(test)]

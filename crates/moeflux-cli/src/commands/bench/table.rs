@@ -8,7 +8,7 @@ use super::figures::{Drive, Figures, PhaseFigures, Setting, TeacherForcedFigures
 use super::gpu;
 use crate::bytes::show;
 
-/// Room for the names of lines.
+/// Width of the names of lines.
 const NAME: usize = 17;
 /// Width of the names of kernels.
 const NAME_AND_GRID: usize = 32;
@@ -21,10 +21,10 @@ pub(super) fn text(figures: &Figures) -> String {
     experts(&mut text, figures);
     stages(&mut text, figures);
     let profile = &figures.profile;
-    device_kernels(&mut text, "the prompt's last step", &profile.prompt_kernels);
-    device_kernels(&mut text, "one token more", &profile.token_kernels);
+    device_kernels(&mut text, "the last step of a prompt", &profile.prompt_kernels);
+    device_kernels(&mut text, "a step of one row", &profile.token_kernels);
     device_kernels(&mut text, "a step of two rows", &figures.draft.step);
-    device_kernels(&mut text, "drafting a token", &figures.draft.mtp);
+    device_kernels(&mut text, "the draft of a token", &figures.draft.mtp);
     for note in notes(figures) {
         line(&mut text, "note", &note);
     }
@@ -46,15 +46,16 @@ fn setting(text: &mut String, figures: &Figures) {
     line(text, "model", &format!("{model} ({family}, {} layers)", figures.setting.n_layers));
     line(text, "kernels", &format!("{}, {} threads", machine.isa, machine.n_threads));
     let state = if *is_cold { "cold" } else { "warm" };
+    let runs = if *repeat == 1 { "run" } else { "runs" };
     let work = format!(
-        "{prompt_tokens} tokens read, {gen_tokens} made, {repeat} times, {state}; medians (least to most)"
+        "{prompt_tokens} prompt tokens, {gen_tokens} decoded, {repeat} {runs}, {state}; medians (min to max)"
     );
     line(text, "measured", &work);
 }
 
 fn limits(text: &mut String, figures: &Figures) {
     let machine = &figures.machine;
-    head(text, "what the machine can do");
+    head(text, "limits of the machine");
     if let Some(gpu) = &machine.gpu {
         for (name, value) in gpu::lines(gpu, figures.tuning.as_ref()) {
             line(text, name, &value);
@@ -66,7 +67,7 @@ fn limits(text: &mut String, figures: &Figures) {
     let memory = format!("{} GB/s, {:.1} on one thread", spread(all, 1), one.median);
     line(text, "memory", &memory);
     let arithmetic = format!(
-        "{:.0} GOP/s of bytes, {:.0} of f32 ({:.0} and {:.0} on one thread)",
+        "{:.0} GOP/s int8, {:.0} f32 ({:.0} and {:.0} on one thread)",
         machine.integer_gop_s[1],
         machine.float_gop_s[1],
         machine.integer_gop_s[0],
@@ -78,15 +79,15 @@ fn limits(text: &mut String, figures: &Figures) {
 
 fn drive(figures: &Figures) -> String {
     let Some((drive, rate)) = figures.drive.as_ref().zip(figures.drive_gb_s) else {
-        return String::from("not measured: nothing of the experts can be read");
+        return String::from("not measured: no file of experts can be read");
     };
     let Drive { depths, is_direct, piece_bytes, .. } = drive;
-    let how = if *is_direct { "direct" } else { "buffered, as the file system refuses direct" };
+    let how = if *is_direct { "direct" } else { "buffered (the file system refuses direct)" };
     let mut all: Vec<String> =
-        depths.iter().map(|it| format!("{} at once: {:.2}", it.depth, it.gb_s)).collect();
+        depths.iter().map(|depth| format!("{} at once: {:.2}", depth.depth, depth.gb_s)).collect();
     all.sort();
     format!(
-        "{} GB/s on what runs read, again; unread pieces of {}, {how}: {}",
+        "{} GB/s on the records that the runs read; {how} reads of unread pieces of {}: {}",
         spread(rate, 2),
         show(*piece_bytes as u64),
         all.join(", "),
@@ -94,89 +95,89 @@ fn drive(figures: &Figures) -> String {
 }
 
 fn rates(text: &mut String, figures: &Figures) {
-    head(text, "what the model reaches");
+    head(text, "speed of the model");
     let mut prefill = format!("{} tok/s", spread(figures.prefill.tok_s, 1));
     if let Some(share) = figures.arithmetic_share {
-        write!(prefill, ", {} of arithmetic", percent(share)).expect("a string takes any text");
+        write!(prefill, ", {} of the arithmetic limit", percent(share))
+            .expect("a string takes any text");
     }
     line(text, "prefill", &prefill);
     let decode = format!(
-        "{} tok/s, {} of {} ({} of weights a token)",
+        "{} tok/s, {} of the {} limit ({} of weights per token)",
         spread(figures.decode.tok_s, 1),
         percent(figures.memory_share),
-        if figures.machine.gpu.is_some() { "copying" } else { "memory" },
+        if figures.machine.gpu.is_some() { "copy" } else { "memory" },
         show(figures.setting.weight_bytes_per_token),
     );
     line(text, "decode", &decode);
     if let Some(together) = &figures.together {
         let mut rate = format!(
-            "{} tok/s, {:.2} times one's",
+            "{} tok/s, {:.2} times one sequence",
             spread(together.tok_s, 1),
             together.tok_s.median / figures.decode.tok_s.median
         );
         if let Some(rh) = together.rh {
-            write!(rate, ", {} of the drive's limit", percent(rh))
-                .expect("a string takes any text");
+            write!(rate, ", {} of the drive limit", percent(rh)).expect("a string takes any text");
         }
-        line(text, &format!("{} at once", figures.setting.sequences), &rate);
+        line(text, &format!("{} sequences", figures.setting.sequences), &rate);
     }
     if let Some(teacher_forced) = &figures.teacher_forced {
         line(text, "teacher-forced", &teacher_forced_line(teacher_forced));
     }
     let sorted = figures.sorted_token_ms();
     let tokens = format!(
-        "{:.2} ms in the middle, {:.2} for 99 of 100, {:.2} at most; {} above three times the middle",
+        "{:.2} ms median, {:.2} p99, {:.2} max; {} slower than three medians",
         quantile(&sorted, 0.5),
         quantile(&sorted, 0.99),
         quantile(&sorted, 1.0),
         figures.n_slow_tokens(),
     );
-    line(text, "a token", &tokens);
+    line(text, "token latency", &tokens);
     let planned = show(figures.setting.planned_bytes);
     let memory = match figures.peak_rss_bytes {
-        Some(peak) => format!("{} at most, {planned} planned", show(peak)),
+        Some(peak) => format!("{} at peak, {planned} planned", show(peak)),
         None => format!("{planned} planned"),
     };
-    line(text, "memory taken", &memory);
+    line(text, "peak memory", &memory);
 }
 
-fn teacher_forced_line(it: &TeacherForcedFigures) -> String {
+fn teacher_forced_line(figures: &TeacherForcedFigures) -> String {
     format!(
-        "{} tok/s with drafts, {} without: {:.2} times; {:.2} tokens a step, {:.2} drafted for each token, {:.0} % of them accepted",
-        spread(it.drafted, 1),
-        spread(it.alone, 1),
-        it.drafted.median / it.alone.median,
-        it.tokens_per_step,
-        it.drafted_per_token,
-        100.0 * it.acceptance_rate,
+        "{} tok/s with drafts, {} without: {:.2} times; {:.2} tokens per step, {:.2} drafted per token, {:.0} % of them accepted",
+        spread(figures.drafted, 1),
+        spread(figures.alone, 1),
+        figures.drafted.median / figures.alone.median,
+        figures.tokens_per_step,
+        figures.drafted_per_token,
+        100.0 * figures.acceptance_rate,
     )
 }
 
 fn experts(text: &mut String, figures: &Figures) {
     let Setting { expert_io, cache_bytes, expert_bytes, .. } = &figures.setting;
     head(text, "experts");
-    let kept = format!(
-        "{expert_io}, {} of {} may stay in memory",
+    let cached = format!(
+        "{} of {}, {expert_io}",
         show((*cache_bytes).min(*expert_bytes)),
         show(*expert_bytes)
     );
-    line(text, "kept", &kept);
-    for (name, phase) in [("while reading", &figures.prefill), ("while making", &figures.decode)] {
+    line(text, "expert cache", &cached);
+    for (name, phase) in [("prefill", &figures.prefill), ("decode", &figures.decode)] {
         line(text, name, &traffic(phase));
     }
     if let Some(together) = &figures.together {
-        line(text, &format!("{} at once", figures.setting.sequences), &traffic(together));
+        line(text, &format!("{} sequences", figures.setting.sequences), &traffic(together));
     }
     let decode = &figures.decode;
     let rh = match decode.rh {
-        Some(rh) => format!("{} of the drive's limit", percent(rh)),
+        Some(rh) => format!("{} of the drive limit", percent(rh)),
         None if decode.read_per_token > 0.0 => String::from("unknown: the drive was not measured"),
-        None => String::from("resident: nothing was read while tokens were made"),
+        None => String::from("resident: nothing was read during decode"),
     };
     line(text, "rh", &rh);
     if decode.precision > 0.0 || decode.recall > 0.0 {
         let ahead = format!(
-            "{:.1} % of what was read ahead was used, {:.1} % of what was used had been predicted",
+            "{:.1} % of prefetched experts were used, {:.1} % of used experts had been predicted",
             100.0 * decode.precision,
             100.0 * decode.recall
         );
@@ -186,7 +187,7 @@ fn experts(text: &mut String, figures: &Figures) {
 
 fn traffic(phase: &PhaseFigures) -> String {
     let mut all = format!(
-        "{} a token, {:.1} % hits, {} read, {:.1} % of the time waiting",
+        "{} per token, {:.1} % hits, {} read, {:.1} % of the time waiting",
         show(phase.bytes_per_token as u64),
         100.0 * phase.hit_rate,
         show(phase.read_per_token as u64),
@@ -197,43 +198,46 @@ fn traffic(phase: &PhaseFigures) -> String {
     }
     if let Some(device) = &phase.device {
         let (hits, bytes) = (100.0 * device.hit_rate, show(device.uploaded_per_token as u64));
-        write!(all, "; {hits:.1} % on the device, {bytes} copied there")
+        write!(all, "; {hits:.1} % resident on the device, {bytes} copied to it")
             .expect("a string takes any text");
     }
-    if let Some(rate) = phase.device.and_then(|it| it.upload_gb_s) {
+    if let Some(rate) = phase.device.and_then(|device| device.upload_gb_s) {
         write!(all, " at {rate:.1} GB/s").expect("a string takes any text");
     }
     if let Some(device) = &phase.device {
         let (kernels, wait) = (device.kernels_per_token, 100.0 * device.wait_share);
-        write!(all, "; {kernels:.0} kernels a token, {wait:.1} % of the time waiting for it")
-            .expect("a string takes any text");
+        write!(
+            all,
+            "; {kernels:.0} kernels per token, {wait:.1} % of the time waiting for the device"
+        )
+        .expect("a string takes any text");
     }
     all
 }
 
 fn stages(text: &mut String, figures: &Figures) {
-    let whose = if figures.machine.gpu.is_some() { "the processor's " } else { "the " };
-    head(text, &format!("where {whose}time goes, in one run more with clocks inside"));
+    let whose = if figures.machine.gpu.is_some() { "CPU time" } else { "time" };
+    head(text, &format!("{whose} by stage, in an additional run with timers"));
     let times = [&figures.profile.prefill, &figures.profile.decode];
-    writeln!(text, "{:<NAME$} {:>16} {:>16}", "ms a token", "prefill", "decode")
+    writeln!(text, "{:<NAME$} {:>16} {:>16}", "ms per token", "prefill", "decode")
         .expect("a string takes any text");
     let mut row = |name: &str, applies: bool, part: &dyn Fn(&StageTimes) -> f64| {
-        let cells = times.map(|it| {
-            let seconds = part(it);
-            let share = 100.0 * seconds / it.total.max(f64::MIN_POSITIVE);
-            format!("{:.3} {share:4.1} %", 1e3 * seconds / it.n_tokens.max(1) as f64)
+        let cells = times.map(|time| {
+            let seconds = part(time);
+            let share = 100.0 * seconds / time.total.max(f64::MIN_POSITIVE);
+            format!("{:.3} {share:4.1} %", 1e3 * seconds / time.n_tokens.max(1) as f64)
         });
-        if applies || times.iter().any(|it| part(it) > 0.0) {
+        if applies || times.iter().any(|time| part(time) > 0.0) {
             writeln!(text, "{name:<NAME$} {:>16} {:>16}", cells[0], cells[1])
                 .expect("a string takes any text");
         }
     };
-    for stage in Stage::ALL.into_iter().filter(|it| *it != Stage::Rest) {
-        row(stage.name(), false, &|it| it.of(stage));
+    for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Rest) {
+        row(stage.name(), false, &|times| times.of(stage));
     }
     // That a streaming run never waited is worth a row.
-    row("wait for experts", figures.decode.rh.is_some(), &|it| it.wait);
-    row("rest", true, &|it| it.of(Stage::Rest) + it.rest());
+    row("wait for experts", figures.decode.rh.is_some(), &|times| times.wait);
+    row("rest", true, &|times| times.of(Stage::Rest) + times.rest());
 }
 
 /// Most kinds of kernels that are shown.
@@ -243,28 +247,28 @@ fn device_kernels(text: &mut String, what: &str, kernels: &[KernelTime]) {
     if kernels.is_empty() {
         return;
     }
-    head(text, &format!("where the device's time goes, in {what} with clocks between kernels"));
+    head(text, &format!("GPU time by kernel, in {what} with a timestamp after each kernel"));
     writeln!(
         text,
         "{:<NAME_AND_GRID$} {:>8} {:>9} {:>9}",
         "kernel, workgroups", "times", "us each", "share"
     )
     .expect("a string takes any text");
-    let total: f64 = kernels.iter().map(|it| it.seconds).sum();
+    let total: f64 = kernels.iter().map(|kernel| kernel.seconds).sum();
     let mut row = |name: &str, n: usize, seconds: f64| {
         let us = 1e6 * seconds / n.max(1) as f64;
         let share = 100.0 * seconds / total.max(f64::MIN_POSITIVE);
         writeln!(text, "{name:<NAME_AND_GRID$} {n:>8} {us:>9.2} {share:>7.1} %")
             .expect("a string takes any text");
     };
-    for it in kernels.iter().take(KERNELS) {
-        row(&it.name, it.n, it.seconds);
+    for kernel in kernels.iter().take(KERNELS) {
+        row(&kernel.name, kernel.n, kernel.seconds);
     }
-    if let Some(others) = kernels.get(KERNELS..).filter(|it| !it.is_empty()) {
-        let n = others.iter().map(|it| it.n).sum();
-        row("others", n, others.iter().map(|it| it.seconds).sum());
+    if let Some(others) = kernels.get(KERNELS..).filter(|kernel| !kernel.is_empty()) {
+        let n = others.iter().map(|kernels| kernels.n).sum();
+        row("others", n, others.iter().map(|kernel| kernel.seconds).sum());
     }
-    row("all", kernels.iter().map(|it| it.n).sum(), total);
+    row("all", kernels.iter().map(|kernel| kernel.n).sum(), total);
 }
 
 /// What makes a figure mean something else than it seems.
@@ -272,36 +276,38 @@ pub(super) fn notes(figures: &Figures) -> Vec<String> {
     let mut notes = Vec::new();
     if figures.decode.rh.is_some() && figures.decode.is_page_cached() {
         notes.push(String::from(
-            "the system had most of what was read in memory: rh compares with a drive that was \
-             not needed (--cold, or less memory, makes it so)",
+            "most reads came from the page cache, so rh says nothing about the drive: use --cold, or \
+             less memory",
         ));
-    } else if figures.decode.rh.is_some_and(|it| it.median > 1.0) {
+    } else if figures.decode.rh.is_some_and(|spread| spread.median > 1.0) {
         notes.push(String::from(
-            "runs read faster than the drive did when it was measured: rh says nothing, run it again",
+            "the runs read faster than the drive test, so rh says nothing: run bench again",
         ));
     }
-    if figures.drive.as_ref().is_some_and(|it| it.has_reread) {
+    if figures.drive.as_ref().is_some_and(|drive| drive.has_reread) {
         notes.push(String::from(
-            "the experts are too few to measure the drive without reading some of them twice",
+            "there are too few experts to test the drive without reading some of them twice",
         ));
     }
     if figures.memory_share.median > 1.0 {
-        notes.push(String::from("what a token reads fits a cache of the processor"));
+        notes.push(String::from(
+            "the weights of a token fit into a cache of the CPU: memory is not the limit",
+        ));
     }
     if figures.setting.gen_tokens < 64 {
-        notes.push(String::from("fewer than 64 tokens made: rates of decode are rough"));
+        notes.push(String::from("fewer than 64 decoded tokens: decode rates are rough"));
     }
     notes
 }
 
 /// A median with its extremes.
-pub(super) fn spread(it: Spread, digits: usize) -> String {
-    let Spread { median, min, max } = it;
+pub(super) fn spread(spread: Spread, digits: usize) -> String {
+    let Spread { median, min, max } = spread;
     format!("{median:.digits$} ({min:.digits$} to {max:.digits$})")
 }
 
-/// As [`spread`], of shares.
-pub(super) fn percent(it: Spread) -> String {
-    let Spread { median, min, max } = it;
+/// A median share with its extremes, in per cent.
+pub(super) fn percent(spread: Spread) -> String {
+    let Spread { median, min, max } = spread;
     format!("{:.1} % ({:.1} to {:.1})", 100.0 * median, 100.0 * min, 100.0 * max)
 }

@@ -59,8 +59,7 @@ impl Validator for Continued {
 impl Input {
     pub(super) fn open() -> Result<Input> {
         // The editor needs a terminal that knows commands.
-        let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
-        if !io::stdin().is_terminal() || is_dumb {
+        if !io::stdin().is_terminal() || report::is_dumb_terminal() {
             return Ok(Input::Lines);
         }
         // Its colours, white text among them, do not suit every background.

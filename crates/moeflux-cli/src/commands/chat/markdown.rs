@@ -293,7 +293,7 @@ fn aligned(rows: &[String], width: usize) -> Option<String> {
     };
     if !is_plain
         || !cells.get(1).is_some_and(|row| is_rule(row))
-        || cells.iter().any(|it| it.len() != n)
+        || cells.iter().any(|row| row.len() != n)
     {
         return None;
     }
@@ -323,6 +323,8 @@ fn aligned(rows: &[String], width: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use moeflux_core::SplitMix64;
+
     use super::*;
 
     /// Rendered at once, and a character at a time, which must be the same.
@@ -363,14 +365,9 @@ mod tests {
             "*", "**", "_", "`", "```", "[", "]", "(", ")", "|", "-", "#", "\\", ":", " ", "\n",
             "a", "\u{e9}", "\u{fffd}", "\u{4ed6}",
         ];
-        // A linear congruential generator with Knuth's multiplier.
-        let mut state = 1u64;
+        let mut random = SplitMix64::new(1);
         for _ in 0..20_000 {
-            let mut text = String::new();
-            for _ in 0..24 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                text.push_str(PIECES[(state >> 33) as usize % PIECES.len()]);
-            }
+            let text: String = (0..24).map(|_| PIECES[random.below(PIECES.len())]).collect();
             shown(&text);
         }
     }

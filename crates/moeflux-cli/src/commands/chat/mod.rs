@@ -182,7 +182,7 @@ fn unknown(command: &str) -> anyhow::Error {
     }
 }
 
-/// A path as shells read it, who are not asked here.
+/// A path with the home directory filled in as shells do it.
 fn at_home(file: &str) -> PathBuf {
     match (file.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) => home.join(rest),
@@ -225,12 +225,12 @@ impl Chat<'_> {
     }
 
     fn n_opening(&self) -> usize {
-        self.messages.iter().take_while(|it| it.role == "system").count()
+        self.messages.iter().take_while(|message| message.role == "system").count()
     }
 
     fn set_system(&mut self, text: &str) {
         let conversation = self.messages.split_off(self.n_opening());
-        self.messages = opening(Some(text).filter(|it| !it.is_empty()));
+        self.messages = opening(Some(text).filter(|text| !text.is_empty()));
         self.messages.extend(conversation);
         self.is_saved = false;
         let told = if text.is_empty() { "nothing beforehand" } else { "this" };
@@ -251,7 +251,7 @@ impl Chat<'_> {
     }
 
     fn undo(&mut self) -> Result<()> {
-        let question = self.messages.iter().rposition(|it| it.role == "user");
+        let question = self.messages.iter().rposition(|message| message.role == "user");
         let Some(question) = question else { bail!("there is nothing to take back") };
         self.messages.truncate(question);
         self.is_saved = false;
@@ -260,7 +260,7 @@ impl Chat<'_> {
     }
 
     fn regenerate(&mut self) -> Result<()> {
-        let Some(answer) = self.messages.pop_if(|it| it.role == "assistant") else {
+        let Some(answer) = self.messages.pop_if(|message| message.role == "assistant") else {
             bail!("there is no answer to make again");
         };
         let sampler = &mut self.options.sampler;

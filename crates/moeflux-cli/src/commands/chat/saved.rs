@@ -22,7 +22,7 @@ impl SessionFile {
         let path = resolve(file)?;
         check_kind(&path)?;
         check_folder(&path)?;
-        let lock = FileLock::acquire(&beside(&path, ".lock"));
+        let lock = FileLock::acquire(&with_suffix(&path, ".lock"));
         let lock = lock.with_context(|| {
             let dir = folder(&path).display();
             format!("{}: cannot write to the folder {dir}", file.display())
@@ -45,7 +45,7 @@ impl SessionFile {
 
     /// Whether this is that file, under whatever name.
     pub(super) fn is(&self, file: &Path) -> bool {
-        let other = resolve(file).and_then(|path| Ok(beside(&path, ".lock").canonicalize()?));
+        let other = resolve(file).and_then(|path| Ok(with_suffix(&path, ".lock").canonicalize()?));
         other.is_ok_and(|other| self.lock.path().canonicalize().is_ok_and(|own| own == other))
     }
 }
@@ -80,7 +80,7 @@ fn check_folder(file: &Path) -> Result<()> {
 }
 
 /// A name next to a file's.
-fn beside(file: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -88,7 +88,7 @@ fn beside(file: &Path, suffix: &str) -> PathBuf {
 
 /// Where what the model knows of a conversation is kept.
 pub(super) fn snapshot_path(file: &Path) -> PathBuf {
-    beside(file, ".snapshot")
+    with_suffix(file, ".snapshot")
 }
 
 /// Writes a conversation, whole or not at all.

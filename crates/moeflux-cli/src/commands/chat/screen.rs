@@ -14,6 +14,7 @@ use super::wrap::Wrap;
 use crate::commands::print;
 use crate::error::OutputError;
 use crate::progress::Bar;
+use crate::report;
 
 /// Prints an answer to standard output as it comes.
 pub(super) struct Screen<'a> {
@@ -48,8 +49,7 @@ impl<'a> Screen<'a> {
         has_markdown: bool,
     ) -> Screen<'a> {
         // A terminal that knows no commands gets the text alone.
-        let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
-        let is_terminal = io::stdout().is_terminal() && !is_dumb;
+        let is_terminal = io::stdout().is_terminal() && !report::is_dumb_terminal();
         let terminal = is_terminal.then(|| Terminal::new(!is_quiet, has_markdown));
         Screen {
             bar: Some(bar),
@@ -207,7 +207,7 @@ impl Terminal {
     fn count(&mut self) {
         let start = *self.start.get_or_insert_with(Instant::now);
         self.n_pieces += 1;
-        if self.changed.is_none_or(|it| it.elapsed() >= Self::PAUSE) && self.n_pieces > 1 {
+        if self.changed.is_none_or(|since| since.elapsed() >= Self::PAUSE) && self.n_pieces > 1 {
             let rate = f64::from(self.n_pieces - 1) / start.elapsed().as_secs_f64().max(1e-9);
             self.status = format!("{} tokens, {rate:.1} tok/s, Ctrl-C stops", self.n_pieces);
             self.changed = Some(Instant::now());

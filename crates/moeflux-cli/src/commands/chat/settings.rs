@@ -25,13 +25,13 @@ pub(super) fn set(options: &mut GenerateOptions, argument: &str) -> Result<Strin
     };
     let sampler = &mut options.sampler;
     let done = match name.as_str() {
-        "temperature" => non_negative(value).map(|it| sampler.temperature = it),
-        "top_p" => positive_share(value).map(|it| sampler.top_p = it),
-        "top_k" => whole_number(value).map(|it| sampler.top_k = it),
-        "min_p" => probability(value).map(|it| sampler.min_p = it),
-        "repeat_penalty" => penalty(value).map(|it| sampler.repeat_penalty = it),
-        "seed" => seed(value).map(|it| sampler.seed = it),
-        "max_tokens" => count(value).map(|it| options.max_tokens = it),
+        "temperature" => non_negative(value).map(|value| sampler.temperature = value),
+        "top_p" => positive_share(value).map(|share| sampler.top_p = share),
+        "top_k" => whole_number(value).map(|n| sampler.top_k = n),
+        "min_p" => probability(value).map(|value| sampler.min_p = value),
+        "repeat_penalty" => penalty(value).map(|value| sampler.repeat_penalty = value),
+        "seed" => seed(value).map(|seed| sampler.seed = seed),
+        "max_tokens" => count(value).map(|n| options.max_tokens = n),
         other => match did_you_mean(other, NAMES.into_iter()) {
             Some(near) => bail!("/set {other}: did you mean {near}?"),
             None => bail!("/set {other}: there are {}", NAMES.join(", ")),
@@ -44,15 +44,15 @@ pub(super) fn set(options: &mut GenerateOptions, argument: &str) -> Result<Strin
 }
 
 fn all(options: &GenerateOptions) -> String {
-    let it = &options.sampler;
+    let sampler = &options.sampler;
     format!(
         "temperature = {}\ntop_p = {}\ntop_k = {}\nmin_p = {}\nrepeat_penalty = {}\nseed = {}\nmax_tokens = {}",
-        it.temperature,
-        it.top_p,
-        it.top_k,
-        it.min_p,
-        it.repeat_penalty,
-        it.seed,
+        sampler.temperature,
+        sampler.top_p,
+        sampler.top_k,
+        sampler.min_p,
+        sampler.repeat_penalty,
+        sampler.seed,
         options.max_tokens
     )
 }

@@ -170,7 +170,7 @@ mod tests {
                 '\x1b' => {
                     let command = take_through(&mut chars, |c| c.is_ascii_alphabetic());
                     if let Some(column) =
-                        command.strip_prefix('[').and_then(|it| it.strip_suffix('G'))
+                        command.strip_prefix('[').and_then(|rest| rest.strip_suffix('G'))
                     {
                         line.truncate(column.parse::<usize>().unwrap() - 1);
                     }

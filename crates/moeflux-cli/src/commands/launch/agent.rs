@@ -33,7 +33,7 @@ pub(super) enum Value {
 }
 
 impl Agent {
-    /// What people call it.
+    /// Its product name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Agent::Claude => "Claude Code",

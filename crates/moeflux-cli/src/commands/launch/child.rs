@@ -1,4 +1,4 @@
-//! The agent's process: it gets the signals that people send.
+//! The agent's process: it gets the signals that a terminal sends.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

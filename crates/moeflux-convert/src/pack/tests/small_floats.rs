@@ -12,7 +12,7 @@ use crate::pack::files::{TensorEntry, safetensors_header, write_atomically};
 /// Bytes that are no NaN of E4M3.
 fn codes(n: usize, seed: usize) -> Vec<u8> {
     let code = |i: usize| ((i * 7919 + seed * 104_729) % 251) as u8;
-    (0..n).map(code).map(|it| if it & 0x7f == 0x7f { it ^ 1 } else { it }).collect()
+    (0..n).map(code).map(|code| if code & 0x7f == 0x7f { code ^ 1 } else { code }).collect()
 }
 
 const SIDE: usize = 48;
@@ -119,7 +119,7 @@ fn fp8_becomes_integers_within_a_step() {
     verify(&dst, &mut |_| {}).unwrap();
     for ((name, a, a_bytes), (_, b, b_bytes)) in matrices(&src).iter().zip(&matrices(&dst)) {
         if a.format == b.format {
-            assert!(["gate", "in_proj_a", "in_proj_b"].iter().any(|it| name.ends_with(it)));
+            assert!(["gate", "in_proj_a", "in_proj_b"].iter().any(|end| name.ends_with(end)));
             continue;
         }
         assert!(matches!(b.format, MatrixFormat::Affine(Affine { bits: 8, .. })), "{name}");
@@ -127,7 +127,7 @@ fn fp8_becomes_integers_within_a_step() {
     }
     let container = Checkpoint::open(&dst).unwrap();
     let layer = container.container().unwrap().layers[0].clone().unwrap();
-    assert!(layer.formats().iter().all(|it| matches!(it, MatrixFormat::Affine(_))));
+    assert!(layer.formats().iter().all(|format| matches!(format, MatrixFormat::Affine(_))));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn fp8_may_stay_and_resumes() {
     assert_eq!(contents(&src), contents(&dst));
     let packed = Checkpoint::open(&dst).unwrap();
     let layer = packed.container().unwrap().layers[0].clone().unwrap();
-    assert!(layer.formats().iter().all(|it| matches!(it, MatrixFormat::Blocks(_))));
+    assert!(layer.formats().iter().all(|format| matches!(format, MatrixFormat::Blocks(_))));
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Golden {
     }
 
     fn tokens(&self, name: &str) -> Vec<TokenId> {
-        self.words(name).into_iter().map(|it| TokenId(u32::from_le_bytes(it))).collect()
+        self.words(name).into_iter().map(|word| TokenId(u32::from_le_bytes(word))).collect()
     }
 
     fn drafts(&self) -> Vec<Vec<TokenId>> {
@@ -78,7 +78,7 @@ fn logits_agree_with_the_reference_at_every_position() {
 #[cfg(feature = "gpu")]
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
 fn lacks_gpu() -> bool {
-    let lacks = crate::devices(None).iter().all(|it| it.lacks.is_some());
+    let lacks = crate::devices(None).iter().all(|device| device.lacks.is_some());
     if lacks {
         assert!(std::env::var_os("MOEFLUX_EXPECTED_GPU").is_none(), "there is no GPU");
         println!("SKIP: this machine has no GPU that runs models");
@@ -113,10 +113,10 @@ fn steps_that_verify_drafts_of_a_gpu_have_the_bits_of_others() {
         let engine = golden.open_on(Device::Gpu(None), Speculation::Fixed(2));
         let tokens = golden.tokens("tokens.1");
         let (prompt, rest) = tokens.split_at(tokens.len() / 2);
-        let bits = |logits: &[f32]| logits.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+        let bits = |logits: &[f32]| logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>();
         let mut session = engine.session();
         session.eval_prompt(prompt).unwrap();
-        let want = rest.iter().map(|it| bits(&session.eval_token(*it).unwrap()));
+        let want = rest.iter().map(|token| bits(&session.eval_token(*token).unwrap()));
         let want: Vec<Vec<u32>> = want.collect();
         let mut session = engine.session();
         session.eval_prompt(prompt).unwrap();
@@ -324,7 +324,7 @@ fn an_incomplete_or_oversized_mtp_layer_is_not_loaded() {
             return Some((view.dtype(), shape, data));
         }
         // The upper half of a single is a BF16.
-        let floats = data.as_chunks::<2>().0.iter().flat_map(|it| [0, 0, it[0], it[1]]);
+        let floats = data.as_chunks::<2>().0.iter().flat_map(|chunk| [0, 0, chunk[0], chunk[1]]);
         Some((Dtype::F32, shape, floats.collect()))
     });
     let tokens = Golden::read("qwen3_5_moe-mtp").tokens("tokens.0");
@@ -333,10 +333,10 @@ fn an_incomplete_or_oversized_mtp_layer_is_not_loaded() {
         let options = EngineOptions::default().ctx(Some(64));
         let engine = Engine::open(dir.path(), &options).unwrap();
         assert_eq!(engine.shape().has_mtp(), reason.is_none());
-        let warnings = engine.warnings().iter().filter(|it| it.contains("multi-token"));
+        let warnings = engine.warnings().iter().filter(|warning| warning.contains("multi-token"));
         let warnings: Vec<&String> = warnings.collect();
         assert_eq!(warnings.len(), usize::from(reason.is_some()), "{warnings:?}");
-        assert!(warnings.iter().all(|it| it.contains(reason.unwrap())), "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains(reason.unwrap())), "{warnings:?}");
         engine.session().eval_prompt(&tokens).unwrap().to_vec()
     });
     assert!(logits[0] == logits[1] && logits[0] == logits[2]);

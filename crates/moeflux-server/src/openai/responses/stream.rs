@@ -98,7 +98,7 @@ impl ResponseHead {
 
 /// Tokens of what was thought.
 fn n_tokens(app: &App, text: &str) -> usize {
-    app.tokenizer.encode(text, Markup::Literal).map_or(0, |it| it.len())
+    app.tokenizer.encode(text, Markup::Literal).map_or(0, |tokens| tokens.len())
 }
 
 /// An answer at once.

@@ -23,12 +23,12 @@ pub(super) fn html(figures: &Figures) -> String {
     body += &tiles(figures);
     body += &section(
         "Against the limits",
-        "Each limit was measured in this run, in alternation with the model. Bars are medians, lines go from the least to the most.",
+        "Each limit was measured in this run, in alternation with the model. Bars are medians, lines go from minimum to maximum.",
         &charts::limits(figures),
     );
     body += &section(
         "Where the time goes",
-        "Milliseconds a token, in one run more with clocks inside.",
+        "Milliseconds per token, in an additional run with timers.",
         &(stage_legend(figures) + &charts::stages(figures) + &stage_table(figures)),
     );
     body += &section(
@@ -38,12 +38,12 @@ pub(super) fn html(figures: &Figures) -> String {
     );
     body += &section(
         "Hits, layer by layer",
-        "Share of the experts asked for that were in memory while tokens were made.",
+        "Share of the requested experts that were in the cache during decode.",
         &charts::layers(figures),
     );
     body += &section(
         "Every token",
-        "Milliseconds of each token that was made, run after run. The dashed line is three times the median.",
+        "Milliseconds of each decoded token, run after run. The dashed line is three times the median.",
         &charts::tokens(figures),
     );
     body += &all_figures(figures);
@@ -60,8 +60,9 @@ fn heading(figures: &Figures) -> String {
         &figures.setting;
     let machine = &figures.machine;
     let state = if *is_cold { "cold" } else { "warm" };
+    let runs = if *repeat == 1 { "run" } else { "runs" };
     let lead = format!(
-        "{family}, {n_layers} layers · {} kernels on {} threads · {prompt_tokens} tokens read, {gen_tokens} made, {repeat} times, {state}",
+        "{family}, {n_layers} layers · {} kernels on {} threads · {prompt_tokens} prompt tokens, {gen_tokens} decoded, {repeat} {runs}, {state}",
         machine.isa, machine.n_threads
     );
     format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escaped(model), escaped(&lead))
@@ -73,18 +74,22 @@ fn section(title: &str, what: &str, content: &str) -> String {
 
 fn tiles(figures: &Figures) -> String {
     let decode = &figures.decode;
-    let range =
-        |it: Spread, scale: f64| format!("{} to {}", short(it.min * scale), short(it.max * scale));
-    let rate = |it: Spread| (format!("{} <small>tok/s</small>", short(it.median)), range(it, 1.0));
-    let share =
-        |it: Spread| (format!("{:.1} <small>%</small>", 100.0 * it.median), range(it, 100.0));
+    let range = |spread: Spread, scale: f64| {
+        format!("{} to {}", short(spread.min * scale), short(spread.max * scale))
+    };
+    let rate = |spread: Spread| {
+        (format!("{} <small>tok/s</small>", short(spread.median)), range(spread, 1.0))
+    };
+    let share = |spread: Spread| {
+        (format!("{:.1} <small>%</small>", 100.0 * spread.median), range(spread, 100.0))
+    };
     let streaming = match decode.rh {
         Some(rh) => share(rh),
         None => (String::from("resident"), String::from("nothing was read")),
     };
     let hits = (
         format!("{:.1} <small>%</small>", 100.0 * decode.hit_rate),
-        format!("{} read a token", show(decode.read_per_token as u64)),
+        format!("{} read per token", show(decode.read_per_token as u64)),
     );
     let memory = match figures.peak_rss_bytes {
         Some(peak) => show(peak),
@@ -95,10 +100,10 @@ fn tiles(figures: &Figures) -> String {
     let all = [
         ("Decode", rate(decode.tok_s)),
         ("Prefill", rate(figures.prefill.tok_s)),
-        ("Decode, of the memory's limit", share(figures.memory_share)),
-        ("Streaming, of the drive's limit", streaming),
-        ("Experts found in memory", hits),
-        ("Memory at most", (format!("{number} <small>{unit}</small>"), planned)),
+        ("Decode, share of the memory limit", share(figures.memory_share)),
+        ("Streaming, share of the drive limit", streaming),
+        ("Expert cache hits", hits),
+        ("Peak memory", (format!("{number} <small>{unit}</small>"), planned)),
     ];
     let mut html = String::from("<div class=\"tiles\">\n");
     for (name, (value, range)) in all {
@@ -112,7 +117,7 @@ fn tiles(figures: &Figures) -> String {
 }
 
 fn stage_legend(figures: &Figures) -> String {
-    legend(both_parts(figures).iter().map(|it| (it.0, it.1)))
+    legend(both_parts(figures).iter().map(|part| (part.0, part.1)))
 }
 
 fn stage_table(figures: &Figures) -> String {
@@ -132,7 +137,7 @@ fn stage_table(figures: &Figures) -> String {
     html + "</table></div>\n"
 }
 
-/// Everything that `--json` prints, and what to know of it.
+/// Everything that `--json` prints, with notes.
 fn all_figures(figures: &Figures) -> String {
     let mut html = String::from("<section>\n<h2>All figures</h2>\n");
     let notes = table::notes(figures);

@@ -38,7 +38,7 @@ pub(super) fn both_parts(figures: &Figures) -> Vec<(&'static str, &'static str, 
     let prefill = parts(&figures.profile.prefill);
     let decode = parts(&figures.profile.decode);
     let joined = prefill.into_iter().zip(decode).map(|(a, b)| (a.0, a.1, [a.2, b.2]));
-    joined.filter(|it| it.2.iter().any(|seconds| *seconds > 0.0)).collect()
+    joined.filter(|part| part.2.iter().any(|seconds| *seconds > 0.0)).collect()
 }
 
 pub(super) fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {

@@ -27,13 +27,24 @@ pub(super) struct Area {
     pub(super) height: f64,
 }
 
+/// A place in a drawing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    x: f64,
+    y: f64,
+}
+
+pub(super) fn point(x: f64, y: f64) -> Point {
+    Point { x, y }
+}
+
 impl Svg {
-    /// `label` is what it shows, for those who do not see it.
+    /// `label` describes the drawing to screen readers.
     pub(super) fn new(width: f64, height: f64, label: &str) -> Svg {
         Svg { body: String::new(), width, height, label: escaped(label) }
     }
 
-    /// `hint` is shown to who points at it.
+    /// `hint` appears under the mouse pointer.
     pub(super) fn rect(&mut self, area: Area, class: &str, hint: &str) {
         let Area { x, y, width, height } = area;
         let (width, height) = (width.max(0.0), height.max(0.0));
@@ -43,7 +54,7 @@ impl Svg {
         self.close("rect", hint);
     }
 
-    /// As [`Svg::rect`], with round corners.
+    /// A rectangle with round corners. `hint` appears under the mouse pointer.
     pub(super) fn bar(&mut self, area: Area, class: &str, hint: &str) {
         let Area { x, y, width, height } = area;
         let (width, height) = (width.max(0.0), height.max(0.0));
@@ -54,22 +65,22 @@ impl Svg {
         self.close("rect", hint);
     }
 
-    pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+    pub(super) fn line(&mut self, from: Point, to: Point, class: &str) {
         self.write(&format!(
             "<line x1=\"{:.2}\" y1=\"{:.2}\" x2=\"{:.2}\" y2=\"{:.2}\" class=\"{class}\"/>",
-            from.0, from.1, to.0, to.1
+            from.x, from.y, to.x, to.y
         ));
     }
 
-    pub(super) fn dot(&mut self, at: (f64, f64), radius: f64, class: &str, hint: &str) {
+    pub(super) fn dot(&mut self, at: Point, radius: f64, class: &str, hint: &str) {
         self.write(&format!(
             "<circle cx=\"{:.2}\" cy=\"{:.2}\" r=\"{radius:.2}\" class=\"{class}\"",
-            at.0, at.1
+            at.x, at.y
         ));
         self.close("circle", hint);
     }
 
-    pub(super) fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str) {
+    pub(super) fn text(&mut self, at: Point, anchor: Anchor, class: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -78,7 +89,7 @@ impl Svg {
         let text = escaped(text);
         self.write(&format!(
             "<text x=\"{:.2}\" y=\"{:.2}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>",
-            at.0, at.1
+            at.x, at.y
         ));
     }
 
@@ -103,7 +114,7 @@ impl Svg {
     }
 }
 
-/// Text that means nothing but itself.
+/// Text without characters that mean something in HTML.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -112,8 +123,8 @@ pub(super) fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            it if it.is_control() => out.push(' '),
-            it => out.push(it),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
         }
     }
     out
@@ -126,8 +137,8 @@ pub(super) fn ticks(end: f64, n: usize) -> Vec<f64> {
     }
     let rough = end / n.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|it| it * power);
-    let step = step.into_iter().find(|it| *it >= rough).unwrap_or(10.0 * power);
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
+    let step = step.into_iter().find(|step| *step >= rough).unwrap_or(10.0 * power);
     let n_steps = (end / step).ceil() as usize;
     (0..=n_steps).map(|i| i as f64 * step).collect()
 }

@@ -4,7 +4,7 @@ use moeflux_engine::measure::{Lane, Stage, TokenTrace};
 
 use super::charts::WIDTH;
 use super::parts::{PARTS, legend};
-use super::svg::{Anchor, Area, Svg, short, ticks};
+use super::svg::{Anchor, Area, Svg, point, short, ticks};
 
 const LEFT: f64 = 84.0;
 /// Height of the lane of what is computed.
@@ -16,7 +16,7 @@ const MAX_LANES: usize = 16;
 
 pub(super) fn draw(token: &TokenTrace) -> String {
     let lanes = stacked(&token.reads);
-    let n_lanes = lanes.iter().map(|it| it + 1).max().unwrap_or(1);
+    let n_lanes = lanes.iter().map(|lane| lane + 1).max().unwrap_or(1);
     let (compute_top, reads_top) = (8.0, 8.0 + COMPUTE + 16.0);
     let reads_height = READ * n_lanes.max(2) as f64;
     let bottom = reads_top + reads_height + 6.0;
@@ -24,13 +24,13 @@ pub(super) fn draw(token: &TokenTrace) -> String {
     let at = |seconds: f64| LEFT + (WIDTH - LEFT - 4.0) * seconds / total;
     let mut svg = Svg::new(WIDTH, bottom + 22.0, "what one token computes and reads, in time");
     let marks = ticks(total * 1e3, 8);
-    for ms in marks.into_iter().filter(|it| *it <= total * 1e3) {
+    for ms in marks.into_iter().filter(|ms| *ms <= total * 1e3) {
         let label = if ms == 0.0 { String::from("0 ms") } else { short(ms) };
-        svg.line((at(ms / 1e3), 0.0), (at(ms / 1e3), bottom), "grid");
-        svg.text((at(ms / 1e3), bottom + 16.0), Anchor::Middle, "", &label);
+        svg.line(point(at(ms / 1e3), 0.0), point(at(ms / 1e3), bottom), "grid");
+        svg.text(point(at(ms / 1e3), bottom + 16.0), Anchor::Middle, "", &label);
     }
-    svg.text((0.0, compute_top + COMPUTE / 2.0 + 4.0), Anchor::Start, "name", "computes");
-    svg.text((0.0, reads_top + reads_height / 2.0 + 4.0), Anchor::Start, "name", "reads");
+    svg.text(point(0.0, compute_top + COMPUTE / 2.0 + 4.0), Anchor::Start, "name", "computes");
+    svg.text(point(0.0, reads_top + reads_height / 2.0 + 4.0), Anchor::Start, "name", "reads");
     let area = |lane: &Lane, y, height| {
         let x = at(lane.start);
         Area { x, y, width: (at(lane.end) - x).max(0.6), height }
@@ -45,23 +45,28 @@ pub(super) fn draw(token: &TokenTrace) -> String {
     }
     for (lane, row) in token.reads.iter().zip(&lanes) {
         let (class, what) =
-            if lane.is_predicted { ("ahead", "read ahead") } else { ("read", "read") };
+            if lane.is_predicted { ("ahead", "prefetch") } else { ("read", "read") };
         let y = reads_top + READ * *row as f64;
         svg.rect(area(lane, y, READ - 2.0), class, &hint(what, lane));
     }
     if token.reads.is_empty() {
         let y = reads_top + reads_height / 2.0 + 4.0;
-        svg.text((LEFT + 8.0, y), Anchor::Start, "", "nothing: every expert was in memory");
+        svg.text(
+            point(LEFT + 8.0, y),
+            Anchor::Start,
+            "",
+            "no reads: every expert was in the cache",
+        );
     }
     entries(token) + &svg.finish()
 }
 
 fn class(stage: Stage) -> &'static str {
-    PARTS.iter().find(|it| it.0 == stage).map_or("rest", |it| it.1)
+    PARTS.iter().find(|part| part.0 == stage).map_or("rest", |part| part.1)
 }
 
 fn hint(what: &str, lane: &Lane) -> String {
-    let layer = lane.layer.map_or(String::new(), |it| format!(", layer {it}"));
+    let layer = lane.layer.map_or(String::new(), |idx| format!(", layer {idx}"));
     let us = short(1e6 * (lane.end - lane.start));
     format!("{what}{layer}: {us} µs from {} ms", short(1e3 * lane.start))
 }
@@ -73,7 +78,7 @@ fn stacked(reads: &[Lane]) -> Vec<usize> {
     let mut ends: Vec<f64> = Vec::new();
     let mut lanes = vec![0; reads.len()];
     for i in order {
-        let free = ends.iter().position(|it| *it <= reads[i].start);
+        let free = ends.iter().position(|end| *end <= reads[i].start);
         let lane = free.unwrap_or(ends.len()).min(MAX_LANES - 1);
         if lane == ends.len() {
             ends.push(0.0);
@@ -84,16 +89,17 @@ fn stacked(reads: &[Lane]) -> Vec<usize> {
     lanes
 }
 
-/// Names of the colours that are there.
+/// The legend: names of the colours that occur.
 fn entries(token: &TokenTrace) -> String {
-    let has = |stage: Stage| token.compute.iter().any(|it| it.stage == Some(stage));
-    let stages = PARTS.iter().filter(|it| has(it.0)).map(|(stage, class)| (stage.name(), *class));
+    let has = |stage: Stage| token.compute.iter().any(|lane| lane.stage == Some(stage));
+    let stages =
+        PARTS.iter().filter(|part| has(part.0)).map(|(stage, class)| (stage.name(), *class));
     let mut all: Vec<(&str, &str)> = stages.collect();
     if !token.waits.is_empty() {
         all.push(("wait for experts", "wait"));
     }
-    for (name, class, is_predicted) in [("read", "read", false), ("read ahead", "ahead", true)] {
-        if token.reads.iter().any(|it| it.is_predicted == is_predicted) {
+    for (name, class, is_predicted) in [("read", "read", false), ("prefetch", "ahead", true)] {
+        if token.reads.iter().any(|read| read.is_predicted == is_predicted) {
             all.push((name, class));
         }
     }
