@@ -273,8 +273,8 @@ fn whatever_happens_a_session_gives_a_fresh_ones_bits() {
         let acts = proptest::collection::vec(any_act(), 1..14);
         let run = |acts: Vec<Act>| {
             let (mut session, mut held) = (subject.engine.session(), Vec::new());
-            for act in &acts {
-                act(&subject, &mut session, &mut held, act)?;
+            for next in &acts {
+                act(&subject, &mut session, &mut held, next)?;
             }
             held.push(subject.tokens[0]);
             let logits = session.eval_token(subject.tokens[0]).unwrap();
