@@ -21,6 +21,9 @@ use moeflux_core::quant::{
 };
 use moeflux_core::{HostBuf, SplitMix64};
 
+/// A part of the report by its name.
+type Part = (&'static str, fn(&Bench));
+
 /// More than any cache.
 const MEMORY_BYTES: usize = 384 << 20;
 /// Half of a core's second cache here.
@@ -41,7 +44,7 @@ fn main() {
         .map_or(2, |n| n.parse().unwrap_or_else(|e| panic!("{n} limbs: {e}")));
     let bench = Bench { n_limbs, ..Bench::new(isa, n_threads) };
     println!("{isa:?}, one thread and {n_threads}, groups of {GROUP}, {n_limbs} limbs, GB/s");
-    let parts: [(&str, fn(&Bench)); 6] = [
+    let parts: [Part; 6] = [
         ("memory", Bench::memory),
         ("cache", Bench::cache),
         ("columns", Bench::columns),

@@ -20,7 +20,7 @@ use self::parts::{Codes, Params, half, half_to_f32};
 pub use codebooks::Codebooks;
 
 /// A weight type of ggml, by its name there.
-#[allow(non_camel_case_types, missing_docs, reason = "the names of ggml's types")]
+#[expect(non_camel_case_types, missing_docs, reason = "the names of ggml's types")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum BlockType {
     Q4_0,

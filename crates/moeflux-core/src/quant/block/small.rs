@@ -144,8 +144,8 @@ pub(super) fn nvfp4(block: &[u8; 36], codes: &mut Codes<64>) {
 
 #[inline(always)]
 pub(super) fn nvfp4_params(block: &[u8; 36], params: &mut Params<'_, 4>) {
-    for g in 0..4 {
-        params.centred(g, half_ue4m3(block[g]), E2M1_ZERO);
+    for (g, scale) in block[..4].iter().enumerate() {
+        params.centred(g, half_ue4m3(*scale), E2M1_ZERO);
     }
 }
 
@@ -208,7 +208,7 @@ fn digits(packed: &[u8], codes: &mut [u8]) {
     let mut power = 1u8;
     for codes in codes.chunks_exact_mut(packed.len()) {
         for (code, byte) in codes.iter_mut().zip(packed) {
-            *code = (u16::from(byte.wrapping_mul(power)) * 3 >> 8) as u8;
+            *code = ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8;
         }
         power = power.wrapping_mul(3);
     }

@@ -76,8 +76,9 @@ impl<'a> SixteenRows<'a> {
         assert!(row_bytes < 1 << 26 && at + 4 <= row_bytes, "four bytes of each row");
         let places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         let places = _mm512_mullo_epi32(places, _mm512_set1_epi32(row_bytes as i32));
+        let first = self.blocks.as_ptr().wrapping_add(at);
         // SAFETY: sixteen rows of `row_bytes` are in the slice, and each has four bytes from `at` on.
-        unsafe { _mm512_i32gather_epi32::<1>(places, self.blocks.as_ptr().add(at).cast()) }
+        unsafe { _mm512_i32gather_epi32::<1>(places, first.cast()) }
     }
 
     /// The sixteen bytes at `at` of each row, as words.
