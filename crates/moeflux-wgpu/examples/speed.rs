@@ -1,8 +1,8 @@
 //! Measures the kernels of a GPU against how fast it reads and copies:
-//! `speed [--gpu N] [--small] [--tuned] [--tune] [--many]`. `--small` is for
+//! `speed [--gpu N] [--small] [--tuned] [--tune] [--many] [--blocks [TYPE...]]`. `--small` is for
 //! software devices; `--tuned` has the device tuned before, `--tune` tries every
 //! layout of the matrix-vector kernel, `--many` measures products with many rows
-//! of activations alone.
+//! of activations alone, `--blocks` those with types of ggml, all or those named.
 #![expect(clippy::print_stdout, reason = "an example that prints tables")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use moeflux_backend::{
     Activation, ActivationPrecision, Buf, Cols, ExpertCall, ExpertRow, Experts, HostMatrix, Ops,
     Projection, Route, Scoring, Weight,
 };
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
     MatrixLayout, PartSpan,
@@ -89,8 +89,15 @@ fn main() {
         return speed.matmul();
     }
     let limit = speed.streams();
+    let types: Vec<BlockType> = args.iter().filter_map(|it| BlockType::by_name(it)).collect();
+    if has("--blocks") {
+        if has("--tuned") {
+            speed.tuned(&block_formats(&types));
+        }
+        return speed.blocks(limit, &types);
+    }
     if has("--tuned") {
-        speed.tuned();
+        speed.tuned(&[FORMAT, DENSE]);
     }
     if has("--tune") {
         speed.tune(limit);
@@ -99,6 +106,21 @@ fn main() {
         speed.rows(limit);
         speed.experts(limit);
         speed.matmul();
+        speed.blocks(limit, &[]);
+    }
+}
+
+/// Four bits, then these types of ggml, or all.
+fn block_formats(types: &[BlockType]) -> Vec<MatrixFormat> {
+    let is_wanted = |it: &BlockType| types.is_empty() || types.contains(it);
+    let wanted = BlockType::all().filter(is_wanted).map(MatrixFormat::Ggml);
+    std::iter::once(FORMAT).chain(wanted).collect()
+}
+
+fn name(format: MatrixFormat) -> &'static str {
+    match format {
+        MatrixFormat::Ggml(it) => it.name(),
+        _ => "4 bits",
     }
 }
 
@@ -128,14 +150,15 @@ impl Speed {
     }
 
     /// Has the device find layouts for all products, and shows how long it takes.
-    fn tuned(&self) {
+    fn tuned(&self, formats: &[MatrixFormat]) {
         let mut shapes = Vec::new();
-        for (format, inputs) in [
-            (FORMAT, ActivationPrecision::Int16),
-            (FORMAT, ActivationPrecision::Int8),
-            (FORMAT, ActivationPrecision::F32),
-            (DENSE, ActivationPrecision::F32),
-        ] {
+        let all_inputs =
+            [ActivationPrecision::Int16, ActivationPrecision::Int8, ActivationPrecision::F32];
+        let all = formats.iter().flat_map(|format| all_inputs.map(|inputs| (*format, inputs)));
+        let is_rounded = |inputs| inputs != ActivationPrecision::F32;
+        for (format, inputs) in
+            all.filter(|(format, inputs)| *format != DENSE || !is_rounded(*inputs))
+        {
             shapes.extend(CASES.iter().map(|case| {
                 let rows = (case.rows / self.scale).max(8);
                 ProductShape { format, inputs, rows, cols: case.cols, n: case.n }
@@ -178,6 +201,48 @@ impl Speed {
         }
     }
 
+    /// Types of ggml beside four bits, at the shapes of A3B.
+    fn blocks(&self, limit: f64, types: &[BlockType]) {
+        let cases: Vec<&Case> =
+            CASES.iter().filter(|it| it.name.starts_with("A3B") || it.cols == 2048).collect();
+        println!("\nblocks of ggml, one row, GB/s of weights and share of reading");
+        println!("  {:<8} {:<8}", "", "");
+        for inputs in [ActivationPrecision::Int16, ActivationPrecision::Int8] {
+            let names: String = cases.iter().map(|it| format!("{:<14}", it.name)).collect();
+            println!(
+                "  {:<9} {names}",
+                if inputs == ActivationPrecision::Int8 { "1 digit" } else { "2 digits" }
+            );
+            for format in block_formats(types) {
+                let time = |case: &&Case| {
+                    let mut set = Set::new(self, case, format, inputs);
+                    share(set.bytes as f64 / set.seconds(1) / 1e9, limit)
+                };
+                let line: String = cases.iter().map(time).collect();
+                println!("  {:<9} {line}", name(format));
+            }
+        }
+        println!(
+            "\na layer of A3B's experts, 2 digits, one row, and 2,048 rows of 8,192 x 2,048, TFLOP/s"
+        );
+        println!("of 2 digits and of 1");
+        for format in block_formats(types) {
+            let mut b = self.backend();
+            let n = if self.scale > 1 { 8 } else { 128 };
+            let (seconds, bytes) = experts(&mut b, format, (2048, 512), (n, 8));
+            let rows = 2048 / self.scale.min(16);
+            let outputs = 8192 / self.scale.min(16);
+            let of = |inputs| matmul(&mut self.backend(), format, (rows, outputs, 2048), inputs);
+            let (two, one) = (of(ActivationPrecision::Int16), of(ActivationPrecision::Int8));
+            let line = share(bytes / seconds / 1e9, limit);
+            println!(
+                "  {:<9} {:>7.1} us  {line}  {two:>7.2}  {one:>7.2}",
+                name(format),
+                seconds * 1e6
+            );
+        }
+    }
+
     fn rows(&self, limit: f64) {
         println!("\nmatrix-vector, 2 digits, GB/s of weights at 1, 2, 4 and 8 rows of activations");
         for i in [0, 2, 3, 4, 7, 9, 15] {
@@ -199,7 +264,7 @@ impl Speed {
         {
             let mut b = self.backend();
             let n = if self.scale > 1 { k } else { 16 * k };
-            let (seconds, bytes) = experts(&mut b, hidden, inner, n, k);
+            let (seconds, bytes) = experts(&mut b, FORMAT, (hidden, inner), (n, k));
             let line = share(bytes / seconds / 1e9, limit);
             println!("  {name:<10} K {k:>2}  {:>7.1} us  {line}", seconds * 1e6);
         }
@@ -212,7 +277,8 @@ impl Speed {
         for (outputs, cols) in [(4096, 2048), (1024, 4096), (8192, 4096), (7168, 7168)] {
             let outputs = outputs / self.scale.min(16);
             for rows in [64, 256, 1024, 4096].map(|rows| rows / self.scale.min(16)) {
-                let of = |inputs| matmul(&mut self.backend(), rows, outputs, cols, inputs);
+                let of =
+                    |inputs| matmul(&mut self.backend(), FORMAT, (rows, outputs, cols), inputs);
                 let (two, one) = (of(ActivationPrecision::Int16), of(ActivationPrecision::Int8));
                 let full = if rows <= 1024 { of(ActivationPrecision::F32) } else { f64::NAN };
                 println!(
@@ -441,12 +507,11 @@ fn matrix(
 
 fn matmul(
     b: &mut Wgpu,
-    rows: usize,
-    outputs: usize,
-    cols: usize,
+    format: MatrixFormat,
+    (rows, outputs, cols): (usize, usize, usize),
     inputs: ActivationPrecision,
 ) -> f64 {
-    let weight = matrix(b, outputs, cols, FORMAT, inputs);
+    let weight = matrix(b, outputs, cols, format, inputs);
     let (x, out) = (filled(b, rows, cols), filled(b, rows, outputs));
     let run = &mut |b: &mut Wgpu, _: usize| b.project(rows, x, &[Projection { weight, out }]);
     let seconds = b.best_seconds(4, run).expect("the device works");
@@ -460,7 +525,7 @@ fn expert(id: usize, layout: &Arc<ExpertLayout>) -> Arc<Expert> {
     Arc::new(Expert { key, layout: Arc::clone(layout), memory })
 }
 
-fn layout(hidden: usize, inner: usize) -> ExpertLayout {
+fn layout(format: MatrixFormat, hidden: usize, inner: usize) -> ExpertLayout {
     let mut at = 0;
     let mut part = |len| {
         let span = PartSpan { extent: 0, offset: at, len };
@@ -470,10 +535,10 @@ fn layout(hidden: usize, inner: usize) -> ExpertLayout {
     let mut matrix = |rows, cols| MatrixLayout {
         rows,
         cols,
-        format: FORMAT,
-        weight: part(rows * FORMAT.row_bytes(cols)),
-        scales: part(FORMAT.scale_bytes(rows, cols)),
-        biases: part(FORMAT.bias_bytes(rows, cols)),
+        format,
+        weight: part(rows * format.row_bytes(cols)),
+        scales: part(format.scale_bytes(rows, cols)),
+        biases: part(format.bias_bytes(rows, cols)),
     };
     let (gate, up) = (matrix(inner, hidden), matrix(inner, hidden));
     let down = matrix(hidden, inner);
@@ -481,8 +546,13 @@ fn layout(hidden: usize, inner: usize) -> ExpertLayout {
 }
 
 /// Seconds of a layer of `k` of `n` experts that the device holds, and the bytes read.
-fn experts(b: &mut Wgpu, hidden: usize, inner: usize, n: usize, k: usize) -> (f64, f64) {
-    let layout = Arc::new(layout(hidden, inner));
+fn experts(
+    b: &mut Wgpu,
+    format: MatrixFormat,
+    (hidden, inner): (usize, usize),
+    (n, k): (usize, usize),
+) -> (f64, f64) {
+    let layout = Arc::new(layout(format, hidden, inner));
     let all: Vec<Arc<Expert>> = (0..n).map(|id| expert(id, &layout)).collect();
     let (x, out) = (filled(b, 1, hidden), filled(b, k, hidden));
     let row = |slot| ExpertRow { row: 0, slot };

@@ -24,31 +24,41 @@ macro_rules! texts {
 
 fn texts_of(block_type: BlockType) -> BlockTexts {
     match block_type {
-        BlockType::Q4_0 => texts!(2, "q4_0"),
-        BlockType::Q4_1 => texts!(2, "q4_1", "units"),
-        BlockType::Q5_0 => texts!(2, "q5_0", "units"),
-        BlockType::Q5_1 => texts!(2, "q5_1", "units"),
-        BlockType::Q8_0 => texts!(1, "q8_0"),
-        BlockType::Q2_K => texts!(2, "q2_k", "two_bits", "units"),
-        BlockType::Q3_K => texts!(2, "q3_k", "two_bits", "units"),
+        BlockType::Q4_0 => texts!(2, "q4_0", "side_by_side", "unit_pairs"),
+        BlockType::Q4_1 => texts!(2, "q4_1", "side_by_side", "unit_pairs"),
+        BlockType::Q5_0 => texts!(2, "q5_0", "fifth_bits", "side_by_side", "unit_pairs"),
+        BlockType::Q5_1 => texts!(2, "q5_1", "fifth_bits", "side_by_side", "unit_pairs"),
+        BlockType::Q8_0 => texts!(1, "q8_0", "unit_pairs"),
+        BlockType::Q2_K => texts!(2, "q2_k", "two_bits", "two_bits_units", "unit_pairs"),
+        BlockType::Q3_K => texts!(2, "q3_k", "two_bits", "two_bits_units", "unit_pairs"),
         BlockType::Q4_K => texts!(2, "q4_k", "k_scales"),
         BlockType::Q5_K => texts!(2, "q5_k", "k_scales"),
-        BlockType::Q6_K => texts!(2, "q6_k", "two_bits"),
-        BlockType::IQ2_XXS => texts!(2, "iq2_xxs", "signs", "signed_octets", "units"),
-        BlockType::IQ2_XS => texts!(2, "iq2_xs", "signs", "signed_octets", "units"),
-        BlockType::IQ2_S => texts!(2, "iq2_s", "signs", "signed_octets", "units"),
-        BlockType::IQ3_XXS => texts!(2, "iq3_xxs", "signs", "units"),
-        BlockType::IQ3_S => texts!(2, "iq3_s", "signs", "units"),
-        BlockType::IQ1_S => texts!(2, "iq1_s", "units"),
-        BlockType::IQ1_M => texts!(2, "iq1_m", "units"),
-        BlockType::IQ4_NL => texts!(2, "iq4_nl", "iq4_levels", "units"),
-        BlockType::IQ4_XS => texts!(2, "iq4_xs", "iq4_levels", "units"),
-        BlockType::TQ1_0 => texts!(2, "tq1_0", "units"),
-        BlockType::TQ2_0 => texts!(2, "tq2_0", "two_bits", "units"),
-        BlockType::MXFP4 => texts!(2, "mxfp4", "e2m1_codes", "units"),
-        BlockType::NVFP4 => texts!(2, "nvfp4", "e2m1_codes", "units"),
-        BlockType::Q1_0 => texts!(2, "q1_0", "units"),
-        BlockType::Q2_0 => texts!(2, "q2_0", "units"),
+        BlockType::Q6_K => texts!(2, "q6_k", "two_bits", "unit_pairs"),
+        BlockType::IQ2_XXS => {
+            texts!(2, "iq2_xxs", "signs", "signed_octets", "side_by_side", "unit_pairs")
+        }
+        BlockType::IQ2_XS => {
+            texts!(2, "iq2_xs", "signs", "signed_octets", "side_by_side", "unit_pairs")
+        }
+        BlockType::IQ2_S => {
+            texts!(2, "iq2_s", "signs", "signed_octets", "side_by_side", "unit_pairs")
+        }
+        BlockType::IQ3_XXS => {
+            texts!(2, "iq3_xxs", "signs", "signed_quartets", "side_by_side", "unit_pairs")
+        }
+        BlockType::IQ3_S => {
+            texts!(2, "iq3_s", "signs", "signed_quartets", "side_by_side", "unit_pairs")
+        }
+        BlockType::IQ1_S => texts!(2, "iq1_s", "iq1_octets", "side_by_side", "unit_pairs"),
+        BlockType::IQ1_M => texts!(2, "iq1_m", "iq1_octets", "side_by_side", "unit_pairs"),
+        BlockType::IQ4_NL => texts!(2, "iq4_nl", "iq4_levels", "side_by_side", "unit_pairs"),
+        BlockType::IQ4_XS => texts!(2, "iq4_xs", "iq4_levels", "side_by_side", "unit_pairs"),
+        BlockType::TQ1_0 => texts!(2, "tq1_0", "units", "side_by_side", "unit_pairs"),
+        BlockType::TQ2_0 => texts!(2, "tq2_0", "two_bits", "two_bits_units", "unit_pairs"),
+        BlockType::MXFP4 => texts!(2, "mxfp4", "e2m1_codes", "side_by_side", "unit_pairs"),
+        BlockType::NVFP4 => texts!(2, "nvfp4", "e2m1_codes", "units", "side_by_side", "unit_pairs"),
+        BlockType::Q1_0 => texts!(2, "q1_0", "side_by_side", "unit_pairs"),
+        BlockType::Q2_0 => texts!(2, "q2_0", "side_by_side", "unit_pairs"),
     }
 }
 
@@ -67,11 +77,25 @@ pub(super) fn block_type(bits: u32) -> BlockType {
     BlockType::by_id(bits).expect("the number of a type")
 }
 
-/// The constants of a type.
-pub(super) fn constants(bits: u32) -> NamedConstants {
+/// Words of a codebook that workgroups keep in their memory at most.
+const MOST_STAGED: usize = 2048;
+
+/// Words that workgroups of the kernel for few rows keep in their memory: a codebook, or levels for
+/// each of four bytes.
+pub(crate) fn staged_words(block_type: BlockType) -> usize {
+    match block_type {
+        BlockType::IQ4_NL | BlockType::IQ4_XS => 4 * 16,
+        _ => Some(block_type.codebook().len() / 4).filter(|it| *it <= MOST_STAGED).unwrap_or(0),
+    }
+}
+
+/// The constants of a type, in the kernel for few rows or in another one.
+pub(super) fn constants(bits: u32, is_matvec: bool) -> NamedConstants {
     let of = block_type(bits);
     let number = |it: usize| u32::try_from(it).expect("blocks are small");
+    let staged = if is_matvec { staged_words(of) } else { 0 };
     vec![
+        ("STAGED", number(staged)),
         ("BLOCK_COLS", number(of.block_cols())),
         ("BLOCK_BYTES", number(of.block_bytes())),
         ("HAS_CODEBOOK", u32::from(of.has_codebook())),

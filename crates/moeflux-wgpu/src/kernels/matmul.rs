@@ -41,7 +41,8 @@ constants! {
 }
 
 kernel! {
-    Matvec in "matmul/matvec"("rrrrrw") include [WeightFormats, MatvecMultiply];
+    Matvec in "matmul/matvec"("rrrrrw") include [WeightFormats, MatvecMultiply]
+        feature [WritesFirst];
     { format: WeightFormat, shape: MatvecShape, }
     {}
 }
@@ -49,7 +50,7 @@ kernel! {
 kernel! {
     /// A matrix-vector product with experts that the device chose.
     MatvecChosen in "matmul/matvec"("rrrrrwrr") include [WeightFormats, MatvecMultiply]
-        feature [Chosen];
+        feature [Chosen, WritesFirst];
     { format: WeightFormat, shape: MatvecShape, }
     {}
 }
@@ -76,7 +77,7 @@ kernel! {
 kernel! {
     /// A matrix-vector product of which some inputs are quantised and others are not.
     MatvecBoth in "matmul/matvec"("rrrrrwr")
-        include [WeightFormats, MatvecMultiply, MatvecMultiplyPlain] feature [Both];
+        include [WeightFormats, MatvecMultiply, MatvecMultiplyPlain] feature [Both, WritesFirst];
     { format: WeightFormat, shape: MatvecShape, }
     {}
 }

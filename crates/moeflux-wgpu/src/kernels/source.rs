@@ -25,7 +25,7 @@ const PER_ELEMENT: &str = include_str!("../shaders/include/main_per_element.wgsl
 const PER_WORKGROUP: &str = include_str!("../shaders/include/main_per_workgroup.wgsl");
 
 /// Constants that templates ask for and that are 0 where a kernel lacks them.
-const OPTIONAL: [&str; 6] = ["DIGITS", "CHOSEN", "ACTIVATES", "BOTH", "SUM", "TAPS"];
+const OPTIONAL: [&str; 7] = ["DIGITS", "CHOSEN", "ACTIVATES", "BOTH", "SUM", "TAPS", "STAGED"];
 
 impl Feature {
     /// The constant that switches it on in the text.
@@ -174,7 +174,8 @@ fn unit_constants(constants: &NamedConstants) -> NamedConstants {
         ("PAIRS", if are_blocks { halves } else { 1 }),
     ];
     if are_blocks {
-        all.extend(blocks::constants(bits));
+        let is_matvec = constants.iter().any(|it| it.0 == "VLANES");
+        all.extend(blocks::constants(bits, is_matvec));
     }
     all
 }

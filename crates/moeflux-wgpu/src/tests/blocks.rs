@@ -1,5 +1,5 @@
-//! Products with blocks of ggml, type by type: what the tests of all ops and all forms do, quicker
-//! to look at.
+//! Products with blocks of ggml, some types at a time. The tests of all ops and of all forms do the
+//! same with all types, which takes too long while one of them is worked on.
 
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ fn check(types: &[BlockType]) {
 }
 
 #[test]
+#[ignore = "the tests of all ops and of all forms do the same"]
 fn types_with_one_scale_agree_with_the_specification() {
     check(&[
         BlockType::Q4_0,
@@ -40,6 +41,7 @@ fn types_with_one_scale_agree_with_the_specification() {
 }
 
 #[test]
+#[ignore = "the tests of all ops and of all forms do the same"]
 fn types_with_two_scales_agree_with_the_specification() {
     check(&[
         BlockType::Q2_K,
@@ -52,6 +54,7 @@ fn types_with_two_scales_agree_with_the_specification() {
 }
 
 #[test]
+#[ignore = "the tests of all ops and of all forms do the same"]
 fn types_with_codebooks_agree_with_the_specification() {
     let all: Vec<BlockType> = BlockType::all().filter(|it| it.has_codebook()).collect();
     assert_eq!(all.len(), 7);
@@ -59,6 +62,7 @@ fn types_with_codebooks_agree_with_the_specification() {
 }
 
 #[test]
+#[ignore = "the tests of all ops and of all forms do the same"]
 fn types_of_few_levels_agree_with_the_specification() {
     check(&[BlockType::TQ1_0, BlockType::TQ2_0, BlockType::Q1_0, BlockType::Q2_0]);
 }

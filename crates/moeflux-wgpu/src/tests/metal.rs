@@ -11,6 +11,7 @@ use crate::device::adapter::{
 };
 use crate::kernels::attention::*;
 use crate::kernels::basic::*;
+use crate::kernels::blocks::staged_words;
 use crate::kernels::kernel::{Kernel, Variant};
 use crate::kernels::matmul::*;
 use crate::kernels::moe::*;
@@ -109,7 +110,11 @@ fn variants() -> Vec<Variant> {
                 _ => 0,
             };
             // Blocks also have groups of 16 columns, and more sums.
-            let (small_group, most_cols) = if format[0] == 7 { (16, 5632) } else { (32, 6336) };
+            let block_type = BlockType::by_id(format[1]).filter(|_| format[0] == 7);
+            let staged = block_type.map_or(0, |it| 4 * staged_words(it) as u32);
+            let small_group = if block_type.is_some() { 16 } else { 32 };
+            let most_cols = if block_type.is_some() { 5632 - staged / 5 * 2 } else { 6336 };
+            let most_cols = most_cols / 32 * 32;
             add::<MatvecActivates>(
                 &mut all,
                 &[

@@ -8,6 +8,7 @@ use crate::commands::grid::Grid;
 use crate::device::adapter::WORKGROUP_BYTES;
 use crate::device::buffer::{ListAt, Mem};
 use crate::kernels;
+use crate::kernels::blocks::staged_words;
 use crate::kernels::matmul::FusedActivations;
 use crate::kernels::moe::{Activate, ActivateQuantized};
 use crate::kernels::shared::Quant;
@@ -144,7 +145,8 @@ pub(crate) fn is_within(b: &Wgpu, layout: &ExpertLayout, op: Experts<'_>, n: usi
     let has_lanes = !facts.is_unified || facts.is_software();
     let fits = |Rounding { quant, form }| {
         let words: usize = quantized_words(1, layout.down.cols, quant, form).iter().sum();
-        4 * (words + ROUNDING_WORDS) <= WORKGROUP_BYTES as usize
+        let staged = Decoder::new(layout.down.format).block_type().map_or(0, staged_words);
+        4 * (words + ROUNDING_WORDS + staged) <= WORKGROUP_BYTES as usize
     };
     b.fuses && has_lanes && rounding(b, layout, op, n).is_some_and(fits)
 }

@@ -8,3 +8,7 @@ fn codes(at: u32, four: u32) -> u32 {
 fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     return vec2<f32>(float_at(at), 0.0);
 }
+
+fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
+    return levels_of(sixteen_at(at + 2u));
+}

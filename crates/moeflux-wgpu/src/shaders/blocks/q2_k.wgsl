@@ -12,3 +12,7 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     let scale = float_of(factors & 0xffffu) * f32(both & 15u);
     return vec2<f32>(scale, -(float_of(factors >> 16u) * f32(both >> 4u)));
 }
+
+fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
+    return two_bits_of(words_at((at + 16u + unit_byte(unit)) >> 2u), unit);
+}

@@ -13,3 +13,13 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     let high = (byte_at(at + 104u + (half & 3u)) >> ((half >> 2u) * 2u)) & 3u;
     return centred(float_at(at + 108u) * (f32(low | (high << 4u)) - 32.0), 4.0);
 }
+
+fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
+    let low = two_bits_of(sixteen_at(at + 32u + unit_byte(unit)), unit);
+    let thirds = sixteen_at(at + 16u * (unit & 1u)) >> vec4<u32>(unit & 6u);
+    let bit = vec4<u32>(0x04040404u);
+    return array<vec4<u32>, 2>(
+        low[0] | ((thirds << vec4<u32>(2u)) & bit),
+        low[1] | ((thirds << vec4<u32>(1u)) & bit),
+    );
+}

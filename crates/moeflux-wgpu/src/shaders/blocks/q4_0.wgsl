@@ -10,11 +10,5 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
 }
 
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
-    let both = sixteen_at(at + 2u);
-    let mask = vec4<u32>(0x0f0f0f0fu);
-    return array<vec4<u32>, 2>(both & mask, (both >> vec4<u32>(4u)) & mask);
-}
-
-fn unit_half(unit: u32, nth: u32) -> u32 {
-    return nth;
+    return nibbles(sixteen_at(at + 2u));
 }

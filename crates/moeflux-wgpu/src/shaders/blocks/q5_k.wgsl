@@ -15,16 +15,11 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
 
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
     let first = at >> 4u;
-    let both = w4[first + 3u + unit];
+    let low = nibbles(w4[first + 3u + unit]);
     let fifths = w4[first + 1u + (unit & 1u)] >> vec4<u32>(unit & 6u);
-    let mask = vec4<u32>(0x0f0f0f0fu);
     let bit = vec4<u32>(0x10101010u);
     return array<vec4<u32>, 2>(
-        (both & mask) | ((fifths << vec4<u32>(4u)) & bit),
-        ((both >> vec4<u32>(4u)) & mask) | ((fifths << vec4<u32>(3u)) & bit),
+        low[0] | ((fifths << vec4<u32>(4u)) & bit),
+        low[1] | ((fifths << vec4<u32>(3u)) & bit),
     );
-}
-
-fn unit_half(unit: u32, nth: u32) -> u32 {
-    return 4u * (unit >> 1u) + 2u * nth + (unit & 1u);
 }

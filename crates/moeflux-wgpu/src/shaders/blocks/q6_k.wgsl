@@ -13,13 +13,12 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
 }
 
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
-    let both = sixteen_at(at + 16u * unit);
+    let low = nibbles(sixteen_at(at + 16u * unit));
     let upper = sixteen_at(at + 128u + 32u * (unit >> 2u) + 16u * (unit & 1u)) >> vec4<u32>(unit & 2u);
-    let mask = vec4<u32>(0x0f0f0f0fu);
     let bits = vec4<u32>(0x30303030u);
     return array<vec4<u32>, 2>(
-        (both & mask) | ((upper << vec4<u32>(4u)) & bits),
-        ((both >> vec4<u32>(4u)) & mask) | (upper & bits),
+        low[0] | ((upper << vec4<u32>(4u)) & bits),
+        low[1] | (upper & bits),
     );
 }
 

@@ -9,7 +9,3 @@ fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
         ),
     );
 }
-
-fn unit_half(unit: u32, nth: u32) -> u32 {
-    return 2u * unit + nth;
-}

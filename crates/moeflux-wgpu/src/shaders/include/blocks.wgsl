@@ -4,11 +4,32 @@
 //
 // `codes`: the integers of four columns, the first lowest, as signed bytes;
 // `scale_and_bias`: those of sixteen columns, an element being scale * code + bias;
-// `unit_codes`, `unit_half`: the integers of what a lane of `matmul/matvec.wgsl` takes at once,
-// HALVES times sixteen columns that may lie apart, and which sixteen these are.
+// `unit_codes`, `unit_pairs`, `unit_half`: the integers, scales and biases of what a lane of
+// `matmul/matvec.wgsl` takes at once, HALVES times sixteen columns that may lie apart, and which
+// sixteen these are.
+//
+// STAGED: words that `stage` has a workgroup keep in its memory, where lookups are quick; 0 for
+// types and kernels that keep none.
 
 #if HAS_CODEBOOK
 @group(0) @binding(2) var<storage, read> codebook: array<u32>;
+
+#if STAGED
+var<workgroup> staged: array<u32, STAGED>;
+
+fn stage(thread: u32) {
+    for (var i = thread; i < STAGED; i += THREADS) { staged[i] = codebook[i]; }
+    workgroupBarrier();
+}
+
+fn codebook_at(i: u32) -> u32 {
+    return staged[i];
+}
+#else
+fn codebook_at(i: u32) -> u32 {
+    return codebook[i];
+}
+#end
 #else
 @group(0) @binding(2) var<storage, read> w4: array<vec4<u32>>;
 #end
@@ -108,10 +129,24 @@ fn four_at(at: u32) -> u32 {
 // Sixteen bytes from an even one on.
 fn sixteen_at(at: u32) -> vec4<u32> {
     let first = at >> 2u;
-    let low = vec4<u32>(w[first], w[first + 1u], w[first + 2u], w[first + 3u]);
+    let low = words_at(first);
     let high = vec4<u32>(low.yzw, w[first + 4u]);
     let apart = (low >> vec4<u32>(16u)) | (high << vec4<u32>(16u));
     return select(low, apart, (at & 2u) != 0u);
+}
+
+fn bytes_of(word: u32) -> vec4<u32> {
+    return vec4<u32>(word & 255u, (word >> 8u) & 255u, (word >> 16u) & 255u, word >> 24u);
+}
+
+fn words_at(first: u32) -> vec4<u32> {
+    return vec4<u32>(w[first], w[first + 1u], w[first + 2u], w[first + 3u]);
+}
+
+// The lower halves of 16 bytes, then the upper ones.
+fn nibbles(both: vec4<u32>) -> array<vec4<u32>, 2> {
+    let mask = vec4<u32>(0x0f0f0f0fu);
+    return array<vec4<u32>, 2>(both & mask, (both >> vec4<u32>(4u)) & mask);
 }
 
 // A half, also one below the smallest normal, in which scales often are.

@@ -16,17 +16,17 @@ var<workgroup> sums: array<vec2<f32>, COLS / (4u * SUMMED_FOURS)>;
 var<workgroup> rounded: array<u32, COLS>;
 
 fn inputs_at(i: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(words_at(4u * i));
+    return bitcast<vec4<f32>>(rounded_at(4u * i));
 }
 #else
 var<workgroup> rounded: array<u32, DIGITS * COLS / 4u>;
 
 fn inputs_at(i: u32) -> vec4<u32> {
-    return words_at(4u * i);
+    return rounded_at(4u * i);
 }
 #end
 
-fn words_at(i: u32) -> vec4<u32> {
+fn rounded_at(i: u32) -> vec4<u32> {
     return vec4<u32>(rounded[i], rounded[i + 1u], rounded[i + 2u], rounded[i + 3u]);
 }
 

@@ -136,6 +136,9 @@ fn main(
     let job = job_at(p.jobs, job_idx);
 #end
     let thread = subgroup * subgroup_size + in_subgroup;
+#if STAGED
+    stage(thread);
+#end
 #if BOTH
     if (job.phase != 0u) {
         multiply_plain(job, nth, of_job, thread / LANES, thread % LANES);

@@ -326,13 +326,7 @@ fn codes_of_unit(elements: u32, row: u32, unit: u32) -> array<vec4<u32>, HALVES>
 }
 
 fn pairs_of_unit(elements: u32, row: u32, unit: u32) -> array<vec2<f32>, HALVES> {
-    let at = unit_place(p.m, elements, row, unit);
-    let in_block = unit % UNITS_OF_BLOCK;
-    var pairs: array<vec2<f32>, HALVES>;
-#each h HALVES
-    pairs[$h] = scale_and_bias(at, unit_half(in_block, $hu));
-#end
-    return pairs;
+    return unit_pairs(unit_place(p.m, elements, row, unit), unit % UNITS_OF_BLOCK);
 }
 #else
 // Where a digit of half of a block is, the scale and sum of all of it, and the `i`-th four of it as
