@@ -96,10 +96,68 @@ pub(super) fn constants(bits: u32, is_matvec: bool) -> NamedConstants {
     let staged = if is_matvec { staged_words(of) } else { 0 };
     vec![
         ("STAGED", number(staged)),
+        // What codes are more than what they stand for, and how many bits of a scale times a code are
+        // exact as a half.
+        ("ZERO", zero(of)),
+        ("HIGH_BITS", 11 - code_bits(of)),
+        ("GROUP_COLS", number(of.group_cols())),
         ("BLOCK_COLS", number(of.block_cols())),
         ("BLOCK_BYTES", number(of.block_bytes())),
         ("HAS_CODEBOOK", u32::from(of.has_codebook())),
     ]
+}
+
+/// What the codes of a type are more than what they stand for, as kernels have them.
+fn zero(block_type: BlockType) -> u32 {
+    match block_type {
+        BlockType::Q4_0 => 8,
+        BlockType::Q5_0 => 16,
+        BlockType::Q3_K => 4,
+        BlockType::Q6_K => 32,
+        BlockType::IQ1_S | BlockType::IQ1_M => 9,
+        BlockType::TQ1_0 | BlockType::TQ2_0 | BlockType::Q1_0 | BlockType::Q2_0 => 1,
+        _ => 0,
+    }
+}
+
+/// Whether elements of a type are not only their code less [`zero`] times its scale.
+pub(crate) fn has_biases(block_type: BlockType) -> bool {
+    matches!(
+        block_type,
+        BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q2_K | BlockType::Q4_K | BlockType::Q5_K
+    )
+}
+
+/// The largest magnitude of the codes that kernels make of a type.
+pub(crate) fn largest_code(block_type: BlockType) -> u32 {
+    match block_type {
+        BlockType::Q8_0 => 128,
+        BlockType::IQ4_NL | BlockType::IQ4_XS => 127,
+        BlockType::Q6_K => 63,
+        BlockType::IQ3_XXS => 62,
+        BlockType::IQ2_XXS | BlockType::IQ2_XS | BlockType::IQ2_S => 43,
+        BlockType::Q5_0 | BlockType::Q5_1 | BlockType::Q5_K => 31,
+        BlockType::IQ1_S | BlockType::IQ1_M => 18,
+        BlockType::Q4_0 | BlockType::Q4_1 | BlockType::Q4_K | BlockType::IQ3_S => 15,
+        BlockType::MXFP4 | BlockType::NVFP4 => 12,
+        BlockType::Q3_K => 7,
+        BlockType::Q2_K
+        | BlockType::TQ1_0
+        | BlockType::TQ2_0
+        | BlockType::Q1_0
+        | BlockType::Q2_0 => 3,
+    }
+}
+
+/// Bits between the first and the last that are set in a code less its [`zero`].
+fn code_bits(block_type: BlockType) -> u32 {
+    match block_type {
+        BlockType::Q8_0 | BlockType::IQ4_NL | BlockType::IQ4_XS => 7,
+        BlockType::IQ2_XXS | BlockType::IQ2_XS | BlockType::IQ2_S => 6,
+        // All levels of IQ3_XXS are even.
+        BlockType::Q6_K | BlockType::Q5_1 | BlockType::Q5_K | BlockType::IQ3_XXS => 5,
+        _ => 4,
+    }
 }
 
 /// All texts, for a fingerprint.

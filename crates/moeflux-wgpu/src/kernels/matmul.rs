@@ -1,10 +1,11 @@
 //! Kernels that read weights, and those that prepare their inputs.
 
+use crate::kernels::blocks::{block_type, has_biases};
 use crate::kernels::kernel::Include::{
     self, FusedActivation, MatvecMultiply, MatvecMultiplyPlain, Quantize, WeightFormats,
 };
 use crate::kernels::kernel::{NamedConstants, constants, kernel};
-use crate::kernels::shared::{Activation, FORMAT_AFFINE, Quant, WeightFormat};
+use crate::kernels::shared::{Activation, FORMAT_AFFINE, FORMAT_GGML, Quant, WeightFormat};
 use crate::kernels::template::value;
 
 kernel! {
@@ -17,7 +18,7 @@ kernel! {
     /// Splits activations into sums of f16 parts.
     SplitF16 in "matmul/split_f16"("rww");
     {}
-    { group: u32 = GROUP, parts: u32 = PARTS, }
+    { group: u32 = GROUP, parts: u32 = PARTS, order: u32 = ORDER, }
 }
 
 constants! {
@@ -138,13 +139,18 @@ fn coop_tiles(constants: &NamedConstants) -> NamedConstants {
     let threads = of("X_TILE*W_TILE/X_FRAGS/W_FRAGS/8");
     let words = of("W_TILE*STEP*4") / threads;
     let per_load = if words >= 4 { 4 } else { 2 };
+    let (is_biased, w_parts) = match of("FORMAT") {
+        // As many parts as activations.
+        FORMAT_GGML => (has_biases(block_type(of("BITS"))), of("PARTS")),
+        format => (format == FORMAT_AFFINE && of("SUMMANDS") == 0, of("SUMMANDS").max(1)),
+    };
     vec![
         ("THREADS", threads),
         ("X_LOADS", of("X_TILE*STEP*PARTS*4") / threads),
         ("W_WORDS", per_load),
         ("W_LOADS", words / per_load),
-        ("BIASED", u32::from(of("FORMAT") == FORMAT_AFFINE && of("SUMMANDS") == 0)),
-        ("W_PARTS", of("SUMMANDS").max(1)),
+        ("BIASED", u32::from(is_biased)),
+        ("W_PARTS", w_parts),
         // The factor of weights: packed ones lose no bits of small scales, decoded ones may be
         // large.
         ("W_FACTOR", if of("SUMMANDS") == 0 { 128 } else { 16 }),

@@ -20,6 +20,7 @@ const QUANTIZE: &str = include_str!("../shaders/include/quantize.wgsl");
 const VISIBILITY: &str = include_str!("../shaders/include/visibility.wgsl");
 const KV_FORMATS: &str = include_str!("../shaders/include/kv_formats.wgsl");
 
+const COOP_BLOCKS: &str = include_str!("../shaders/matmul/coop_blocks.wgsl");
 const COOP_MULTIPLY: &str = include_str!("../shaders/matmul/coop_multiply.wgsl");
 const PER_ELEMENT: &str = include_str!("../shaders/include/main_per_element.wgsl");
 const PER_WORKGROUP: &str = include_str!("../shaders/include/main_per_workgroup.wgsl");
@@ -124,6 +125,7 @@ impl Variant {
 
 /// Replaces the lines of a kernel's own file that stand for a shared text:
 ///
+/// - `#coop_blocks`: how blocks of ggml are taken;
 /// - `#coop_multiply`: the products of two tiles;
 /// - `#main_per_element INDEX BOUND`: an entry point of 64 threads, one for each index below the
 ///   bound;
@@ -134,6 +136,7 @@ fn inline(source: &str) -> String {
     for line in source.lines() {
         let (directive, arguments) = line.split_once(' ').unwrap_or((line, ""));
         let inlined = match directive {
+            "#coop_blocks" => COOP_BLOCKS.to_owned(),
             "#coop_multiply" => COOP_MULTIPLY.to_owned(),
             "#main_per_element" => {
                 let (index, bound) = arguments.split_once(' ').expect("an index and its bound");

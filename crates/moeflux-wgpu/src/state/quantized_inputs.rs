@@ -8,7 +8,7 @@ use crate::device::buffer::Mem;
 use crate::kernels::shared::{ORDER_ASCENDING, ORDER_EVEN_ODD, ORDER_HALVES, ORDER_STRIDED, Quant};
 use crate::state::scratch::Grown;
 use crate::tuning::layout::{Form, Layout};
-use crate::weights::format::{BLOCK, Decoder, F16Operand};
+use crate::weights::format::{BLOCK, Decoder};
 use crate::words::word;
 
 /// Rounded inputs that are kept.
@@ -90,7 +90,7 @@ pub(crate) fn activation_quant(
         n_limbs,
         order,
         are_for_integers: affine.is_some() || is_ggml,
-        have_sums: decoder.f16_operand() == F16Operand::Integers,
+        have_sums: decoder.f16_operand().takes_sums(),
     })
 }
 

@@ -222,7 +222,7 @@ fn variants() -> Vec<Variant> {
             &[0, 0, 64, 2, 0, 32, 1, 0, 0, 2, 4, 0, 0],
         ],
     );
-    add::<SplitF16>(&mut all, &[&[64, 1], &[128, 2]]);
+    add::<SplitF16>(&mut all, &[&[64, 1, 0], &[128, 2, 1], &[16, 2, 3]]);
     add::<Rope>(&mut all, &[&[0], &[1]]);
     add::<SplitF16Qkv>(
         &mut all,

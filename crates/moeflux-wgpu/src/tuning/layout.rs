@@ -111,8 +111,10 @@ impl F16Tiles {
             F16Tiles::new(16, 64, [1, 2], 1),
         ];
         match of {
-            // What decodes elements lacks the registers, and workgroups the memory.
+            // What decodes elements lacks the registers, and workgroups the memory, as they do where
+            // elements are two halves.
             F16Operand::Sums(_) => &TWO[1..],
+            F16Operand::Blocks { .. } if parts == 2 => &TWO[1..],
             _ if parts == 1 => &ONE,
             _ => &TWO,
         }

@@ -8,6 +8,7 @@ use moeflux_core::quant::{
 };
 use wgpu::WriteOnly;
 
+use crate::kernels::blocks::{has_biases, largest_code};
 use crate::kernels::shared::{
     FORMAT_AFFINE, FORMAT_BF16, FORMAT_E2M1, FORMAT_E4M3, FORMAT_E4M3_BLOCKS, FORMAT_F16,
     FORMAT_F32, FORMAT_GGML, WeightFormat,
@@ -35,16 +36,27 @@ pub(crate) enum F16Operand {
     Integers,
     /// E2M1 times their scales.
     SmallFloats,
+    /// Integers of blocks of ggml times their scales; where there are biases that are not those of
+    /// centred integers, these meet sums of activations.
+    Blocks {
+        /// Whether there are such biases.
+        have_biases: bool,
+    },
     /// Elements of any kind as sums of this many halves: one holds those of eleven bits.
     Sums(u32),
 }
 
 impl F16Operand {
+    /// Whether biases meet sums of activations.
+    pub(crate) fn takes_sums(self) -> bool {
+        matches!(self, F16Operand::Integers | F16Operand::Blocks { have_biases: true })
+    }
+
     /// The constant `SUMMANDS` of `coop_matmul.wgsl`.
     pub(crate) fn summands(self) -> u32 {
         match self {
             F16Operand::Sums(n) => n,
-            F16Operand::Integers | F16Operand::SmallFloats => 0,
+            F16Operand::Integers | F16Operand::SmallFloats | F16Operand::Blocks { .. } => 0,
         }
     }
 }
@@ -158,6 +170,7 @@ impl Decoder {
                 F16Operand::Integers
             }
             MatrixFormat::Micro(MicroScaled::MXFP4) => F16Operand::SmallFloats,
+            MatrixFormat::Ggml(it) => F16Operand::Blocks { have_biases: has_biases(it) },
             MatrixFormat::Dense(Float::BF16 | Float::F16) | MatrixFormat::Micro(_) => {
                 F16Operand::Sums(1)
             }
@@ -205,27 +218,6 @@ impl Decoder {
             MatrixFormat::Blocks(_) => view.format.scale_bytes(view.rows, view.cols),
         };
         bytes.next_multiple_of(4)
-    }
-}
-
-/// The largest magnitude of the codes that kernels make of a type.
-fn largest_code(block_type: BlockType) -> u32 {
-    match block_type {
-        BlockType::Q8_0 => 128,
-        BlockType::IQ4_NL | BlockType::IQ4_XS => 127,
-        BlockType::Q6_K => 63,
-        BlockType::IQ3_XXS => 62,
-        BlockType::IQ2_XXS | BlockType::IQ2_XS | BlockType::IQ2_S => 43,
-        BlockType::Q5_0 | BlockType::Q5_1 | BlockType::Q5_K => 31,
-        BlockType::IQ1_S | BlockType::IQ1_M => 18,
-        BlockType::Q4_0 | BlockType::Q4_1 | BlockType::Q4_K | BlockType::IQ3_S => 15,
-        BlockType::MXFP4 | BlockType::NVFP4 => 12,
-        BlockType::Q3_K => 7,
-        BlockType::Q2_K
-        | BlockType::TQ1_0
-        | BlockType::TQ2_0
-        | BlockType::Q1_0
-        | BlockType::Q2_0 => 3,
     }
 }
 

@@ -336,7 +336,8 @@ impl Kernel<'_> {
         let stride = f16_stride(self.cols, quant);
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([jobs.first, tiles.first, word(tiles.n), word(stride)]);
-        let (format, operand) = (self.decoder.constants(), self.decoder.f16_operand());
+        let format = self.decoder.constants_with(true);
+        let operand = self.decoder.f16_operand();
         let is_emulated = b.tiles == Tiles::Emulated;
         let beside = b.beside_weights(self.decoder, jobs.weights);
         b.encoder.dispatch(

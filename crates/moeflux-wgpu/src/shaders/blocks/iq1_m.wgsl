@@ -16,7 +16,7 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     let d = float_of(nibbles.x | (nibbles.y << 8u));
     let fields = half_at(at + 48u + 2u * (half >> 2u));
     let scale = (fields >> (3u * (half & 3u))) & 7u;
-    return centred(d * f32(2u * scale + 1u) * 0.125, 9.0);
+    return centred(d * f32(2u * scale + 1u) * 0.125);
 }
 
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {

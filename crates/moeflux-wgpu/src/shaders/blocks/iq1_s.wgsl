@@ -12,7 +12,7 @@ fn codes(at: u32, four: u32) -> u32 {
 
 fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     let scale = (half_at(at + 34u + (half & ~1u)) >> 12u) & 7u;
-    return centred(float_at(at) * f32(2u * scale + 1u) * 0.125, 9.0);
+    return centred(float_at(at) * f32(2u * scale + 1u) * 0.125);
 }
 
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {

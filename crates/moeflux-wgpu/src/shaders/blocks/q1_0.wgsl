@@ -5,7 +5,7 @@ fn codes(at: u32, four: u32) -> u32 {
 }
 
 fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
-    return centred(float_at(at), 1.0);
+    return centred(float_at(at));
 }
 
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {

@@ -11,7 +11,7 @@ fn codes(at: u32, four: u32) -> u32 {
 fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     let low = (byte_at(at + 96u + (half & 7u)) >> ((half >> 3u) * 4u)) & 15u;
     let high = (byte_at(at + 104u + (half & 3u)) >> ((half >> 2u) * 2u)) & 3u;
-    return centred(float_at(at + 108u) * (f32(low | (high << 4u)) - 32.0), 4.0);
+    return centred(float_at(at + 108u) * (f32(low | (high << 4u)) - 32.0));
 }
 
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {

@@ -9,7 +9,7 @@ fn codes(at: u32, four: u32) -> u32 {
 
 fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     let scale = bitcast<i32>(byte_at(at + 192u + half) << 24u) >> 24u;
-    return centred(float_at(at + 208u) * f32(scale), 32.0);
+    return centred(float_at(at + 208u) * f32(scale));
 }
 
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {

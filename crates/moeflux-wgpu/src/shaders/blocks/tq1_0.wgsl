@@ -28,5 +28,5 @@ fn codes(at: u32, four: u32) -> u32 {
 }
 
 fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
-    return centred(float_at(at + 52u), 1.0);
+    return centred(float_at(at + 52u));
 }

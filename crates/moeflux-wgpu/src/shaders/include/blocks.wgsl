@@ -2,7 +2,8 @@
 // scales among them. A row has whole blocks. What is inside one a file of `blocks/` says for each
 // type, by bytes, as most blocks do not begin at words:
 //
-// `codes`: the integers of four columns, the first lowest, as signed bytes;
+// `codes`: the integers of four columns, the first lowest, as signed bytes, ZERO more than what
+// they stand for;
 // `scale_and_bias`: those of sixteen columns, an element being scale * code + bias;
 // `unit_codes`, `unit_pairs`, `unit_half`: the integers, scales and biases of what a lane of
 // `matmul/matvec.wgsl` takes at once, HALVES times sixteen columns that may lie apart, and which
@@ -106,6 +107,33 @@ fn unit_place(m: Matrix, elements: u32, row: u32, unit: u32) -> u32 {
     return 4u * elements + (row * per_row + unit / UNITS_OF_BLOCK) * BLOCK_BYTES;
 }
 
+const STEPS_OF_BLOCK: u32 = BLOCK_COLS / 32u;
+
+// The first byte of the block that the `step`-th 32 columns of a row are in, in the order of units.
+fn step_place(m: Matrix, elements: u32, row: u32, step: u32) -> u32 {
+    return 4u * elements + (row * m.n_blocks + step) / STEPS_OF_BLOCK * BLOCK_BYTES;
+}
+
+// Which sixteen columns of the row are half of them, and their integers.
+#if HALVES/2
+fn step_half(step: u32, nth: u32) -> u32 {
+    return row_half(step, nth);
+}
+
+fn half_codes(at: u32, step: u32, nth: u32) -> vec4<u32> {
+    let both = unit_codes(at, step);
+    return select(both[0], both[1], nth == 1u);
+}
+#else
+fn step_half(step: u32, nth: u32) -> u32 {
+    return 2u * step + nth;
+}
+
+fn half_codes(at: u32, step: u32, nth: u32) -> vec4<u32> {
+    return unit_codes(at, 2u * step + nth)[0];
+}
+#end
+
 // Which sixteen columns of a row are the `nth` of a unit.
 fn row_half(unit: u32, nth: u32) -> u32 {
     return unit / UNITS_OF_BLOCK * (BLOCK_COLS / 16u) + unit_half(unit % UNITS_OF_BLOCK, nth);
@@ -163,9 +191,9 @@ fn float_at(at: u32) -> f32 {
     return float_of(half_at(at));
 }
 
-// Scale and bias where codes are `zero` more than the values that they stand for.
-fn centred(scale: f32, zero: f32) -> vec2<f32> {
-    return vec2<f32>(scale, -zero * scale);
+// Scale and bias where codes are ZERO more than the values that they stand for.
+fn centred(scale: f32) -> vec2<f32> {
+    return vec2<f32>(scale, -f32(ZERO) * scale);
 }
 
 // Each of four bits as a byte.

@@ -2,8 +2,8 @@
 // W_TILE rows of the matrix and X_TILE of activations, a subgroup of which has W_FRAGS by X_FRAGS
 // squares of 16 by 16.
 //
-// SUMMANDS: 0 for matrices of 4 bits and of MXFP4, which are unpacked in halves; others are
-// decoded to singles, and these are sums of this many halves. One holds what has eleven bits
+// SUMMANDS: 0 for blocks of ggml and matrices of 4 bits and of MXFP4, which are unpacked in halves;
+// others are decoded to singles, and these are sums of this many halves. One holds what has eleven bits
 // (halves, BF16, small floats times powers of two), two 22 bits of anything. The product of two
 // lower halves is left out. Elements are taken 16 times, so that those above 4,094 are no halves.
 //
@@ -14,6 +14,8 @@
 // with one, each of which is the faster. Scales are taken 128 times, so that small ones stay
 // whole; above 60 they are no halves. Of E2M1 an element has two bits, its scale is a power of
 // two, up to 64 here, and there are no biases.
+//
+// Blocks of ggml: see `matmul/coop_blocks.wgsl`.
 //
 // Two parts lose nothing that shows: 22 bits of an activation are kept. One is taken where others
 // would have one digit: each activation, and each group's sum, is rounded to the nearest half, by
@@ -83,6 +85,9 @@ fn halves(v: u32) -> vec2<f16> {
     return vec2<f16>(unpack2x16float(v));
 }
 
+#if BLOCKS
+#coop_blocks
+#else
 #if SUMMANDS
 // The words of the `e`-th eight of a block.
 fn raw_eight(job: Job, row: u32, blk: u32, e: u32) -> array<vec4<u32>, 2> {
@@ -217,6 +222,7 @@ fn biases(job: Job, row: u32, behind: u32, e: u32) -> Eight {
     return Eight(vec4<f16>(high_a), vec4<f16>(high_b));
 }
 #end
+#end
 
 fn store_x(v: EightOfX, square: u32, at: u32) {
 #if PARTS/2
@@ -244,7 +250,7 @@ fn main(
 #each i X_LOADS
     let x_row_$i = thread / X_PIECES + $iu * (THREADS / X_PIECES);
     let x_list_$i = job.list + 2u * min(x_first + x_row_$i, job.n_list - 1u);
-    let x_from_$i = (lists[x_list_$i] + job.x) * p.stride + x_piece;
+    let x_from_$i = (lists[x_list_$i] + job.x) * p.stride;
     let x_to_$i = (x_row_$i & 15u) * (X_LD / 2u) + x_piece;
 #end
     let w_piece = thread % W_PIECES;
@@ -253,11 +259,19 @@ fn main(
 #each i W_LOADS
     let w_in_tile_$i = thread / W_PIECES + $iu * (THREADS / W_PIECES);
     let w_row_$i = job.first_row + min(w_first + w_in_tile_$i, job.n_rows - 1u);
+#if BLOCKS
+    let w_to_$i = (w_in_tile_$i & 15u) * (W_LD / 2u) + 4u * W_PARTS * w_block + w_word;
+#else
     let w_from_$i = (job.elements + w_row_$i * p.m.n_blocks * 4u) / W_WORDS + w_word / W_WORDS;
     let w_to_$i = (w_in_tile_$i & 15u) * (W_LD / 2u) + w_piece * W_WORDS;
 #end
+#end
 #if BIASED
+#if BLOCKS
+    let n_groups = p.m.n_blocks * 32u / GROUP_COLS;
+#else
     let n_groups = p.m.n_blocks >> p.m.group_shift;
+#end
     let n_all = p.m.n_blocks + (n_groups + 15u) / 16u;
 #else
     let n_all = p.m.n_blocks;
@@ -285,13 +299,22 @@ fn main(
         // What is after a row meets zeros, but need not be a number.
         let piece = min(4u * n_blocks + step * X_PIECES + x_piece, p.stride - 1u);
 #each i X_LOADS
-        let x_$i = x[x_from_$i - x_piece + piece];
+        let x_$i = x[x_from_$i + piece];
 #end
         workgroupBarrier();
 #each i W_LOADS
+#if BLOCKS
+#each k W_WORDS/2
+        store_sixteen(
+            sixteen_biases(job, w_row_$i, step * STEP + w_block, (w_word >> 1u) + $ku),
+            w_in_tile_$i >> 4u, w_to_$i + 2u * $ku,
+        );
+#end
+#else
 #each t W_WORDS
         w_tile[w_in_tile_$i >> 4u][w_to_$i + $tu] =
             biases(job, w_row_$i, step * STEP + w_block, w_word + $tu);
+#end
 #end
 #end
 #each i X_LOADS
@@ -302,11 +325,66 @@ fn main(
     }
 #end
 #end
+#if BLOCKS
+    let first_piece = place_of_piece(0u, x_piece);
+#else
+    let first_piece = x_piece;
+#end
 #each i X_LOADS
-    var x_$i = x[x_from_$i];
+    var x_$i = x[x_from_$i + first_piece];
 #end
     let last = p.m.n_blocks - 1u;
     let n_steps = select((n_blocks + STEP - 1u) / STEP, 0u, is_empty);
+#if BLOCKS
+    // Integers of two steps: the first one's are multiplied by their scales already.
+#each i W_LOADS
+#each k W_WORDS/2
+    let nth_$i_$k = (w_word >> 1u) + $ku;
+    var sixteen_$i_$k = sixteen_of(
+        codes_of(job, w_row_$i, min(w_block, last), nth_$i_$k),
+        scale_of(job, w_row_$i, w_block, nth_$i_$k),
+    );
+    var codes_$i_$k = codes_of(job, w_row_$i, min(STEP + w_block, last), nth_$i_$k);
+    var scale_$i_$k = scale_of(job, w_row_$i, STEP + w_block, nth_$i_$k);
+#end
+#end
+    for (var step = 0u; step < n_steps; step++) {
+#if PARTS/2*BIASED
+        let blk = step * STEP + w_block;
+        if (blk >= p.m.n_blocks) {
+#each i W_LOADS
+#each k W_WORDS/2
+            sixteen_$i_$k = sixteen_biases(job, w_row_$i, blk - p.m.n_blocks, nth_$i_$k);
+#end
+#end
+        }
+#end
+        workgroupBarrier();
+#each i W_LOADS
+#each k W_WORDS/2
+        store_sixteen(sixteen_$i_$k, w_in_tile_$i >> 4u, w_to_$i + 2u * $ku);
+#end
+#end
+#each i X_LOADS
+        store_x(x_$i, x_row_$i >> 4u, x_to_$i);
+#end
+        workgroupBarrier();
+        // As below: what comes next is on its way while this step is multiplied.
+        let ahead = place_of_piece(min(step + 1u, n_steps - 1u), x_piece);
+#each i X_LOADS
+        x_$i = x[x_from_$i + ahead];
+#end
+        let later = (step + 2u) * STEP + w_block;
+#each i W_LOADS
+#each k W_WORDS/2
+        sixteen_$i_$k = sixteen_of(codes_$i_$k, scale_$i_$k);
+        codes_$i_$k = codes_of(job, w_row_$i, min(later, last), nth_$i_$k);
+        scale_$i_$k = scale_of(job, w_row_$i, later, nth_$i_$k);
+#end
+#end
+#coop_multiply
+    }
+#else
 #if SUMMANDS
 #each i W_LOADS
 #each t W_WORDS
@@ -330,7 +408,7 @@ fn main(
         // The next step's words are on their way while this one is multiplied.
         let ahead = min(step + 1u, n_steps - 1u);
 #each i X_LOADS
-        x_$i = x[x_from_$i + ahead * X_PIECES];
+        x_$i = x[x_from_$i + ahead * X_PIECES + x_piece];
 #end
 #each i W_LOADS
 #each t W_WORDS
@@ -385,7 +463,7 @@ fn main(
         // between multiplications where nothing branches.
         let ahead = min(step + 1u, n_steps - 1u);
 #each i X_LOADS
-        x_$i = x[x_from_$i + ahead * X_PIECES];
+        x_$i = x[x_from_$i + ahead * X_PIECES + x_piece];
 #end
         let later = min((step + 2u) * STEP + w_block, last);
 #each i W_LOADS
@@ -409,6 +487,7 @@ fn main(
 #end
 #coop_multiply
     }
+#end
 #end
 #if EMULATED
     for (var i = 0u; i < 8u * X_FRAGS * W_FRAGS; i++) {

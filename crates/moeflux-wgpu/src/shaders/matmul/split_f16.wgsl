@@ -2,7 +2,8 @@
 // divided by a power of two so that its largest is between 128 and 256, and the power is noted.
 // After its blocks of 32 columns a row has blocks of the sums of 16 groups each, of GROUP
 // columns, twice. Of eight columns come the first and the fifth, the second and the sixth, and so
-// on: so the matrix's are unpacked. A workgroup has a row.
+// on, or with ORDER 3 of each four the first and the third, the second and the fourth: so the
+// matrix's are unpacked. A workgroup has a row.
 
 enable f16;
 
@@ -23,6 +24,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> factors: array<f32>;
 
 const THREADS: u32 = 256u;
+const ORDER_HALVES: u32 = 3u;
 
 var<workgroup> highest: array<u32, THREADS>;
 // Of groups of columns.
@@ -47,9 +49,11 @@ fn nearest(v: vec4<f32>) -> vec4<f16> {
 fn put(row: u32, i: u32, a: vec4<f32>, b: vec4<f32>) {
     let at = 2u * (row * p.stride + (i >> 2u) * 4u * PARTS + (i & 3u));
 #if PARTS/2
-    // Cut off, not rounded: a compiler may take what was rounded for what it was.
-    let high_a = bitcast<vec4<f32>>(bitcast<vec4<u32>>(a) & vec4<u32>(0xffffe000u));
-    let high_b = bitcast<vec4<f32>>(bitcast<vec4<u32>>(b) & vec4<u32>(0xffffe000u));
+    // Cut off, not rounded: a compiler may take what was rounded for what it was. With ORDER 3 the
+    // bits are rounded before, so that what is left has either sign: it meets no lower halves.
+    let half = select(0u, 0x1000u, ORDER == ORDER_HALVES);
+    let high_a = bitcast<vec4<f32>>((bitcast<vec4<u32>>(a) + half) & vec4<u32>(0xffffe000u));
+    let high_b = bitcast<vec4<f32>>((bitcast<vec4<u32>>(b) + half) & vec4<u32>(0xffffe000u));
     y[at] = vec4<f16>(high_a);
     y[at + 1u] = vec4<f16>(high_b);
     y[at + 8u] = vec4<f16>(a - high_a);
@@ -100,7 +104,11 @@ fn four_sums(first: u32) -> vec4<f32> {
     for (var i = thread; i < n_eights; i += THREADS) {
         let a = four_at(row, 2u * i) * factor;
         let b = four_at(row, 2u * i + 1u) * factor;
-        put(row, i, vec4<f32>(a.x, b.x, a.y, b.y), vec4<f32>(a.z, b.z, a.w, b.w));
+        if (ORDER == ORDER_HALVES) {
+            put(row, i, a.xzyw, b.xzyw);
+        } else {
+            put(row, i, vec4<f32>(a.x, b.x, a.y, b.y), vec4<f32>(a.z, b.z, a.w, b.w));
+        }
     }
     // Of as many groups as there are threads; four eights are sixteen of them, twice.
     let all_behind = p.stride / PARTS - n_eights;
