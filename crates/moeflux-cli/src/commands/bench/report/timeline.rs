@@ -125,6 +125,6 @@ mod tests {
 
     #[test]
     fn an_empty_token_is_drawn_too() {
-        assert!(draw(&TokenTrace::default()).contains("every expert was in memory"));
+        assert!(draw(&TokenTrace::default()).contains("every expert was in the cache"));
     }
 }
