@@ -212,7 +212,7 @@ fn what_does_not_fit_is_refused_with_the_rows_that_are_too_large() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("does not run here: it needs 1000.00 TiB, and "), "{text}");
     let row = text.lines().find(|line| line.contains("TOO LARGE")).unwrap();
-    assert!(row.starts_with("their checkpoints"), "{text}");
+    assert!(row.starts_with("state checkpoints"), "{text}");
     let remedy = text.lines().find(|line| line.starts_with("--checkpoint-memory ")).unwrap();
     assert!(remedy.ends_with("saves 1000.00 TiB: enough"), "{text}");
 
@@ -313,7 +313,7 @@ fn multi_token_prediction_is_made_up_packed_and_measured() {
     );
     let other = dir.path().join("other");
     let gpt = ["synth", "--shape", "gpt-oss-20b", "--mtp", "--out", arg(&other)];
-    refuses(&gpt, 1, &["multi-token prediction", "gpt_oss"]);
+    refuses(&gpt, 1, &["--mtp", "MTP layer", "gpt_oss"]);
     assert!(!other.exists());
 }
 
