@@ -36,10 +36,17 @@ const ENVIRONMENTS: [&str; 10] = [
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) text: String,
-    /// Positions of `text` from which on it is a copy of the original at the second position.
-    copies: Vec<(usize, usize)>,
+    copies: Vec<Copied>,
     /// Whether the text ends inside a fenced code block.
     pub(super) is_code_open: bool,
+}
+
+/// A part of the text that is the original's.
+#[derive(Debug)]
+struct Copied {
+    /// Where it begins in the text.
+    start: usize,
+    original: Range<usize>,
 }
 
 impl Source {
@@ -70,15 +77,16 @@ impl Source {
     }
 
     fn copy(&mut self, original: &str, range: Range<usize>) {
-        self.copies.push((self.text.len(), range.start));
+        self.copies.push(Copied { start: self.text.len(), original: range.clone() });
         self.text.push_str(&original[range]);
     }
 
-    /// Where a position of `text` that begins a line is in the original.
+    /// Where a position of `text` that begins a line is in the original. What was rewritten or
+    /// added is where the copy before it ends.
     pub(super) fn original(&self, position: usize) -> usize {
-        let i = self.copies.partition_point(|(start, _)| *start <= position);
-        let (start, original) = self.copies[i.saturating_sub(1)];
-        original + (position - start)
+        let i = self.copies.partition_point(|copied| copied.start <= position);
+        let Copied { start, original } = &self.copies[i.saturating_sub(1)];
+        original.end.min(original.start + (position - start))
     }
 }
 
@@ -355,6 +363,15 @@ mod tests {
         for word in ["second", "third", "fourth"] {
             let position = source.text.find(word).unwrap();
             assert_eq!(source.original(position), text.find(word).unwrap());
+        }
+    }
+
+    #[test]
+    fn positions_of_what_was_added_are_in_the_original() {
+        let text = "    |<$\\begin{align}$$\\]<b>[^1]\\]\\frac{é</b>\\";
+        let source = Source::new(text, true);
+        for (position, _) in source.text.char_indices() {
+            assert!(text.get(source.original(position)..).is_some(), "{position}");
         }
     }
 
