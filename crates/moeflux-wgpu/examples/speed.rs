@@ -201,7 +201,7 @@ impl Speed {
         }
     }
 
-    /// Types of ggml beside four bits, at the shapes of A3B.
+    /// Types of ggml next to four bits, at the shapes of A3B.
     fn blocks(&self, limit: f64, types: &[BlockType]) {
         let cases: Vec<&Case> =
             CASES.iter().filter(|it| it.name.starts_with("A3B") || it.cols == 2048).collect();

@@ -3,7 +3,6 @@
 
 mod activation;
 mod attention;
-mod blocks;
 mod coop_matrix;
 mod decoding;
 mod fused_sum;

@@ -1,9 +1,7 @@
 //! Attention and the choice of positions.
 
-use moeflux_core::SplitMix64;
-
 use super::mixers::run_steps;
-use super::suite::{Suite, filled, read};
+use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KvType, RmsNorm, RopePairs,
     RopeSpec, SelectPositions, Span,
@@ -86,7 +84,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
     let v = filled(b, ROWS, n_kv_heads * dim, 83);
     let out = filled(b, ROWS, n_heads * dim, 84);
     let mut norm = |x: Heads, seed| {
-        let weight = b.load_vector(&SplitMix64::new(seed).floats(x.head_dim));
+        let weight = b.load_vector(&Numbers::new(seed).floats(x.head_dim));
         RmsNorm { out: x, x, weight, eps: 1e-6 }
     };
     let norms = norm_heads.map(|of_heads| match of_heads {
@@ -104,7 +102,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
         cache: Cache(0),
         scale: 0.5,
         window: None,
-        sinks: are_apart.then(|| b.load_vector(&SplitMix64::new(87).floats(n_heads))),
+        sinks: are_apart.then(|| b.load_vector(&Numbers::new(87).floats(n_heads))),
         selection: None,
     };
     let op = GatedAttention { norms, rope, attention, gate: Some(part(dim)) };
@@ -113,7 +111,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
     let mut step = |b: &mut dyn Backend, spans: &[Span]| {
         for cols in [both, plain, k, v] {
             seed += 1;
-            b.write(cols.buf, &SplitMix64::new(seed).floats(ROWS * cols.len));
+            b.write(cols.buf, &Numbers::new(seed).floats(ROWS * cols.len));
         }
         b.gated_attention(op, spans);
     };
@@ -159,7 +157,7 @@ impl Ops {
             cache: Cache(0),
             scale: 2.5,
             window: shape.window,
-            sinks: shape.sinks.then(|| b.load_vector(&SplitMix64::new(35).floats(n_heads))),
+            sinks: shape.sinks.then(|| b.load_vector(&Numbers::new(35).floats(n_heads))),
             selection: select.map(|it| it.out),
         };
         Ops { attention, select, k, index }
@@ -168,7 +166,7 @@ impl Ops {
     /// A step whose keys follow from `seed`.
     fn step(&self, b: &mut dyn Backend, seed: u64, spans: &[Span]) {
         for cols in self.index.into_iter().chain([self.k]) {
-            b.write(cols.buf, &SplitMix64::new(seed).floats(ROWS * cols.len));
+            b.write(cols.buf, &Numbers::new(seed).floats(ROWS * cols.len));
         }
         if let Some(select) = self.select {
             b.select_positions(select, spans);

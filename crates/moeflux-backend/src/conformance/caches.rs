@@ -1,8 +1,6 @@
 //! Caches that are saved, loaded into another sequence and cut.
 
-use moeflux_core::SplitMix64;
-
-use super::suite::{Suite, filled, read};
+use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KvType, Sequence, Span,
     StateSnapshot, ValueOrder,
@@ -29,7 +27,7 @@ impl Ops {
     fn new(b: &mut dyn Backend) -> Ops {
         let x = filled(b, ROWS, 33, 90);
         let out = [filled(b, ROWS, 33, 91), filled(b, ROWS, 14, 92), filled(b, ROWS, 14, 93)];
-        let weight = b.load_vector(&SplitMix64::new(94).floats(33 * 3));
+        let weight = b.load_vector(&Numbers::new(94).floats(33 * 3));
         let attention = Attention {
             out: out[1].heads(2),
             q: x.slice(0, 14).heads(2),
@@ -64,7 +62,7 @@ impl Ops {
         position: usize,
         rows: usize,
     ) -> Vec<f32> {
-        let values = SplitMix64::new(95 + position as u64).floats(rows * self.x.len);
+        let values = Numbers::new(95 + position as u64).floats(rows * self.x.len);
         b.write(self.x.buf, &values);
         let spans = [Span { sequence, rows: 0..rows, position }];
         b.causal_conv(self.conv, &spans);

@@ -1,8 +1,6 @@
 //! Element-wise and per-head ops.
 
-use moeflux_core::SplitMix64;
-
-use super::suite::{Suite, filled, read};
+use super::suite::{Numbers, Suite, filled, read};
 use crate::{GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};
 
 const ROWS: [usize; 3] = [1, 2, 7];
@@ -53,7 +51,7 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
 
 fn norms(suite: &Suite<'_>, rows: usize, width: usize) {
     suite.case(&format!("rms_norm {rows}x{width}"), &|b| {
-        let weight = b.load_vector(&SplitMix64::new(8).floats(width));
+        let weight = b.load_vector(&Numbers::new(8).floats(width));
         let (out, x) = (filled(b, rows, 3 * width, 9), filled(b, rows, 3 * width, 10));
         let (out, x) = (out.heads(3), x.heads(3));
         b.rms_norm(rows, RmsNorm { out, x, weight, eps: 1e-6 });
@@ -63,7 +61,7 @@ fn norms(suite: &Suite<'_>, rows: usize, width: usize) {
         all
     });
     suite.case(&format!("gated_rms_norm {rows}x{width}"), &|b| {
-        let weight = b.load_vector(&SplitMix64::new(11).floats(width));
+        let weight = b.load_vector(&Numbers::new(11).floats(width));
         let x = filled(b, rows, 2 * width, 12).heads(2);
         let gate = filled(b, rows, 2 * width, 13).heads(2);
         let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };

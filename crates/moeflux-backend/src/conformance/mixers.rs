@@ -1,8 +1,6 @@
 //! Convolutions and recurrences, with their states.
 
-use moeflux_core::SplitMix64;
-
-use super::suite::{Suite, filled, read};
+use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, RmsNorm,
     Sequence, Span, ValueOrder,
@@ -70,12 +68,12 @@ fn convolution(suite: &Suite<'_>, channels: usize, kernel: usize) {
     suite.case(&format!("causal_conv {channels}x{kernel}"), &|b| {
         let out = filled(b, 5, channels + 2, 40).slice(1, channels);
         let x = filled(b, 5, channels, 41);
-        let weight = b.load_vector(&SplitMix64::new(42).floats(channels * kernel));
+        let weight = b.load_vector(&Numbers::new(42).floats(channels * kernel));
         let op = CausalConv { out, x, weight, cache: Cache(0) };
         let mut seed = 43;
         run_steps(b, &[CacheSpec::Conv { channels, kernel }], out, &mut |b, spans| {
             seed += 1;
-            b.write(x.buf, &SplitMix64::new(seed).floats(5 * channels));
+            b.write(x.buf, &Numbers::new(seed).floats(5 * channels));
             b.causal_conv(op, spans);
         })
     });
@@ -95,8 +93,8 @@ fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
             order,
             a: filled(b, 5, n_v_heads, 52),
             b: filled(b, 5, n_v_heads, 53),
-            a_log: b.load_vector(&SplitMix64::new(54).floats(n_v_heads)),
-            dt_bias: b.load_vector(&SplitMix64::new(55).floats(n_v_heads)),
+            a_log: b.load_vector(&Numbers::new(54).floats(n_v_heads)),
+            dt_bias: b.load_vector(&Numbers::new(55).floats(n_v_heads)),
             cache: Cache(1),
         };
         let spec = [
@@ -106,7 +104,7 @@ fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
         let mut seed = 56;
         run_steps(b, &spec, out, &mut |b, spans| {
             seed += 1;
-            b.write(qkv.buf, &SplitMix64::new(seed).floats(5 * qkv.len));
+            b.write(qkv.buf, &Numbers::new(seed).floats(5 * qkv.len));
             b.delta_rule(op, spans);
         })
     });
@@ -124,8 +122,8 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
         let out = if is_in_place { mixed } else { filled(b, 5, v_cols, 63).heads(n_v_heads) };
         let gates = filled(b, 5, 2 * n_v_heads, 64);
         let kernel = 3;
-        let weight = b.load_vector(&SplitMix64::new(65).floats(channels * kernel));
-        let norm_weight = b.load_vector(&SplitMix64::new(66).floats(v_dim));
+        let weight = b.load_vector(&Numbers::new(65).floats(channels * kernel));
+        let norm_weight = b.load_vector(&Numbers::new(66).floats(v_dim));
         let gate = filled(b, 5, v_cols, 67).heads(n_v_heads);
         let delta = DeltaRule {
             out: mixed,
@@ -135,8 +133,8 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
             order,
             a: gates.slice(0, n_v_heads),
             b: gates.slice(n_v_heads, n_v_heads),
-            a_log: b.load_vector(&SplitMix64::new(68).floats(n_v_heads)),
-            dt_bias: b.load_vector(&SplitMix64::new(69).floats(n_v_heads)),
+            a_log: b.load_vector(&Numbers::new(68).floats(n_v_heads)),
+            dt_bias: b.load_vector(&Numbers::new(69).floats(n_v_heads)),
             cache: Cache(1),
         };
         let norm = RmsNorm { out, x: mixed, weight: norm_weight, eps: 1e-6 };
@@ -153,7 +151,7 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
         let mut seed = 70;
         run_steps(b, &spec, out, &mut |b, spans| {
             seed += 1;
-            b.write(x.buf, &SplitMix64::new(seed).floats(5 * channels));
+            b.write(x.buf, &Numbers::new(seed).floats(5 * channels));
             b.delta_net(op, spans);
         })
     });

@@ -63,7 +63,7 @@ pub fn check_products(candidates: &[Open<'_>], closeness: Closeness) {
 ///
 /// # Panics
 /// With the case and the first element that differs.
-pub fn check_formats(candidates: &[Open<'_>], closeness: Closeness, formats: &[MatrixFormat]) {
+fn check_formats(candidates: &[Open<'_>], closeness: Closeness, formats: &[MatrixFormat]) {
     let suite = Suite { candidates, closeness };
     moe::check_formats(&suite, formats);
     products::check(&suite, formats);

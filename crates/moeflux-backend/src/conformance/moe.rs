@@ -5,11 +5,11 @@ use std::sync::Arc;
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
-    MatrixLayout, PartSpan, SplitMix64,
+    MatrixLayout, PartSpan,
 };
 
 use super::products::{formats, group_size, load, matrix_bytes};
-use super::suite::{Products, Suite, filled, read};
+use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
     Activation, ActivationPrecision, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups,
     ExpertRow, Experts, MoeOnDevice, ResidencyRequest, ResidentCall, ResidentExperts, Route,
@@ -156,10 +156,10 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
             (0..N_EXPERTS).map(|id| expert(shape, id, hidden, intermediate)).collect();
         let x = filled(b, 2, hidden, 66);
         let out = filled(b, 3 * OPS as usize, hidden, 67).buf;
-        let mut numbers = SplitMix64::new(68);
+        let mut numbers = Numbers::new(68);
         for nth in 0..OPS {
-            let first = numbers.next_u64() % u64::from(N_EXPERTS);
-            let n = 1 + numbers.next_u64() % 3;
+            let first = numbers.bits() % u64::from(N_EXPERTS);
+            let n = 1 + numbers.bits() % 3;
             let call = |i: u64| ExpertCall {
                 expert: Arc::clone(&experts[((first + 2 * i) % u64::from(N_EXPERTS)) as usize]),
                 rows: vec![ExpertRow { row: nth % 2, slot: 3 * nth + i as u32 }],
@@ -226,7 +226,7 @@ fn sigmoid_route(
 ) {
     for has_bias in [false, true] {
         route(suite, n_experts, top_k, &|b| {
-            let bias = SplitMix64::new(59).floats(n_experts);
+            let bias = Numbers::new(59).floats(n_experts);
             let bias = has_bias.then(|| b.load_vector(&bias));
             Scoring::Sigmoid { bias, groups, renormalise, scale: 2.5 }
         });
@@ -238,7 +238,7 @@ fn combine(suite: &Suite<'_>, rows: usize, width: usize, top_k: usize) {
         suite.case(&format!("combine {rows}x{width} top {top_k} {has_gate:?}"), &|b| {
             let acc = filled(b, rows, width, 61);
             let slots = filled(b, rows * top_k, width, 62).buf;
-            let mut weights = SplitMix64::new(63).floats(rows * top_k);
+            let mut weights = Numbers::new(63).floats(rows * top_k);
             weights[0] = 0.0;
             let shared = has_gate.map(|has_gate| Shared {
                 out: filled(b, rows, width, 64),
@@ -282,7 +282,7 @@ fn expert(shape: Shape, id: u16, hidden: usize, intermediate: usize) -> Arc<Expe
 }
 
 fn vector(backend: &mut dyn Backend, n: usize, seed: u64) -> crate::Vector {
-    backend.load_vector(&SplitMix64::new(seed).floats(n))
+    backend.load_vector(&Numbers::new(seed).floats(n))
 }
 
 fn experts(suite: &Suite<'_>, shape: Shape, inputs: ActivationPrecision, is_gpt_oss: bool) {

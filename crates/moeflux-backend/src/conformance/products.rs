@@ -3,9 +3,9 @@
 use moeflux_core::quant::{
     Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
 };
-use moeflux_core::{HostBuf, SplitMix64, TokenId};
+use moeflux_core::{HostBuf, TokenId};
 
-use super::suite::{Products, Suite, filled, read};
+use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
     ActivationPrecision, Backend, Cols, HeadProduct, Heads, HiddenRows, HostMatrix, LogitsExtras,
     Projection, TokenLogit, Weight,
@@ -60,7 +60,7 @@ pub(super) fn matrix_bytes(
     cols: usize,
     seed: u64,
 ) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    let mut numbers = SplitMix64::new(seed);
+    let mut numbers = Numbers::new(seed);
     match format {
         MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => {
             (floats(float, &numbers.floats(rows * cols)), vec![], vec![])
@@ -249,7 +249,7 @@ fn product(
         ];
         b.project(rows, x, &projections);
         let mut all = read(b, out.buf, rows);
-        b.write(x.buf, &SplitMix64::new(24).floats(cols + 3));
+        b.write(x.buf, &Numbers::new(24).floats(cols + 3));
         b.project(1, x, &projections[..1]);
         all.extend(read(b, out.buf, 1));
         let chosen: Vec<usize> = (0..rows).step_by(2).collect();

@@ -1,6 +1,5 @@
 //! Backends under test, and the numbers that they are given.
 
-use moeflux_core::SplitMix64;
 use moeflux_core::quant::MatrixFormat;
 
 use crate::cpu::matmul::integer_group_size;
@@ -24,6 +23,35 @@ pub enum Closeness {
         /// keep 22 bits, and nothing shows.
         one_half: Option<f32>,
     },
+}
+
+/// Reproducible numbers between -1 and 1. How close devices must come was measured with these, so
+/// they stay as they are.
+pub(super) struct Numbers(pub(super) u64);
+
+impl Numbers {
+    pub(super) fn new(seed: u64) -> Numbers {
+        Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(super) fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(super) fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    }
+
+    pub(super) fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.float()).collect()
+    }
+
+    pub(super) fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| (self.bits() >> 33) as u8).collect()
+    }
 }
 
 /// Makes a backend.
@@ -135,7 +163,7 @@ pub(super) struct Wanted {
 /// A buffer filled with numbers that depend on the seed.
 pub(super) fn filled(backend: &mut dyn Backend, rows: usize, width: usize, seed: u64) -> Cols {
     let buf = backend.alloc(rows, width);
-    backend.write(buf, &SplitMix64::new(seed).floats(rows * width));
+    backend.write(buf, &Numbers::new(seed).floats(rows * width));
     Cols { buf, start: 0, len: width }
 }
 
