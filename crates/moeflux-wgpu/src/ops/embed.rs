@@ -24,12 +24,12 @@ pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) 
         params.extend([list, word(tokens.len()), piece.place.elements, piece.place.scales]);
         params.extend([word(piece.phase), word(piece.rows.start), word(piece.rows.len())]);
         params.extend([word(out.start), word(y.width)]);
-        let beside = b.beside_weights(matrix.decoder, &piece.mem);
+        let tables = b.weights_or_codebook(matrix.decoder, &piece.mem);
         let n = tokens.len() * matrix.cols.div_ceil(BLOCK) * 8;
         b.encoder.dispatch(
             kernels::Embed { format: matrix.decoder.constants() },
             &params,
-            &[&piece.mem, &beside, &arena, &y.mem],
+            &[&piece.mem, &tables, &arena, &y.mem],
             Grid::Linear(n.div_ceil(ELEMENTS)),
         );
     }

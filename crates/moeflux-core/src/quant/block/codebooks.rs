@@ -3,7 +3,7 @@
 //!
 //! The codebooks are trained choices without a formula. `codebooks.bin` holds them one after
 //! another, each entry as 16 bits: the numbers of its levels, two or three bits a column, the first
-//! column lowest. `tools/gguf/codebooks.py` makes the file from a decoder of llama.cpp.
+//! column lowest. `tools/gguf/blocks.py codebooks` makes the file from ggml's Python package.
 
 use super::parts::{Codes, Params, half, half_to_f32};
 use super::planes::IQ4_LEVELS;

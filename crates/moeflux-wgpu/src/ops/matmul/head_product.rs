@@ -121,11 +121,11 @@ impl Transposed<'_> {
             let mut params = decoder.params(cols).to_vec();
             params.extend([first, word(now.len()), word(n_parts), u32::from(adds)]);
             let arena = b.encoder.arena();
-            let beside = b.beside_weights(decoder, &now[0].mem);
+            let tables = b.weights_or_codebook(decoder, &now[0].mem);
             b.encoder.dispatch(
                 kernels::HeadProduct { format: decoder.constants(), x_rows: word(x_rows) },
                 &params,
-                &[&now[0].mem, &beside, &arena, &input.x, y],
+                &[&now[0].mem, &tables, &arena, &input.x, y],
                 Grid::Plane((cols.div_ceil(BLOCK) * 8).div_ceil(ELEMENTS), now.len() * n_parts),
             );
         }

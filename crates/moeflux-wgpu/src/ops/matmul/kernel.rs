@@ -214,8 +214,8 @@ impl Kernel<'_> {
         let ends = ends(jobs.each.iter().map(|job| job.n_rows), per_group, groups);
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([jobs.first, word(jobs.n_jobs)]);
-        let beside = b.beside_weights(self.decoder, jobs.weights);
-        let mut buffers = vec![jobs.weights, &beside, jobs.lists, &input.x, &input.sums, self.y];
+        let tables = b.weights_or_codebook(self.decoder, jobs.weights);
+        let mut buffers = vec![jobs.weights, &tables, jobs.lists, &input.x, &input.sums, self.y];
         self.bind_chosen(jobs.weights, &mut params, &mut buffers);
         if let Some(plain) = jobs.plain {
             buffers.push(&plain.x);
@@ -339,11 +339,11 @@ impl Kernel<'_> {
         let format = self.decoder.constants_with(true);
         let operand = self.decoder.f16_operand();
         let is_emulated = b.tiles == Tiles::Emulated;
-        let beside = b.beside_weights(self.decoder, jobs.weights);
+        let tables = b.weights_or_codebook(self.decoder, jobs.weights);
         b.encoder.dispatch(
             shape.kernel(format, operand, quant.parts(), is_emulated),
             &params,
-            &[jobs.weights, &beside, jobs.lists, &input.x, &input.sums, self.y],
+            &[jobs.weights, &tables, jobs.lists, &input.x, &input.sums, self.y],
             Grid::Plane(jobs.n_rows.div_ceil(shape.w_tile as usize), tiles.n),
         );
     }
@@ -374,11 +374,11 @@ impl Kernel<'_> {
         let is_aligned = self.is_aligned(jobs.each, &[input.stride, input.start]);
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([jobs.first, tiles.first, word(tiles.n)]);
-        let beside = b.beside_weights(self.decoder, jobs.weights);
+        let tables = b.weights_or_codebook(self.decoder, jobs.weights);
         b.encoder.dispatch(
             shape.kernel(self.decoder.constants(), is_aligned),
             &params,
-            &[jobs.weights, &beside, jobs.lists, &input.x, self.y],
+            &[jobs.weights, &tables, jobs.lists, &input.x, self.y],
             Grid::Plane(jobs.n_rows.div_ceil(shape.w_tile as usize), tiles.n),
         );
     }

@@ -45,8 +45,9 @@ fn panels_end_within_a_task() {
     }
 }
 
-/// The definition, from the matrix's elements and in `f64`: rounding of activations is all that is
-/// lost.
+/// The definition, from the matrix's elements and in `f64`. Activations lose up to a 65,024th of
+/// their group's largest, 3e-5 of what is added up where they are half as large on average; what
+/// centred codes add and biases take away again rounds by as much.
 #[test]
 fn integer_products_come_close_to_the_elements() {
     let mut noise = Noise(15);
