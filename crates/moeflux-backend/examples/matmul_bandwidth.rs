@@ -199,7 +199,7 @@ impl Bench {
 
 fn formats() -> Vec<(String, MatrixFormat)> {
     let affine = Affine::BITS.map(|bits| {
-        let format = Affine { bits, group_size: GROUP, params: Float::BF16 };
+        let format = Affine::new(bits, GROUP, Float::BF16);
         (format!("{bits} bits"), MatrixFormat::Affine(format))
     });
     let mut all = Vec::from(affine);
@@ -214,7 +214,7 @@ fn formats() -> Vec<(String, MatrixFormat)> {
 }
 
 fn four_bits() -> MatrixFormat {
-    MatrixFormat::Affine(Affine { bits: 4, group_size: GROUP, params: Float::BF16 })
+    MatrixFormat::Affine(Affine::new(4, GROUP, Float::BF16))
 }
 
 fn n_bytes(matrix: &MatrixView<'_>) -> usize {

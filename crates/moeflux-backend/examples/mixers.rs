@@ -248,7 +248,7 @@ impl Bench {
     }
 
     fn embed(&mut self) {
-        let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+        let affine = Affine::new(4, 64, Float::BF16);
         let format = MatrixFormat::Affine(affine);
         let vocab = 512;
         let bytes = |n| HostBuf::zeroed(n);

@@ -66,7 +66,7 @@ fn noise(n: usize) -> HostBuf {
 
 fn run(pool: &Pool, isa: Isa, case: &Case, noise: &[u8]) -> f64 {
     let Case { n_matrices, rows, cols, bits, x_rows, n_limbs } = *case;
-    let affine = Affine { bits, group_size: GROUP, params: Float::BF16 };
+    let affine = Affine::new(bits, GROUP, Float::BF16);
     let format = MatrixFormat::Affine(affine);
     let n_x = n_matrices * x_rows;
     let x: Vec<f32> = (0..n_x * cols).map(|i| (i % 251) as f32 / 125.0 - 1.0).collect();

@@ -1,8 +1,9 @@
 //! Where the records of experts are stored on the drive.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::checkpoint::DerivedTensors;
 use crate::{ExpertId, ExpertLayout};
 
 /// The index of a file in [`ExpertBank::files`].
@@ -16,6 +17,20 @@ pub struct SourceFile {
     pub path: PathBuf,
     /// The length that it must have, in bytes.
     pub len: u64,
+    /// What the bytes are computed by, if no file holds them; then `path` is that of the checkpoint.
+    pub derived: Option<Arc<DerivedTensors>>,
+}
+
+impl SourceFile {
+    /// A file of that path, of `len` bytes.
+    pub fn new(path: PathBuf, len: u64) -> SourceFile {
+        SourceFile { path, len, derived: None }
+    }
+
+    /// The file of a checkpoint's derived tensors. It has no length of its own.
+    pub fn derived(root: &Path, tensors: Arc<DerivedTensors>) -> SourceFile {
+        SourceFile { path: root.to_path_buf(), len: u64::MAX, derived: Some(tensors) }
+    }
 }
 
 /// Where one extent of a layer's experts is stored.
@@ -98,6 +113,18 @@ impl ExpertBank {
             };
             spans.filter(|it| it.len > 0).all(|it| is_multiple(it.offset as u64))
                 && layer.sources.iter().all(begins_aligned)
+        })
+    }
+
+    /// Whether parts of records are computed from others when they are read. Such files cannot be
+    /// mapped.
+    pub fn is_derived(&self) -> bool {
+        let is_derived = |file: FileIdx| self.files[file.0 as usize].derived.is_some();
+        self.layers.iter().flatten().flat_map(|layer| &layer.sources).any(|source| match source {
+            ExtentSource::Strided { file, .. } => is_derived(*file),
+            ExtentSource::Listed(entries) => {
+                entries.first().is_some_and(|entry| is_derived(entry.0))
+            }
         })
     }
 

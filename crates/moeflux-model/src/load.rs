@@ -299,7 +299,7 @@ impl Weights for Loader<'_> {
     }
 
     fn holds(&self, tensor: &str) -> bool {
-        self.checkpoint.tensors().contains_key(tensor)
+        self.checkpoint.holds(tensor)
     }
 
     fn refuse(&self, tensor: &str, what: &str) -> LoadError {
@@ -376,7 +376,7 @@ impl Weights for Survey<'_> {
     }
 
     fn holds(&self, tensor: &str) -> bool {
-        self.checkpoint.is_some_and(|it| it.tensors().contains_key(tensor))
+        self.checkpoint.is_some_and(|checkpoint| checkpoint.holds(tensor))
     }
 
     fn refuse(&self, tensor: &str, what: &str) -> LoadError {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use moeflux_core::checkpoint::DerivedTensors;
 use moeflux_core::{FileIdx, MappedFile, SourceFile};
 
 use crate::direct::{open_direct, read_at};
@@ -57,6 +58,8 @@ pub(crate) struct Files {
 struct Handles {
     all: Vec<File>,
     n_reads: AtomicUsize,
+    /// What computes the bytes, if no file holds them.
+    derived: Option<Arc<DerivedTensors>>,
 }
 
 impl Handles {
@@ -94,8 +97,8 @@ impl Files {
     ) -> Result<Opened, StoreError> {
         let (mut files, mut missing) = (Vec::new(), Vec::new());
         for (file_idx, source) in (0u32..).zip(&plan.bank().files) {
-            let mut handles = Handles::default();
-            if plan.is_used(FileIdx(file_idx)) {
+            let mut handles = Handles { derived: source.derived.clone(), ..Handles::default() };
+            if handles.derived.is_none() && plan.is_used(FileIdx(file_idx)) {
                 for _ in 0..n_handles(options) {
                     handles.all.extend(open_checked(source, system)?);
                 }
@@ -119,7 +122,7 @@ impl Files {
     ) -> Result<(Files, usize), StoreError> {
         let (mut files, mut block) = (Vec::new(), 1);
         for (handles, file) in self.files.iter().zip(&plan.bank().files) {
-            let mut direct = Handles::default();
+            let mut direct = Handles { derived: file.derived.clone(), ..Handles::default() };
             for _ in &handles.all {
                 let opened = system.open_direct(&file.path);
                 let refused = |source| StoreError::NoDirect { path: file.path.clone(), source };
@@ -141,6 +144,12 @@ impl Opened {
         options: &StoreOptions,
         system: &dyn System,
     ) -> Result<Opened, StoreError> {
+        if self.mode == IoMode::Mmap && plan.bank().is_derived() {
+            self.mode = IoMode::Pread;
+            let reason = "experts are read into the cache: their format is converted when they are \
+                          read; `moeflux pack` converts it once";
+            self.warning = Some(reason.to_owned());
+        }
         if self.mode == IoMode::Direct {
             match self.files.opened_directly(plan, system) {
                 Ok((files, block)) => (self.files, self.block) = (files, block),
@@ -170,11 +179,19 @@ impl Opened {
 
 impl Source for Files {
     fn read_at(&self, file: FileIdx, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_at(self.files[file.0 as usize].next(), buf, offset)
+        let handles = &self.files[file.0 as usize];
+        match &handles.derived {
+            Some(derived) => derived.read_at(offset, buf).map_err(io::Error::other),
+            None => read_at(handles.next(), buf, offset),
+        }
     }
 
     fn len(&self, file: FileIdx) -> io::Result<u64> {
-        Ok(self.files[file.0 as usize].next().metadata()?.len())
+        let handles = &self.files[file.0 as usize];
+        match &handles.derived {
+            Some(_) => Ok(u64::MAX),
+            None => Ok(handles.next().metadata()?.len()),
+        }
     }
 }
 

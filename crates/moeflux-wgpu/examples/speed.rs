@@ -19,8 +19,7 @@ use moeflux_core::{
 };
 use moeflux_wgpu::{BandwidthProbe, Context, Form, Layout, ProductShape, Tiles, TuneOptions, Wgpu};
 
-const FORMAT: MatrixFormat =
-    MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+const FORMAT: MatrixFormat = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
 const DENSE: MatrixFormat = MatrixFormat::Dense(Float::BF16);
 
 /// Runs of which the best counts, where no clock of the device does.

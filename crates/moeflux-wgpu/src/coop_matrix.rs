@@ -34,7 +34,7 @@ const MATRICES: [TestMatrix; 6] = [
 ];
 
 const fn affine(bits: u8, group_size: usize) -> MatrixFormat {
-    MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 })
+    MatrixFormat::Affine(Affine::new(bits, group_size, Float::BF16))
 }
 
 /// Columns that units take in a step.

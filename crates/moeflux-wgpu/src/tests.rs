@@ -257,7 +257,7 @@ fn matrix(
 #[test]
 fn neither_layout_nor_company_changes_a_bit() {
     let Some(context) = context() else { return };
-    let affine = |bits| MatrixFormat::Affine(Affine { bits, group_size: 64, params: Float::BF16 });
+    let affine = |bits| MatrixFormat::Affine(Affine::new(bits, 64, Float::BF16));
     let cases = [
         (affine(4), ActivationPrecision::Int16),
         (affine(4), ActivationPrecision::Int8),
@@ -308,7 +308,7 @@ fn neither_layout_nor_company_changes_a_bit() {
 fn products_of_inputs_as_they_are_go_along_with_rounded_ones() {
     let Some(context) = context() else { return };
     let (first, second, cols) = (70, 9, 320);
-    let affine = |bits| MatrixFormat::Affine(Affine { bits, group_size: 64, params: Float::BF16 });
+    let affine = |bits| MatrixFormat::Affine(Affine::new(bits, 64, Float::BF16));
     let blocks = [BlockType::Q8_0, BlockType::NVFP4].map(MatrixFormat::Ggml);
     for format in [affine(4), affine(8), affine(3)].into_iter().chain(blocks) {
         for layout in layouts() {

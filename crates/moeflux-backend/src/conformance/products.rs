@@ -23,7 +23,7 @@ pub(super) fn formats() -> Vec<MatrixFormat> {
         for bits in Affine::BITS {
             for group_size in Affine::GROUP_SIZES {
                 if params == Float::BF16 || (bits == 4 && group_size == 64) {
-                    all.push(MatrixFormat::Affine(Affine { bits, group_size, params }));
+                    all.push(MatrixFormat::Affine(Affine::new(bits, group_size, params)));
                 }
             }
         }

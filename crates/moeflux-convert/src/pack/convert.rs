@@ -276,7 +276,7 @@ mod tests {
     }
 
     const FITTED: Rounding = Rounding::Fitted;
-    const TARGET: Affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+    const TARGET: Affine = Affine::new(4, 64, Float::BF16);
 
     #[test]
     fn bytes_do_not_depend_on_the_number_of_threads() {

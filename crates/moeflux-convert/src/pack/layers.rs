@@ -166,7 +166,7 @@ pub(super) fn check(
     layer: &LayerPlan,
     written: &Written,
 ) -> Result<(), PackError> {
-    let file = SourceFile { path: written.partial.clone(), len: written.n_bytes };
+    let file = SourceFile::new(written.partial.clone(), written.n_bytes);
     let reader = FileReader::new(&[file]);
     let stride = layer.packed.stride_bytes;
     let n_experts = layer.packed.n_experts;

@@ -187,7 +187,7 @@ impl PackOptions {
             MatrixFormat::Micro(_) | MatrixFormat::Ggml(_) if !self.requantise => return stored,
             _ => {}
         }
-        let affine = Affine { bits, group_size: self.group_size, params: Float::BF16 };
+        let affine = Affine::new(bits, self.group_size, Float::BF16);
         if affine.is_supported(cols) { MatrixFormat::Affine(affine) } else { stored }
     }
 

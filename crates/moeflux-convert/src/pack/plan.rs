@@ -9,7 +9,7 @@ use moeflux_core::checkpoint::{
     record_layout,
 };
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
-use moeflux_core::quant::MatrixFormat;
+use moeflux_core::quant::{AffineBias, Float, MatrixFormat};
 use moeflux_core::{ExpertBank, GateUp, LayerBank, MatrixLayout};
 
 use super::convert::plain_format;
@@ -264,10 +264,17 @@ pub(crate) fn matrix_entries(
     };
     match format {
         MatrixFormat::Transposed(_) => panic!("containers hold outputs before inputs"),
-        MatrixFormat::Micro(micro) => vec![
-            entry("weight", Dtype::U32, format.row_bytes(cols) / 4),
-            entry("scales", Dtype::U8, micro.n_groups(cols)),
-        ],
+        MatrixFormat::Micro(micro) => {
+            let mut entries = vec![
+                entry("weight", Dtype::U32, format.row_bytes(cols) / 4),
+                entry("scales", Dtype::U8, micro.n_groups(cols)),
+            ];
+            if micro.has_global_scale {
+                let (name, dtype) = (format!("{module}.global_scale"), Dtype::Float(Float::F32));
+                entries.push(TensorEntry { name, dtype, shape: vec![1] });
+            }
+            entries
+        }
         MatrixFormat::Blocks(blocks) => {
             let mut scales =
                 entry("weight_scale_inv", Dtype::Float(blocks.scales), blocks.n_col_blocks(cols));
@@ -281,11 +288,12 @@ pub(crate) fn matrix_entries(
         MatrixFormat::Affine(affine) => {
             let (words, n_groups) = (format.row_bytes(cols) / 4, affine.n_groups(cols));
             let params = Dtype::Float(affine.params);
-            vec![
-                entry("weight", Dtype::U32, words),
-                entry("scales", params.clone(), n_groups),
-                entry("biases", params, n_groups),
-            ]
+            let mut entries =
+                vec![entry("weight", Dtype::U32, words), entry("scales", params.clone(), n_groups)];
+            if affine.bias == AffineBias::Stored {
+                entries.push(entry("biases", params, n_groups));
+            }
+            entries
         }
     }
 }

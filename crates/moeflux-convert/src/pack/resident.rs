@@ -110,7 +110,7 @@ fn write_converted(
 /// Compares rows of each matrix of the file with the source: first, middle
 /// and last.
 pub(super) fn check(plan: &Plan<'_>, written: &Written) -> Result<(), PackError> {
-    let file = SourceFile { path: written.partial.clone(), len: written.n_bytes };
+    let file = SourceFile::new(written.partial.clone(), written.n_bytes);
     let reader = FileReader::new(&[file]);
     let mut offset = plan.header.len() as u64;
     for MatrixPlan { decl, source, target } in &plan.matrices {

@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn weights_have_the_standard_deviation_asked_for() {
         for bits in Affine::BITS {
-            let affine = Affine { bits, group_size: 64, params: Float::BF16 };
+            let affine = Affine::new(bits, 64, Float::BF16);
             check_statistics(MatrixFormat::Affine(affine));
         }
         check_statistics(MatrixFormat::Dense(Float::BF16));

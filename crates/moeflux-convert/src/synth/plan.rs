@@ -28,7 +28,7 @@ pub(super) fn is_gate(name: &str) -> bool {
 
 /// The format of rows of `cols` columns; 16 bits mean BF16.
 pub(super) fn format(options: &SynthOptions, bits: u8, cols: usize) -> MatrixFormat {
-    let affine = Affine { bits, group_size: options.group_size, params: Float::BF16 };
+    let affine = Affine::new(bits, options.group_size, Float::BF16);
     if bits != 16 && affine.is_supported(cols) {
         MatrixFormat::Affine(affine)
     } else {

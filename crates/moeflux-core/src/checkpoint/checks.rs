@@ -19,7 +19,10 @@ impl Checkpoint {
         bytes: &[u8],
     ) -> Result<(), FormatError> {
         let Some((found, value)) = encoding.first_not_finite(bytes) else { return Ok(()) };
-        let path = files[extent.file.0 as usize].path.clone();
+        let path = match files.get(extent.file.0 as usize) {
+            Some(file) => file.path.clone(),
+            None => self.root.clone(),
+        };
         let holds = |tensor: &&Tensor| {
             let Extent { file, offset, len } = tensor.extent;
             file == extent.file && (offset..offset + len as u64).contains(&extent.offset)

@@ -13,7 +13,7 @@ use super::json::{is_plain_path, read_json};
 use super::quantization::{Declared, QuantRules};
 use super::record::record_layout;
 use crate::manifest::ExpertsDecl;
-use crate::quant::{Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
+use crate::quant::{Affine, AffineBias, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use crate::{ExpertLayout, SourceFile};
 
 /// The description of a packed container.
@@ -62,6 +62,9 @@ pub enum StoredFormat {
         group_size: usize,
         /// How scales and biases are stored.
         params: StoredFloat,
+        /// Whether biases follow from the scales and are not stored.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        symmetric: bool,
     },
     /// Small floats in groups that share a scale.
     Micro {
@@ -107,6 +110,9 @@ pub enum StoredMode {
     Mxfp4,
     /// `"nvfp4"`.
     Nvfp4,
+    /// `"nvfp4-global"`: with a scale of the whole matrix.
+    #[serde(rename = "nvfp4-global")]
+    Nvfp4Global,
     /// `"mxfp8"`.
     Mxfp8,
 }
@@ -310,7 +316,7 @@ impl Container {
             )));
         }
         let len = layer.stride_bytes * layer.n_experts as u64;
-        let file = SourceFile { path: root.join(&layer.file), len };
+        let file = SourceFile::new(root.join(&layer.file), len);
         Ok(LayerOfFile {
             file,
             layout: layer.layout(),
@@ -328,7 +334,14 @@ impl Container {
     pub(super) fn rules(&self) -> QuantRules {
         let rule = |format: &StoredFormat| Declared::of_format(format.to_format());
         let modules = self.tensors.iter().map(|(name, it)| (name.clone(), rule(it)));
-        QuantRules { default: None, modules: modules.collect() }
+        let is_symmetric =
+            |format: &StoredFormat| matches!(format, StoredFormat::Affine { symmetric: true, .. });
+        let symmetric = self.tensors.iter().filter(|(_, format)| is_symmetric(format));
+        QuantRules {
+            modules: modules.collect(),
+            symmetric: symmetric.map(|(name, _)| name.clone()).collect(),
+            ..QuantRules::default()
+        }
     }
 }
 
@@ -356,8 +369,10 @@ impl StoredFormat {
     pub fn to_format(self) -> MatrixFormat {
         match self {
             StoredFormat::Dense { float } => MatrixFormat::Dense(float.to_float()),
-            StoredFormat::Affine { bits, group_size, params } => {
-                MatrixFormat::Affine(Affine { bits, group_size, params: params.to_float() })
+            StoredFormat::Affine { bits, group_size, params, symmetric } => {
+                let bias = if symmetric { AffineBias::Symmetric } else { AffineBias::Stored };
+                let params = params.to_float();
+                MatrixFormat::Affine(Affine { bits, group_size, params, bias })
             }
             StoredFormat::Micro { mode } => MatrixFormat::Micro(mode.to_micro()),
             StoredFormat::Blocks { block: [rows, cols], scales } => {
@@ -374,8 +389,9 @@ impl From<MatrixFormat> for StoredFormat {
     fn from(format: MatrixFormat) -> StoredFormat {
         match format {
             MatrixFormat::Dense(float) => StoredFormat::Dense { float: float.into() },
-            MatrixFormat::Affine(Affine { bits, group_size, params }) => {
-                StoredFormat::Affine { bits, group_size, params: params.into() }
+            MatrixFormat::Affine(Affine { bits, group_size, params, bias }) => {
+                let symmetric = bias == AffineBias::Symmetric;
+                StoredFormat::Affine { bits, group_size, params: params.into(), symmetric }
             }
             MatrixFormat::Micro(micro) => {
                 let mode = StoredMode::ALL.into_iter().find(|it| it.to_micro() == micro);
@@ -391,12 +407,14 @@ impl From<MatrixFormat> for StoredFormat {
 }
 
 impl StoredMode {
-    const ALL: [StoredMode; 3] = [StoredMode::Mxfp4, StoredMode::Nvfp4, StoredMode::Mxfp8];
+    const ALL: [StoredMode; 4] =
+        [StoredMode::Mxfp4, StoredMode::Nvfp4, StoredMode::Nvfp4Global, StoredMode::Mxfp8];
 
     fn to_micro(self) -> MicroScaled {
         match self {
             StoredMode::Mxfp4 => MicroScaled::MXFP4,
             StoredMode::Nvfp4 => MicroScaled::NVFP4,
+            StoredMode::Nvfp4Global => MicroScaled::NVFP4_GLOBAL,
             StoredMode::Mxfp8 => MicroScaled::MXFP8,
         }
     }

@@ -7,7 +7,7 @@ use super::claims::Stored;
 use super::container::LayerOfFile;
 use super::opened::ExpertFiles;
 use super::record::{part_shapes, record_layout};
-use super::{CheckpointKind, Claims, Dtype, FormatError, Tensor, prepared};
+use super::{CheckpointKind, Claims, Dtype, Extent, FormatError, prepared};
 use crate::manifest::{ExpertsDecl, FusedOrder};
 use crate::quant::{MatrixFormat, MicroScaled};
 use crate::{ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan};
@@ -57,20 +57,20 @@ impl<'a> Claims<'a> {
         let ExpertsDecl { prefix, parts, .. } = decl;
         let has = |name: &str| self.checkpoint.tensors().contains_key(name);
         for block in STACKED_BLOCKS {
-            if has(&format!("{prefix}.{block}.{STACKED_GATE_UP}.weight")) {
+            if self.has_weight(&format!("{prefix}.{block}.{STACKED_GATE_UP}")) {
                 return self.experts_half_stacked(decl, block);
             }
-            if has(&format!("{prefix}.{block}.{}.weight", STACKED_PARTS[0])) {
+            if self.has_weight(&format!("{prefix}.{block}.{}", STACKED_PARTS[0])) {
                 return self.experts_stacked(decl, block);
             }
         }
         if has(&format!("{prefix}.experts.gate_up_proj")) {
-            return self.experts_fused(decl, Self::fused_floats);
+            return self.experts_fused(decl, Self::fused_tensor);
         }
         if has(&format!("{prefix}.experts.gate_up_proj_blocks")) {
             return self.experts_fused(decl, Self::fused_mxfp4);
         }
-        if has(&format!("{prefix}.experts.0.{}.weight", parts[0])) {
+        if self.has_weight(&format!("{prefix}.experts.0.{}", parts[0])) {
             return self.experts_listed(decl);
         }
         let path = self.checkpoint.root().to_path_buf();
@@ -85,6 +85,15 @@ impl<'a> Claims<'a> {
             STACKED_PARTS[0], parts[0]
         );
         Err(FormatError::TensorMissing { path, name })
+    }
+
+    /// Whether a module has a weight, in whatever format.
+    fn has_weight(&self, module: &str) -> bool {
+        let is_packed = || {
+            let parts = ["weight_packed", "qweight"];
+            parts.iter().any(|part| self.name_of(module, part).is_some())
+        };
+        self.checkpoint.tensors().contains_key(&format!("{module}.weight")) || is_packed()
     }
 
     /// MLX: one tensor for each projection of all experts.
@@ -152,9 +161,9 @@ impl<'a> Claims<'a> {
         Ok(layer_bank(decl, pieces, gate_up, down))
     }
 
-    /// Claims a fused tensor of floats. Outputs come before inputs, except where rows of gate and
-    /// up alternate (gpt-oss).
-    fn fused_floats(
+    /// Claims a fused tensor. Outputs come before inputs, except of floats where rows of gate and up
+    /// alternate (gpt-oss).
+    fn fused_tensor(
         &mut self,
         decl: &ExpertsDecl,
         name: &str,
@@ -162,17 +171,14 @@ impl<'a> Claims<'a> {
         cols: usize,
     ) -> Result<Stored<'a>, FormatError> {
         let tensor = self.claim(name)?;
+        if decl.fused == FusedOrder::GateThenUp {
+            return self.stored_weight(name, tensor, &[decl.n_experts, rows], cols);
+        }
         let Dtype::Float(float) = tensor.dtype else {
             return Err(self.unsupported_dtype(tensor));
         };
-        let mut stored = Stored::dense(float, tensor);
-        if decl.fused == FusedOrder::Alternating {
-            self.expect_shape(tensor, &[decl.n_experts, cols], rows)?;
-            stored.format = MatrixFormat::Transposed(float);
-        } else {
-            self.expect_shape(tensor, &[decl.n_experts, rows], cols)?;
-        }
-        Ok(stored)
+        self.expect_shape(tensor, &[decl.n_experts, cols], rows)?;
+        Ok(Stored::plain(MatrixFormat::Transposed(float), tensor))
     }
 
     /// Claims a fused tensor of gpt-oss as published: `[experts, rows, groups, 16]` bytes, and one
@@ -199,7 +205,8 @@ impl<'a> Claims<'a> {
             return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
         }
         self.check_rule(name, weight, &format)?;
-        Ok(Stored { format, weight, scales: Some(scales), biases: None })
+        let scales = Some(scales.extent);
+        Ok(Stored { format, tensor: weight, weight: weight.extent, scales, biases: None })
     }
 
     /// One tensor for each projection of each expert.
@@ -214,20 +221,20 @@ impl<'a> Claims<'a> {
                 stored.push(self.stored(&module, &[rows], cols)?);
             }
             let format = stored[0].format;
-            if let Some(odd) = stored.iter().find(|it| it.format != format) {
-                let what = format!("{} stored unlike its siblings", odd.weight.stored_name);
-                let path = self.checkpoint.path_of(odd.weight);
+            if let Some(odd) = stored.iter().find(|other| other.format != format) {
+                let what = format!("{} stored unlike its siblings", odd.tensor.stored_name);
+                let path = self.checkpoint.path_of(odd.tensor);
                 return Err(FormatError::unsupported(path, what));
             }
-            let mut piece = |tensors: Vec<&Tensor>| {
-                let entries = tensors.iter().map(|it| (it.extent.file, it.extent.offset));
-                pieces.push(tensors[0].extent.len, ExtentSource::Listed(entries.collect()))
+            let mut piece = |extents: Vec<Extent>| {
+                let entries = extents.iter().map(|extent| (extent.file, extent.offset));
+                pieces.push(extents[0].len, ExtentSource::Listed(entries.collect()))
             };
-            let weight = piece(stored.iter().map(|it| it.weight).collect());
+            let weight = piece(stored.iter().map(|expert| expert.weight).collect());
             // The experts have one format, so all have scales if one has.
-            let scales: Option<Vec<&Tensor>> = stored.iter().map(|it| it.scales).collect();
+            let scales: Option<Vec<Extent>> = stored.iter().map(|expert| expert.scales).collect();
             let scales = scales.map_or(NOTHING, &mut piece);
-            let biases: Option<Vec<&Tensor>> = stored.iter().map(|it| it.biases).collect();
+            let biases: Option<Vec<Extent>> = stored.iter().map(|expert| expert.biases).collect();
             let biases = biases.map_or(NOTHING, &mut piece);
             Ok(MatrixLayout { rows, cols, format, weight, scales, biases })
         };
@@ -236,8 +243,7 @@ impl<'a> Claims<'a> {
     }
 }
 
-fn strided(tensor: &Tensor, len: usize) -> ExtentSource {
-    let Tensor { extent, .. } = tensor;
+fn strided(extent: Extent, len: usize) -> ExtentSource {
     ExtentSource::Strided { file: extent.file, base: extent.offset, stride: len as u64 }
 }
 
@@ -297,9 +303,9 @@ impl Pieces {
         rows: usize,
         cols: usize,
     ) -> MatrixLayout {
-        let mut piece = |tensor: &Tensor| {
-            let len = tensor.extent.len / n_experts;
-            self.push(len, strided(tensor, len))
+        let mut piece = |extent: Extent| {
+            let len = extent.len / n_experts;
+            self.push(len, strided(extent, len))
         };
         let weight = piece(stored.weight);
         let scales = stored.scales.map_or(NOTHING, &mut piece);

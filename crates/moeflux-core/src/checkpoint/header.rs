@@ -80,7 +80,7 @@ pub(super) fn read_header(path: &Path, file: FileIdx) -> Result<(SourceFile, Hea
     let mut json = vec![0; json_len as usize];
     handle.read_exact(&mut json).map_err(FormatError::io(path))?;
     let header = parse_safetensors_header(&json, file, file_len).map_err(fail)?;
-    Ok((SourceFile { path: path.to_path_buf(), len: file_len }, header))
+    Ok((SourceFile::new(path.to_path_buf(), file_len), header))
 }
 
 /// Opens a single safetensors file and reads its header.

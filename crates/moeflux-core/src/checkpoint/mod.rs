@@ -9,6 +9,7 @@ mod claims;
 pub mod companions;
 mod config;
 mod container;
+mod derived;
 mod error;
 mod experts;
 mod header;
@@ -18,6 +19,7 @@ mod names;
 mod open;
 mod opened;
 mod prepared;
+mod published;
 mod quantization;
 mod reader;
 mod record;
@@ -30,6 +32,7 @@ pub use config::{Config, ResolvedKeys, python_json};
 pub use container::{
     Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredMode,
 };
+pub use derived::DerivedTensors;
 pub use error::FormatError;
 pub use header::{Header, open_safetensors, parse_safetensors_header};
 pub use names::canonical_name;

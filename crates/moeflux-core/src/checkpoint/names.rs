@@ -22,18 +22,21 @@ const MTP_PARTS: [&str; 2] = ["mtp", "mtp_layers"];
 
 /// Buffers that follow from the config, and scales for quantised activations and caches, by the
 /// last component of the name. A model that computes in floats needs neither.
-const SKIPPED_BUFFERS: [&str; 13] = [
+const SKIPPED_BUFFERS: [&str; 16] = [
     "inv_freq",
     "original_inv_freq",
     "cos_cached",
     "sin_cached",
     "input_scale",
+    "input_global_scale",
+    "weight_shape",
     "activation_scale",
     "output_scale",
     "q_scale",
     "k_scale",
     "v_scale",
     "prob_output_scale",
+    "prob_scale",
     "kv_scale",
     "kv_cache_scaling_factor",
 ];

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::derived::DerivedTensors;
 use super::json::read_json;
 use super::names::{SkipRule, canonical_name};
 use super::opened::{ExpertFiles, Gguf};
@@ -123,8 +125,8 @@ impl Checkpoint {
         Self::assemble(Parts {
             kind: CheckpointKind::Safetensors,
             companion_dirs: vec![root.clone()],
+            rules: QuantRules::read(&config, &root)?,
             root,
-            rules: QuantRules::read(&config)?,
             config,
             files,
             tensors: canonical(tensors),
@@ -155,11 +157,15 @@ impl Checkpoint {
             }
             tensors.insert(name, tensor);
         }
+        let derived = Arc::new(DerivedTensors::new(&parts.files));
+        let mut readable = parts.files.clone();
+        readable.push(SourceFile::derived(&parts.root, Arc::clone(&derived)));
         Ok(Checkpoint {
             kind: parts.kind,
             root: parts.root,
             config: parts.config,
-            reader: FileReader::new(&parts.files),
+            reader: FileReader::new(&readable),
+            derived,
             files: parts.files,
             tensors,
             n_skipped,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::derived::DerivedTensors;
 use super::names::SkipRule;
 use super::prepared::ExpertsDir;
 use super::quantization::{Precision, QuantRules};
@@ -34,6 +36,7 @@ pub struct Checkpoint {
     pub(super) n_skipped: usize,
     pub(super) skip: SkipRule,
     pub(super) reader: FileReader,
+    pub(super) derived: Arc<DerivedTensors>,
     pub(super) companion_dirs: Vec<PathBuf>,
     pub(super) container: Option<Container>,
     pub(super) rules: QuantRules,
@@ -86,6 +89,17 @@ impl Checkpoint {
     /// Tensors by canonical name, without those that are skipped.
     pub fn tensors(&self) -> &BTreeMap<String, Tensor> {
         &self.tensors
+    }
+
+    /// Whether the tensor with this canonical name is stored, in whatever format: the weight of a
+    /// module may be packed under another name.
+    pub fn holds(&self, name: &str) -> bool {
+        let packed = name.strip_suffix(".weight").is_some_and(|module| {
+            ["weight_packed", "qweight"]
+                .iter()
+                .any(|part| self.tensors.contains_key(&format!("{module}.{part}")))
+        });
+        packed || self.tensors.contains_key(name)
     }
 
     /// Whether the model runs without the tensor with this canonical name, because it belongs to

@@ -72,7 +72,7 @@ pub(super) fn open(root: &Path, index_path: &Path) -> Result<Prepared, FormatErr
     let index: Index = serde_json::from_slice(&bytes).map_err(FormatError::json(index_path))?;
     let path = index_path.with_file_name("model_weights.bin");
     let metadata = path.metadata().map_err(FormatError::io(&path))?;
-    let file = SourceFile { path, len: metadata.len() };
+    let file = SourceFile::new(path, metadata.len());
     let (tensors, rules) = read_entries(index_path, &index.tensors, file.len)?;
     let config = CONFIG_DIRS.iter().map(|it| root.join(it).join("config.json"));
     let config = match config.into_iter().find(|it| it.is_file()) {
@@ -165,7 +165,7 @@ pub(super) fn layer_file(
 ) -> Result<(SourceFile, PartFormats), FormatError> {
     let path = dir.path.join(layer_file_name(decl.layer.idx()));
     let formats = |bits| {
-        let affine = Affine { bits, group_size: GROUP_SIZE, params: Float::BF16 };
+        let affine = Affine::new(bits, GROUP_SIZE, Float::BF16);
         let fits = affine.is_supported(decl.hidden) && affine.is_supported(decl.intermediate);
         fits.then_some([MatrixFormat::Affine(affine); 3])
     };
@@ -185,7 +185,7 @@ pub(super) fn layer_file(
     };
     let known = [dir.bits].into_iter().chain(Affine::BITS);
     match known.filter_map(formats).find(|it| len_of(*it) == len) {
-        Some(formats) => Ok((SourceFile { path, len }, formats)),
+        Some(formats) => Ok((SourceFile::new(path, len), formats)),
         None => {
             let (want, bits) = (len_of(usual), dir.bits);
             let what = format!("{len} bytes, but its experts at {bits} bits are {want}");

@@ -1,11 +1,12 @@
 //! The declarations of quantisation in a config, against which tensors are checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
 use serde_json::Value;
 
+use super::published::{Declaration, IntegerRules};
 use super::{Config, FormatError, canonical_name};
 use crate::quant::{Affine, BlockType, MatrixFormat, MicroScaled, ScaledBlocks};
 
@@ -33,18 +34,27 @@ pub(crate) struct QuantRules {
     pub(crate) default: Option<Declared>,
     /// Declarations of single modules; `None` for modules declared unquantised.
     pub(crate) modules: BTreeMap<String, Option<Declared>>,
+    /// Whether another tool than MLX's declared them: then the tensors say how matrices are stored.
+    pub(crate) is_published: bool,
+    /// What tensors of published integers leave open.
+    pub(crate) integers: IntegerRules,
+    /// Modules of a container whose integers have symmetric biases.
+    pub(crate) symmetric: BTreeSet<String>,
 }
 
 /// Rows and columns of blocks in checkpoints that do not declare them.
 const USUAL_BLOCK: usize = 128;
 
 impl QuantRules {
-    /// Reads MLX's `quantization` (or `quantization_config`) block, or one of
-    /// the `quant_method`s `fp8` and `mxfp4`.
+    /// Reads MLX's `quantization` (or `quantization_config`) block, or the declaration of another
+    /// tool, which may be in a file of the directory `root`.
     ///
     /// # Errors
     /// If a mode, method or value is not supported.
-    pub(crate) fn read(config: &Config) -> Result<QuantRules, FormatError> {
+    pub(crate) fn read(config: &Config, root: &Path) -> Result<QuantRules, FormatError> {
+        if let Some(declaration) = Declaration::find(config, root)? {
+            return QuantRules::of_declaration(&declaration);
+        }
         let block = config.get("quantization").or_else(|| config.get("quantization_config"));
         let Some(block) = block else { return Ok(QuantRules::default()) };
         let path = config.path();
@@ -52,12 +62,8 @@ impl QuantRules {
             return Err(config.refuse("quantization", "be an object"));
         };
         let block = Value::Object(block.clone());
-        if let Some(method) = block.get("quant_method").filter(|it| !it.is_null()) {
-            let default = of_method(path, method, &block)?;
-            return Ok(QuantRules { default: Some(default), modules: BTreeMap::new() });
-        }
         let default = declared(path, "quantization", &block)?;
-        let mut rules = QuantRules { default: Some(default), modules: BTreeMap::new() };
+        let mut rules = QuantRules { default: Some(default), ..QuantRules::default() };
         for (name, value) in block.as_object().into_iter().flatten() {
             let rule = match value {
                 Value::Bool(false) => None,
@@ -68,6 +74,23 @@ impl QuantRules {
             rules.modules.insert(canonical_name(name).to_owned(), rule);
         }
         Ok(rules)
+    }
+
+    fn of_declaration(declaration: &Declaration) -> Result<QuantRules, FormatError> {
+        let integers = declaration.integers()?;
+        let default = match declaration.method.as_str() {
+            "mxfp4" => Declared::Micro(MicroScaled::MXFP4),
+            "fp8" => fp8(&declaration.path, &declaration.block)?,
+            _ if declaration.is_fp8() => Declared::Blocks(USUAL_BLOCK, USUAL_BLOCK),
+            _ => ANY,
+        };
+        let is_published = !matches!(declaration.method.as_str(), "mxfp4" | "fp8");
+        Ok(QuantRules { default: Some(default), is_published, integers, ..QuantRules::default() })
+    }
+
+    /// Whether the integers of a module of a container have symmetric biases.
+    pub(crate) fn is_symmetric(&self, module: &str) -> bool {
+        self.symmetric.contains(module)
     }
 
     /// The declared format of most modules.
@@ -107,7 +130,7 @@ impl QuantRules {
         let Some(rule) = self.of(module) else {
             return Err(format!("{module} is quantised, the config says that it is not"));
         };
-        if !has_rule || rule.allows(stored) {
+        if !has_rule || self.is_published || rule.allows(stored) {
             return Ok(());
         }
         let stored = match stored {
@@ -169,24 +192,6 @@ impl fmt::Display for Declared {
             Declared::Ggml(it) => f.write_str(it.name()),
             Declared::Blocks(rows, cols) => write!(f, "fp8 in blocks of {rows} × {cols}"),
         }
-    }
-}
-
-/// The format that a `quant_method` of Hugging Face declares.
-fn of_method(path: &Path, method: &Value, block: &Value) -> Result<Declared, FormatError> {
-    match method.as_str() {
-        Some("mxfp4") => Ok(Declared::Micro(MicroScaled::MXFP4)),
-        Some("fp8") => fp8(path, block),
-        // The shapes of the scales determine how many elements share one.
-        Some("compressed-tensors")
-            if block.get("format").is_some_and(|it| it == "float-quantized") =>
-        {
-            Ok(Declared::Blocks(USUAL_BLOCK, USUAL_BLOCK))
-        }
-        Some("modelopt") if block.get("quant_algo").is_some_and(|it| it == "FP8") => {
-            Ok(Declared::Blocks(USUAL_BLOCK, USUAL_BLOCK))
-        }
-        _ => Err(FormatError::unsupported(path, format!("quant_method {method}"))),
     }
 }
 
@@ -280,11 +285,12 @@ mod tests {
 
     fn rules(block: Value) -> Result<QuantRules, FormatError> {
         let root = json!({"quantization": block});
-        QuantRules::read(&Config::from_value(Path::new("config.json"), root).unwrap())
+        let config = Config::from_value(Path::new("config.json"), root).unwrap();
+        QuantRules::read(&config, Path::new("nowhere"))
     }
 
     fn affine(bits: u8, group_size: usize) -> MatrixFormat {
-        MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 })
+        MatrixFormat::Affine(Affine::new(bits, group_size, Float::BF16))
     }
 
     const MXFP4: MatrixFormat = MatrixFormat::Micro(MicroScaled::MXFP4);
@@ -332,7 +338,7 @@ mod tests {
         assert!(rules(json!({"bits": 4, "x": {"mode": 4, "bits": 4}})).is_err());
         assert!(rules(json!({"bits": 8, "group_size": 32, "mode": "mxfp4"})).is_err());
         assert!(rules(json!({"bits": 4, "group_size": 32, "mode": "nvfp4"})).is_err());
-        assert!(rules(json!({"quant_method": "gptq"})).is_err());
+        assert!(rules(json!({"quant_method": "bitsandbytes"})).is_err());
         assert!(rules(json!({"quant_method": "fp8", "fmt": "e5m2"})).is_err());
         for size in [json!([128]), json!([0, 128]), json!(128), json!([1, 2, 3]), json!([-1, 1])] {
             let block = json!({"quant_method": "fp8", "weight_block_size": size});

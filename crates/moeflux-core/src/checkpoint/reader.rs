@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use super::{Extent, FormatError};
@@ -26,6 +27,11 @@ impl FileReader {
     /// If the file cannot be opened, or ends too early.
     pub fn read_at(&self, file: FileIdx, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let (source, handle) = &self.files[file.0 as usize];
+        if let Some(derived) = &source.derived {
+            let n = derived.read_at(offset, out)?;
+            let ends_early = || FormatError::io(&source.path)(io::ErrorKind::UnexpectedEof.into());
+            return if n == out.len() { Ok(()) } else { Err(ends_early()) };
+        }
         let handle = match handle.get() {
             Some(handle) => handle,
             None => {
@@ -34,6 +40,11 @@ impl FileReader {
             }
         };
         read_exact_at(handle, out, offset).map_err(FormatError::io(&source.path))
+    }
+
+    /// The path of a file.
+    pub(crate) fn path(&self, file: FileIdx) -> &Path {
+        &self.files[file.0 as usize].0.path
     }
 
     /// Reads the bytes of an extent.

@@ -25,6 +25,12 @@ pub enum Dtype {
     U8,
     /// E4M3 floats.
     F8E4M3,
+    /// Powers of two in eight bits.
+    F8E8M0,
+    /// Signed bytes.
+    I8,
+    /// 32-bit words of published integers.
+    I32,
     /// Blocks of ggml; shapes count columns.
     Ggml(BlockType),
     /// Any other type, by its name in the file.
@@ -70,6 +76,9 @@ impl Dtype {
             "U32" => Dtype::U32,
             "U8" => Dtype::U8,
             "F8_E4M3" => Dtype::F8E4M3,
+            "F8_E8M0" => Dtype::F8E8M0,
+            "I8" => Dtype::I8,
+            "I32" => Dtype::I32,
             other => Dtype::Other(other.to_owned()),
         }
     }
@@ -78,8 +87,8 @@ impl Dtype {
     pub fn bytes(&self) -> Option<usize> {
         match self {
             Dtype::Float(float) => Some(float.bytes()),
-            Dtype::U32 => Some(4),
-            Dtype::U8 | Dtype::F8E4M3 => Some(1),
+            Dtype::U32 | Dtype::I32 => Some(4),
+            Dtype::U8 | Dtype::I8 | Dtype::F8E4M3 | Dtype::F8E8M0 => Some(1),
             Dtype::Ggml(_) | Dtype::Other(_) => None,
         }
     }
@@ -93,6 +102,9 @@ impl Dtype {
             Dtype::U32 => "U32",
             Dtype::U8 => "U8",
             Dtype::F8E4M3 => "F8_E4M3",
+            Dtype::F8E8M0 => "F8_E8M0",
+            Dtype::I8 => "I8",
+            Dtype::I32 => "I32",
             Dtype::Ggml(block_type) => block_type.name(),
             Dtype::Other(name) => name,
         }

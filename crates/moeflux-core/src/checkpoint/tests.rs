@@ -126,7 +126,7 @@ fn check_golden(case: &str, want: MatrixFormat, n_extents: usize) {
 }
 
 fn affine(bits: u8, group_size: usize) -> MatrixFormat {
-    MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 })
+    MatrixFormat::Affine(Affine::new(bits, group_size, Float::BF16))
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn prepared_layer_files_may_be_missing_but_not_short() {
     fs::remove_file(&layer).unwrap();
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
     let bank = claim_all(&checkpoint).unwrap();
-    assert_eq!(bank.files[2], SourceFile { path: layer.clone(), len: bytes.len() as u64 });
+    assert_eq!(bank.files[2], SourceFile::new(layer.clone(), bytes.len() as u64));
     fs::write(&layer, &bytes[1..]).unwrap();
     let got = claim_all(&checkpoint).unwrap_err().to_string();
     assert!(got.contains("layer_01.bin: "), "{got}");

@@ -259,6 +259,6 @@ fn read_file(path: &Path, idx: FileIdx) -> Result<OpenedFile, FormatError> {
         HeaderError::Io(source) => FormatError::Io { path: path.to_path_buf(), source },
         HeaderError::Malformed(what) => FormatError::malformed(path, what),
     })?;
-    let file = SourceFile { path: path.to_path_buf(), len };
+    let file = SourceFile::new(path.to_path_buf(), len);
     Ok(OpenedFile { file, metadata: Metadata::new(path, values), tensors })
 }

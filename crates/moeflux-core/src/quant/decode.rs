@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{Affine, BlockType, Float, MatrixFormat, MatrixView, e4m3_to_f32};
+use super::{Affine, AffineBias, BlockType, Float, MatrixFormat, MatrixView, e4m3_to_f32};
 
 /// The `f32` whose upper half is `bits`: the value of a BF16.
 #[inline(always)]
@@ -73,9 +73,11 @@ impl MatrixView<'_> {
             MatrixFormat::Affine(affine) => self.decode_affine_row(affine, weight, row, out),
             MatrixFormat::Micro(micro) => {
                 let n_groups = micro.n_groups(self.cols);
+                let global_scale = self.global_scale();
                 for (col, it) in out.iter_mut().enumerate() {
                     let scale = self.scales[row * n_groups + col / micro.group_size];
-                    *it = micro.element.read(weight, col) * micro.scale.to_f32(scale);
+                    let scale = micro.scale.to_f32(scale) * global_scale;
+                    *it = micro.element.read(weight, col) * scale;
                 }
             }
             MatrixFormat::Blocks(blocks) => {
@@ -97,7 +99,10 @@ impl MatrixView<'_> {
         for (g, out) in out.chunks_exact_mut(affine.group_size).enumerate() {
             unpack_group(affine.bits, &weight[g * group_bytes..(g + 1) * group_bytes], q);
             let scale = affine.params.read(self.scales, row * n_groups + g);
-            let bias = affine.params.read(self.biases, row * n_groups + g);
+            let bias = match affine.bias {
+                AffineBias::Stored => affine.params.read(self.biases, row * n_groups + g),
+                AffineBias::Symmetric => affine.symmetric_bias() * scale,
+            };
             for (it, q) in out.iter_mut().zip(q.iter()) {
                 *it = scale.mul_add(f32::from(*q), bias);
             }

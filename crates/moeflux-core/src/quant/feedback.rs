@@ -205,7 +205,7 @@ mod tests {
     use super::super::{Float, fit_rows};
     use super::*;
 
-    const AFFINE: Affine = Affine { bits: 2, group_size: 32, params: Float::BF16 };
+    const AFFINE: Affine = Affine::new(2, 32, Float::BF16);
 
     fn noise(n: usize, seed: u64) -> Vec<f32> {
         let mut state = seed;

@@ -1,6 +1,8 @@
 //! Finds elements that are not finite numbers. Undamaged weights have neither NaN nor infinities.
 
-use super::{BlockType, Float, MatrixFormat, SmallFloat, SmallScale, e4m3_to_f32, e8m0_to_f32};
+use super::{
+    AffineBias, BlockType, Float, MatrixFormat, SmallFloat, SmallScale, e4m3_to_f32, e8m0_to_f32,
+};
 
 /// An encoding of numbers that has codes for NaN or infinities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +96,8 @@ impl MatrixFormat {
             }
             MatrixFormat::Affine(affine) => {
                 let params = Some(Encoding::Float(affine.params));
-                [None, params, params]
+                let biases = params.filter(|_| affine.bias == AffineBias::Stored);
+                [None, params, biases]
             }
             MatrixFormat::Micro(micro) => {
                 let element = (micro.element == SmallFloat::E4M3).then_some(Encoding::E4M3);
@@ -102,7 +105,8 @@ impl MatrixFormat {
                     SmallScale::E8M0 => Encoding::E8M0,
                     SmallScale::E4M3 => Encoding::E4M3,
                 };
-                [element, Some(scale), None]
+                let global_scale = Encoding::Float(Float::F32);
+                [element, Some(scale), micro.has_global_scale.then_some(global_scale)]
             }
             MatrixFormat::Blocks(blocks) => {
                 [Some(Encoding::E4M3), Some(Encoding::Float(blocks.scales)), None]

@@ -34,7 +34,7 @@ pub fn fit_rows(
     importance: &[f32],
     out: &mut QuantisedRows,
 ) -> Result<QuantError, QuantiseError> {
-    let Affine { bits, group_size, params } = affine;
+    let Affine { bits, group_size, params, .. } = affine;
     let cols = importance.len();
     assert!(affine.is_supported(cols) && values.len().is_multiple_of(cols), "whole rows");
     let mut error = QuantError::default();
@@ -304,7 +304,7 @@ mod tests {
         let values = bell(256 * 64);
         let ones = vec![1.0; 256];
         for (bits, most) in [(2, 0.75), (3, 0.90), (4, 0.97)] {
-            let affine = Affine { bits, group_size: 64, params: Float::BF16 };
+            let affine = Affine::new(bits, 64, Float::BF16);
             let from_extremes = noise(&values, &ones, affine, &nearest);
             let share = noise(&values, &ones, affine, &fitted(&ones)) / from_extremes;
             assert!(share < most, "{bits} bits: {share}");
@@ -315,7 +315,7 @@ mod tests {
     fn what_matters_loses_less() {
         let values = bell(128 * 64);
         let importance: Vec<f32> = (0..128).map(|i| if i % 8 == 0 { 20.0 } else { 1.0 }).collect();
-        let affine = Affine { bits: 2, group_size: 64, params: Float::BF16 };
+        let affine = Affine::new(2, 64, Float::BF16);
         let ones = vec![1.0; 128];
         let [plain, weighted] =
             [&ones, &importance].map(|it| noise(&values, &importance, affine, &fitted(it)));
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn groups_on_a_grid_are_exact_and_constants_stay() {
-        let affine = Affine { bits: 2, group_size: 64, params: Float::BF16 };
+        let affine = Affine::new(2, 64, Float::BF16);
         let values: Vec<f32> = (0..64).map(|i| (i % 4) as f32 * 0.25 - 0.5).collect();
         let ones = [1.0; 64];
         assert_eq!(noise(&values, &ones, affine, &fitted(&ones)), 0.0);
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_finite() {
-        let affine = Affine { bits: 3, group_size: 32, params: Float::BF16 };
+        let affine = Affine::new(3, 32, Float::BF16);
         let mut values = vec![1.0; 128];
         values[101] = f32::NAN;
         let got = fit_rows(&values, affine, &[1.0; 64], &mut QuantisedRows::default());
@@ -344,7 +344,7 @@ mod tests {
         let sizes = prop::sample::select(&Affine::GROUP_SIZES[..]);
         let params = prop::sample::select(vec![Float::BF16, Float::F16, Float::F32]);
         (prop::sample::select(&Affine::BITS[..]), sizes, params)
-            .prop_map(|(bits, group_size, params)| Affine { bits, group_size, params })
+            .prop_map(|(bits, group_size, params)| Affine::new(bits, group_size, params))
     }
 
     proptest! {
@@ -373,7 +373,7 @@ mod tests {
             };
             let values = floats(&bits);
             let importance: Vec<f32> = floats(&importance).iter().map(|it| it.abs()).collect();
-            let affine = Affine { bits: 3, group_size: 64, params: Float::BF16 };
+            let affine = Affine::new(3, 64, Float::BF16);
             let mut rows = QuantisedRows::default();
             if fit_rows(&values, affine, &importance, &mut rows).is_ok() {
                 let mut out = vec![0.0; 64];

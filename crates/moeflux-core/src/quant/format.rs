@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
-use super::affine::Affine;
+use super::affine::{Affine, AffineBias};
 use super::block::BlockType;
 use super::float::Float;
 use super::small::{MicroScaled, ScaledBlocks};
+
+/// Bytes of the scale that all of a matrix shares: a little-endian `f32`.
+const GLOBAL_SCALE_BYTES: usize = 4;
 
 /// How a matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,10 +52,13 @@ impl MatrixFormat {
         }
     }
 
-    /// Bytes of the biases of `rows` rows.
+    /// Bytes of the biases of `rows` rows, or of the scale that all of a matrix shares.
     pub fn bias_bytes(&self, rows: usize, cols: usize) -> usize {
         match self {
-            MatrixFormat::Affine(_) => self.scale_bytes(rows, cols),
+            MatrixFormat::Affine(affine) if affine.bias == AffineBias::Stored => {
+                self.scale_bytes(rows, cols)
+            }
+            MatrixFormat::Micro(micro) if micro.has_global_scale && rows > 0 => GLOBAL_SCALE_BYTES,
             _ => 0,
         }
     }
@@ -100,7 +106,11 @@ impl MatrixFormat {
             }
             _ => self.scale_bytes(start, cols),
         };
-        let biases = self.bias_bytes(start, cols);
+        let biases = match self {
+            // All rows share it.
+            MatrixFormat::Micro(_) => 0,
+            _ => self.bias_bytes(start, cols),
+        };
         [
             start * row..(start + n) * row,
             scales..scales + self.from_row(start).scale_bytes(n, cols),

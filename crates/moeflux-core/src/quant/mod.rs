@@ -21,7 +21,7 @@ mod quantise;
 mod small;
 mod view;
 
-pub use affine::Affine;
+pub use affine::{Affine, AffineBias};
 pub use block::{BlockType, Codebooks};
 pub use decode::{bf16_to_f32, unpack_group};
 pub use feedback::{Feedback, feedback_rows};

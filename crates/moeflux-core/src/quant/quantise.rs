@@ -57,7 +57,7 @@ pub fn quantise_rows(
     affine: Affine,
     out: &mut QuantisedRows,
 ) -> Result<QuantError, QuantiseError> {
-    let Affine { bits, group_size, params } = affine;
+    let Affine { bits, group_size, params, .. } = affine;
     assert!(affine.is_supported(values.len()), "whole groups of a known format");
     let mut error = QuantError::default();
     let mut q = [0u8; 128];
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     fn affine(bits: u8, group_size: usize) -> Affine {
-        Affine { bits, group_size, params: Float::BF16 }
+        Affine::new(bits, group_size, Float::BF16)
     }
 
     fn round_trip(values: &[f32], affine: Affine) -> (Vec<f32>, QuantError) {

@@ -32,6 +32,9 @@ pub struct MicroScaled {
     pub group_size: usize,
     /// The format of a scale.
     pub scale: SmallScale,
+    /// Whether all of a matrix shares a scale as well, an `f32` in place of biases: elements are
+    /// `element * scale * global scale`, and products are multiplied by it once.
+    pub has_global_scale: bool,
 }
 
 /// E4M3 elements in blocks that share a scale, as in DeepSeek-V3. The blocks at the right and lower
@@ -79,17 +82,36 @@ impl SmallScale {
 
 impl MicroScaled {
     /// The format of MLX's mode `mxfp4` and of gpt-oss.
-    pub const MXFP4: MicroScaled =
-        MicroScaled { element: SmallFloat::E2M1, group_size: 32, scale: SmallScale::E8M0 };
+    pub const MXFP4: MicroScaled = MicroScaled {
+        element: SmallFloat::E2M1,
+        group_size: 32,
+        scale: SmallScale::E8M0,
+        has_global_scale: false,
+    };
     /// The format of MLX's mode `nvfp4`.
-    pub const NVFP4: MicroScaled =
-        MicroScaled { element: SmallFloat::E2M1, group_size: 16, scale: SmallScale::E4M3 };
+    pub const NVFP4: MicroScaled = MicroScaled {
+        element: SmallFloat::E2M1,
+        group_size: 16,
+        scale: SmallScale::E4M3,
+        has_global_scale: false,
+    };
+    /// NVFP4 with a scale of the whole matrix: that of ModelOpt and of compressed-tensors.
+    pub const NVFP4_GLOBAL: MicroScaled =
+        MicroScaled { has_global_scale: true, ..MicroScaled::NVFP4 };
     /// The format of MLX's mode `mxfp8`.
-    pub const MXFP8: MicroScaled =
-        MicroScaled { element: SmallFloat::E4M3, group_size: 32, scale: SmallScale::E8M0 };
+    pub const MXFP8: MicroScaled = MicroScaled {
+        element: SmallFloat::E4M3,
+        group_size: 32,
+        scale: SmallScale::E8M0,
+        has_global_scale: false,
+    };
     /// The formats that have a name, with their names.
-    pub const MODES: [(&str, MicroScaled); 3] =
-        [("mxfp4", Self::MXFP4), ("nvfp4", Self::NVFP4), ("mxfp8", Self::MXFP8)];
+    pub const MODES: [(&str, MicroScaled); 4] = [
+        ("mxfp4", Self::MXFP4),
+        ("nvfp4", Self::NVFP4),
+        ("nvfp4-global", Self::NVFP4_GLOBAL),
+        ("mxfp8", Self::MXFP8),
+    ];
 
     /// The format with the name `mode`.
     pub fn by_mode(mode: &str) -> Option<MicroScaled> {

@@ -233,7 +233,7 @@ mod gpu {
         let upload_gb_s = [b.upload_gb_s(bytes / 4, 1)?, b.upload_gb_s(bytes / 4, upload_threads)?];
         let product_shape = if is_small { SMALL_PRODUCT } else { PRODUCT };
         let [x_rows, rows, cols] = product_shape;
-        let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+        let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
         let mut probe = ProductProbe::new(&context)?;
         let mut tflop_s = |inputs| -> Result<f64, EngineError> {
             let shape = ProductShape { format, inputs, rows, cols, n: 1 };

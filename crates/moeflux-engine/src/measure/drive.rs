@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use moeflux_core::{ExpertBank, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES, SplitMix64};
+use moeflux_core::{
+    ExpertBank, ExpertId, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES, SplitMix64,
+};
 use moeflux_store::{open_direct, read_at};
 
 use crate::engine::Engine;
@@ -205,6 +207,9 @@ fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
     for layer in bank.layers.iter().flatten() {
         for (source, &bytes) in layer.sources.iter().zip(&layer.layout.extents) {
             let bytes = bytes as u64;
+            if is_derived(bank, source) {
+                continue;
+            }
             match source {
                 ExtentSource::Strided { file, base, stride } => {
                     let n = layer.n_experts as u64;
@@ -238,12 +243,21 @@ fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
     pieces
 }
 
+/// Whether a source is computed from others, and so on no drive itself.
+fn is_derived(bank: &ExpertBank, source: &ExtentSource) -> bool {
+    let (file, _) = source.locate(ExpertId(0));
+    bank.files[file.0 as usize].derived.is_some()
+}
+
 /// The ranges of a record, widened to whole pages within their files. Adjacent ranges are
 /// merged into one.
 fn ranges(bank: &ExpertBank, key: ExpertKey) -> Vec<Piece> {
     let Some(Some(layer)) = bank.layers.get(key.layer.0 as usize) else { return Vec::new() };
     let mut all: Vec<Piece> = Vec::with_capacity(layer.sources.len());
     for (source, &len) in layer.sources.iter().zip(&layer.layout.extents) {
+        if is_derived(bank, source) {
+            continue;
+        }
         let (file, offset) = source.locate(key.expert);
         let start = offset / PAGE * PAGE;
         let whole = bank.files[file.0 as usize].len / PAGE * PAGE;

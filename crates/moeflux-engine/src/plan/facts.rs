@@ -37,6 +37,8 @@ pub(crate) struct ModelFacts {
     pub(crate) program_bytes: u64,
     /// All routed experts.
     pub(crate) expert_bytes: u64,
+    /// Whether parts of experts are computed when they are read, so that files cannot be mapped.
+    pub(crate) are_experts_derived: bool,
     /// The largest of them.
     pub(crate) record_bytes: u64,
     /// Routed experts that one token needs.
@@ -83,6 +85,7 @@ impl ModelFacts {
             state_bytes: sum(&shape.caches, CacheSpec::fixed_bytes),
             program_bytes: PROGRAM_BYTES + tokenizer_bytes(checkpoint),
             expert_bytes: bank.total_bytes(),
+            are_experts_derived: bank.is_derived(),
             record_bytes: bank.max_record_bytes() as u64,
             working_set_bytes: working_set(bank, shape),
             top_k: shape.top_k,

@@ -313,6 +313,9 @@ impl MemoryPlanner {
         let is_given = options.experts.cache.is_some();
         let expert_bytes = self.model.expert_bytes;
         let mut io_mode = gate(options.experts.io, expert_bytes, self.memory.total, is_given);
+        if self.model.are_experts_derived && io_mode == IoMode::Mmap {
+            io_mode = IoMode::Direct;
+        }
         let is_open = options.experts.io == IoChoice::Auto && io_mode == IoMode::Mmap;
         let own_memory = limits.memory_bytes.filter(|_| limits.fetches);
         let has_too_little = own_memory.is_some_and(|bytes| self.is_too_little(bytes));

@@ -108,7 +108,7 @@ fn write_layer(
     for (part, content) in contents.iter().enumerate() {
         let path = dir.join(format!("layer-{}-{part}", layer.0));
         fs::write(&path, content).unwrap();
-        files.push(SourceFile { path, len: content.len() as u64 });
+        files.push(SourceFile::new(path, content.len() as u64));
     }
     Some(LayerBank {
         n_experts: usize::from(n_experts),

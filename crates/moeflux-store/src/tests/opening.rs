@@ -106,7 +106,7 @@ fn a_missing_layer_may_be_allowed_to_add_nothing() {
 fn files_that_no_layer_needs_are_not_opened() {
     let dir = TempDir::new().unwrap();
     let mut bank = bank::write(dir.path(), &[packed(8)]);
-    let unused = moeflux_core::SourceFile { path: dir.path().join("nowhere"), len: 5 };
+    let unused = moeflux_core::SourceFile::new(dir.path().join("nowhere"), 5);
     bank.files.push(unused);
     let store = ExpertStore::open(bank, zeroed(), options(IoMode::Mmap)).unwrap();
     fetch(&store, 0, &[3]);

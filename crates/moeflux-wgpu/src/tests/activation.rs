@@ -15,7 +15,7 @@ use crate::{Context, Layout};
 const CLAMPED: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };
 
 fn case(bits: u8, group_size: usize, inner: usize, inputs: ActivationPrecision) -> Case {
-    case_of(MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 }), inner, inputs)
+    case_of(MatrixFormat::Affine(Affine::new(bits, group_size, Float::BF16)), inner, inputs)
 }
 
 fn case_of(format: MatrixFormat, inner: usize, inputs: ActivationPrecision) -> Case {

@@ -207,7 +207,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let specs = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype: KvType::F32 }];
     let sequence = b.new_sequence(&specs);
     let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(70, len), start: 0, len };
-    let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+    let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
     let weight = matrix(b, format, 40, n_heads * dim, ActivationPrecision::Int16);
     let widths = [2 * n_heads * dim, 2 * n_kv_heads * dim];
     let [q, kv] = if is_one {

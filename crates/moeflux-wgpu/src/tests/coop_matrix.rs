@@ -45,7 +45,7 @@ const FORMATS: [MatrixFormat; 12] = [
 ];
 
 const fn affine(bits: u8) -> MatrixFormat {
-    MatrixFormat::Affine(Affine { bits, group_size: GROUP, params: Float::BF16 })
+    MatrixFormat::Affine(Affine::new(bits, GROUP, Float::BF16))
 }
 
 /// Share of an activation that a half rounds off at most: it keeps 11 bits.

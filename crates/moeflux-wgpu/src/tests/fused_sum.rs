@@ -32,7 +32,7 @@ fn filled(b: &mut Wgpu, rows: usize, width: usize, factor: f32) -> Cols {
 
 /// The bits of sum, norm and product, twice, and the kernels of the second time.
 fn bits(b: &mut Wgpu, added: Added, rows: usize, cols: usize) -> (Vec<u32>, u64) {
-    let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+    let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
     let weight = matrix(b, format, OUTPUTS, cols, ActivationPrecision::Int16);
     let [acc, x, normed] = [0.37, 0.73, 0.11].map(|factor| filled(b, rows, cols, factor));
     let out = filled(b, rows, OUTPUTS, 0.2);

@@ -255,7 +255,7 @@ fn check(context: &Arc<Context>, case: Case, tiles: Tiles) {
 #[test]
 fn rows_have_the_same_bits_whoever_chooses_their_experts() {
     let Some(context) = context() else { return };
-    let affine = MatrixFormat::Affine(Affine { bits: 4, group_size: 32, params: Float::BF16 });
+    let affine = MatrixFormat::Affine(Affine::new(4, 32, Float::BF16));
     let dense = MatrixFormat::Dense(Float::BF16);
     let case = |format, inputs, alternates, has_biases| Case {
         format,
@@ -282,7 +282,7 @@ fn rows_have_the_same_bits_whoever_chooses_their_experts() {
 #[test]
 fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel() {
     let Some(context) = context() else { return };
-    let affine = MatrixFormat::Affine(Affine { bits: 4, group_size: 32, params: Float::BF16 });
+    let affine = MatrixFormat::Affine(Affine::new(4, 32, Float::BF16));
     let dense = MatrixFormat::Dense(Float::BF16);
     for (format, inputs) in [
         (affine, ActivationPrecision::Int16),

@@ -21,7 +21,7 @@ use crate::state::backend::Wgpu;
 use crate::{Context, Tiles, reads_in_place};
 
 fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
-    MatrixFormat::Affine(Affine { bits, group_size, params })
+    MatrixFormat::Affine(Affine::new(bits, group_size, params))
 }
 
 fn case(format: MatrixFormat, alternates: bool) -> Case {

@@ -357,7 +357,7 @@ fn no_kernel_is_left_out() {
 fn kernels_on_cooperative_matrices_are_valid() {
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
     let params = Float::BF16;
-    let affine = [4, 6, 8].map(|bits| Affine { bits, group_size: 64, params });
+    let affine = [4, 6, 8].map(|bits| Affine::new(bits, 64, params));
     let mut formats = affine.map(MatrixFormat::Affine).to_vec();
     formats.extend(MicroScaled::MODES.map(|(_, mode)| MatrixFormat::Micro(mode)));
     formats.extend([Float::BF16, Float::F32].map(MatrixFormat::Dense));

@@ -104,7 +104,7 @@ impl Net {
 
     /// A product with what the net gives, if that can be rounded.
     pub(super) fn product(&self, b: &mut Wgpu, rows: usize) -> Option<Projection> {
-        let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+        let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
         let can = self.out.len.is_multiple_of(64);
         let weight =
             can.then(|| matrix(b, format, 40, self.out.len, ActivationPrecision::Int16))?;

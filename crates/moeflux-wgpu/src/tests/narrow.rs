@@ -15,7 +15,7 @@ const NARROW: usize = 512;
 const WIDE: usize = 513;
 
 fn affine(bits: u8) -> MatrixFormat {
-    MatrixFormat::Affine(Affine { bits, group_size: 32, params: Float::BF16 })
+    MatrixFormat::Affine(Affine::new(bits, 32, Float::BF16))
 }
 
 fn formats() -> [MatrixFormat; 4] {

@@ -39,7 +39,7 @@ fn case(format: MatrixFormat, has_biases: bool) -> Case {
 }
 
 fn affine(params: Float) -> MatrixFormat {
-    MatrixFormat::Affine(Affine { bits: 4, group_size: 32, params })
+    MatrixFormat::Affine(Affine::new(4, 32, params))
 }
 
 /// The experts of a layer, in slabs of a few.

@@ -54,7 +54,7 @@ impl Model {
             delta,
             norm: GatedRmsNorm { norm, gate },
         };
-        let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+        let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
         let table =
             matrix(b, MatrixFormat::Dense(Float::BF16), 50, x.len, ActivationPrecision::F32);
         let head = matrix(b, format, 40, v_cols, ActivationPrecision::Int16);

@@ -58,8 +58,7 @@ fn products(
 #[test]
 fn rounding_beside_another_kernel_changes_no_bit() {
     let Some(context) = context() else { return };
-    let affine =
-        |group_size| MatrixFormat::Affine(Affine { bits: 4, group_size, params: Float::BF16 });
+    let affine = |group_size| MatrixFormat::Affine(Affine::new(4, group_size, Float::BF16));
     for (format, inputs) in [
         (affine(32), ActivationPrecision::Int16),
         (affine(64), ActivationPrecision::Int8),

@@ -149,7 +149,7 @@ fn the_nearest_product_lends_its_layout() {
     assert_eq!(of(64, 16), None);
     let wider = ProductShape { cols: 512, ..shape(512, 1) };
     assert_eq!(tuned.get(key_of(&wider)), None);
-    let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+    let affine = Affine::new(4, 64, Float::BF16);
     let other = ProductShape { format: MatrixFormat::Affine(affine), ..shape(512, 1) };
     assert_eq!(tuned.get(key_of(&other)), None);
 }

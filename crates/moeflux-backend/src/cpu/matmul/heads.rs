@@ -117,7 +117,7 @@ impl HeadJob<'_> {
         let n_outputs = out.head_dim;
         let out = OutRows { data: out.data, stride: out.stride, first_col, rows };
         // SAFETY: passed on to the caller.
-        let out = unsafe { OutPart::new(out, 0..n_outputs) };
+        let out = unsafe { OutPart::new(out, 0..n_outputs, weight.global_scale()) };
         let product = FullProduct { weight, x, x_rows: rows };
         if self.is_transposed {
             transposed::columns(isa, product, 0..n_outputs, out);

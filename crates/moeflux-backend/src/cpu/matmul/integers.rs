@@ -57,7 +57,7 @@ pub(super) enum ParamFormat {
 impl Integers {
     /// How an affine matrix is read.
     pub(super) fn affine(affine: Affine) -> Integers {
-        let Affine { bits, group_size, params } = affine;
+        let Affine { bits, group_size, params, .. } = affine;
         Integers { codes: bits.into(), group_size, params: ParamFormat::Floats(params) }
     }
 

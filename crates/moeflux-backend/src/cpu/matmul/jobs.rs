@@ -145,7 +145,7 @@ unsafe fn run_job(
     next: Option<(MatrixView<'_>, usize)>,
 ) {
     // SAFETY: passed on to the caller.
-    let out = unsafe { OutPart::new(job.out, rows.clone()) };
+    let out = unsafe { OutPart::new(job.out, rows.clone(), job.weight.global_scale()) };
     let (weight, x_rows) = (job.weight, job.x_rows);
     match job.x {
         Activations::Full(x) => {

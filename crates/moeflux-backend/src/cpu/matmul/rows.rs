@@ -95,20 +95,23 @@ impl OutRows<'_> {
 pub(super) struct OutPart<'a> {
     out: OutRows<'a>,
     rows: Range<usize>,
+    /// What outputs are multiplied by: the scale that all of the matrix shares.
+    factor: f32,
 }
 
 impl<'a> OutPart<'a> {
     /// # Safety
     /// While the result lives, nothing else uses these outputs.
-    pub(super) unsafe fn new(out: OutRows<'a>, rows: Range<usize>) -> OutPart<'a> {
-        OutPart { out, rows }
+    pub(super) unsafe fn new(out: OutRows<'a>, rows: Range<usize>, factor: f32) -> OutPart<'a> {
+        OutPart { out, rows, factor }
     }
 
     /// The outputs of some of these rows, as those of a matrix that begins with the first of them.
     pub(super) fn part(&mut self, rows: Range<usize>) -> OutPart<'_> {
         assert!(self.rows.start <= rows.start && rows.end <= self.rows.end, "rows of another task");
         let first_col = self.out.first_col + rows.start;
-        OutPart { out: OutRows { first_col, ..self.out }, rows: 0..rows.len() }
+        let out = OutRows { first_col, ..self.out };
+        OutPart { out, rows: 0..rows.len(), factor: self.factor }
     }
 
     /// Asks memory for the outputs of some matrix rows for the `i`-th row of
@@ -153,6 +156,9 @@ impl<'a> OutPart<'a> {
             *out = *values;
         } else {
             out.copy_from_slice(values);
+        }
+        if self.factor != 1.0 {
+            out.iter_mut().for_each(|value| *value *= self.factor);
         }
     }
 }

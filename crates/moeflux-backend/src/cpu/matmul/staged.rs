@@ -55,7 +55,7 @@ pub(super) fn integer_rows(
     let MatrixView { cols, .. } = product.weight;
     let n_panel_rows = panel_rows(product.x_rows.len(), cols);
     let group_size = block_type.group_cols();
-    let format = MatrixFormat::Affine(Affine { bits: 8, group_size, params: Float::F32 });
+    let format = MatrixFormat::Affine(Affine::new(8, group_size, Float::F32));
     for row in rows.clone().step_by(n_panel_rows) {
         let now = row..rows.end.min(row + n_panel_rows);
         let stored = product.weight.slice_rows(row, now.len());

@@ -199,7 +199,7 @@ const EVERY_FLOAT: [Float; 3] = [Float::BF16, Float::F16, Float::F32];
 fn every_affine() -> impl Iterator<Item = Affine> {
     Affine::BITS.into_iter().flat_map(|bits| {
         Affine::GROUP_SIZES.into_iter().flat_map(move |group_size| {
-            EVERY_FLOAT.into_iter().map(move |params| Affine { bits, group_size, params })
+            EVERY_FLOAT.into_iter().map(move |params| Affine::new(bits, group_size, params))
         })
     })
 }
@@ -285,7 +285,7 @@ fn every_isa_gives_the_bits_of_scalar_for_many_rows_of_activations() {
             check_integer(&matrix, &x);
         }
     }
-    let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+    let affine = Affine::new(4, 64, Float::BF16);
     // More than a kernel takes at a time, of activations, of columns and of rows: of 59 rows three
     // are left, of four tiles two, and of seven twice two.
     let large = [(3, 18432, 58), (19, 18432, 59), (64, 1088, 5), (112, 1088, 4), (112, 576, 3)];
@@ -434,7 +434,7 @@ fn a_missing_column_adds_nothing_not_even_a_zero() {
 #[test]
 fn jobs_of_one_call_share_a_buffer() {
     let mut noise = Noise(3);
-    let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+    let affine = Affine::new(4, 64, Float::BF16);
     let shapes = [(48, 256), (16, 256), (2048, 256), (600, 256)];
     let matrices =
         shapes.map(|(r, c)| TestMatrix::new(&mut noise, r, c, MatrixFormat::Affine(affine)));

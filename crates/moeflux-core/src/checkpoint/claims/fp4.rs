@@ -1,0 +1,71 @@
+//! Floats of four bits as published: NVFP4 of ModelOpt and compressed-tensors, and MXFP4.
+
+use super::super::derived::Recipe;
+use super::super::{Dtype, Extent, FormatError, Tensor};
+use super::stored::Stored;
+use super::{Claims, wanted};
+use crate::quant::{Float, MatrixFormat, MicroScaled};
+
+/// Names of the scale that all of a matrix shares, and whether elements are divided by it.
+const GLOBAL_SCALES: [(&str, bool); 2] = [
+    ("weight_scale_2", false),     // ModelOpt
+    ("weight_global_scale", true), // compressed-tensors
+];
+
+impl<'a> Claims<'a> {
+    /// Claims a matrix whose bytes have two floats each, the lower column in the lower half. The
+    /// type of its scales tells NVFP4 from MXFP4.
+    pub(super) fn stored_fp4(
+        &mut self,
+        module: &str,
+        weight: &'a Tensor,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        let scales = self.claim_part(module, "weight_scale")?;
+        let global_scale = self.global_scale(module, outer)?;
+        let micro = match scales.dtype {
+            Dtype::U8 | Dtype::F8E8M0 if global_scale.is_none() => MicroScaled::MXFP4,
+            Dtype::F8E4M3 if global_scale.is_some() => MicroScaled::NVFP4_GLOBAL,
+            Dtype::F8E4M3 => MicroScaled::NVFP4,
+            _ => return Err(self.unsupported_dtype(scales)),
+        };
+        if !cols.is_multiple_of(micro.group_size) {
+            let what = format!("{module} with {cols} columns in groups of {}", micro.group_size);
+            return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
+        }
+        self.expect_shape(weight, outer, cols / 2)?;
+        self.expect_shape(scales, outer, cols / micro.group_size)?;
+        Ok(Stored {
+            format: MatrixFormat::Micro(micro),
+            tensor: weight,
+            weight: weight.extent,
+            scales: Some(scales.extent),
+            biases: global_scale,
+        })
+    }
+
+    /// Claims the scale that all of a matrix shares: one for each of a stack.
+    fn global_scale(
+        &mut self,
+        module: &str,
+        outer: &[usize],
+    ) -> Result<Option<Extent>, FormatError> {
+        let n = outer.split_last().map_or(1, |(_, stack)| stack.iter().product());
+        for (part, is_divisor) in GLOBAL_SCALES {
+            let Some(tensor) = self.claim_if_stored(module, part)? else { continue };
+            let n_stored: usize = tensor.shape.iter().product();
+            if tensor.dtype != Dtype::Float(Float::F32) {
+                return Err(self.unsupported_dtype(tensor));
+            }
+            if n_stored != n {
+                return Err(self.wrong_shape(tensor, wanted(&[], &n.to_string())));
+            }
+            let name = format!("{module}.global_scale");
+            let recipe = Recipe::GlobalScale { is_divisor };
+            let derived = self.derived();
+            return Ok(Some(derived.add(&name, 4 * n, vec![tensor.extent], recipe)));
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,265 @@
+//! Integers as published: `pack-quantized` and `int-quantized` of compressed-tensors, GPTQ and AWQ.
+//! They become the affine format, as they are where their bytes are those of that format.
+
+use super::super::derived::{CodeLayout, Input, IntegerMatrix, Plane, Recipe, ZeroLayout};
+use super::super::{Dtype, Extent, FormatError, Tensor};
+use super::stored::Stored;
+use super::{Claims, last, wanted};
+use crate::quant::{Affine, Float, MatrixFormat};
+
+/// The tensors of a published matrix of integers.
+struct Parts<'a> {
+    codes: &'a Tensor,
+    scales: &'a Tensor,
+    zeros: Option<&'a Tensor>,
+    group_index: Option<&'a Tensor>,
+    /// Whether the groups of columns are not in order.
+    is_reordered: bool,
+}
+
+impl<'a> Claims<'a> {
+    /// Claims a packed matrix of compressed-tensors: integers in words, or small floats in bytes.
+    pub(super) fn stored_compressed(
+        &mut self,
+        module: &str,
+        name: &str,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        let codes = self.claim(name)?;
+        match codes.dtype {
+            Dtype::U8 => return self.stored_fp4(module, codes, outer, cols),
+            Dtype::I32 => {}
+            _ => return Err(self.unsupported_dtype(codes)),
+        }
+        let scales = self.claim_part(module, "weight_scale")?;
+        let zeros = self.claim_if_stored(module, "weight_zero_point")?;
+        let group_index = self.claim_if_stored(module, "weight_g_idx")?;
+        let words = last(codes);
+        self.expect_shape(codes, outer, words)?;
+        let declared = self.checkpoint.rules.integers.bits;
+        let fits = |bits: &u8| (cols * usize::from(*bits)).div_ceil(32) == words;
+        // Rows of few columns may fit several widths.
+        let Some(bits) = declared.filter(fits).or_else(|| (2..=8).find(fits)) else {
+            return Err(self.wrong_shape(codes, wanted(outer, "columns × bits / 32")));
+        };
+        let rows = outer.iter().product();
+        let matrix = IntegerMatrix {
+            rows,
+            cols,
+            bits,
+            group_cols: self.group_cols(scales, outer, cols)?,
+            scales: self.float_of(scales)?,
+            codes: CodeLayout::Rows,
+            zeros: zeros.map_or(Ok(ZeroLayout::Middle), |zeros| self.zeros_of_rows(zeros))?,
+            has_group_index: group_index.is_some(),
+        };
+        if let Some(zeros) = zeros {
+            let words = (rows * usize::from(bits)).div_ceil(32);
+            let rows = if zeros.dtype == Dtype::I32 { words } else { rows };
+            self.expect_len(zeros, rows * matrix.n_groups())?;
+        }
+        let is_reordered = group_index.is_some();
+        self.integers(module, matrix, Parts { codes, scales, zeros, group_index, is_reordered })
+    }
+
+    fn zeros_of_rows(&self, zeros: &Tensor) -> Result<ZeroLayout, FormatError> {
+        match zeros.dtype {
+            Dtype::I32 => Ok(ZeroLayout::PackedRows),
+            Dtype::I8 => Ok(ZeroLayout::SignedBytes),
+            _ => Err(self.unsupported_dtype(zeros)),
+        }
+    }
+
+    /// Columns that share a scale, from scales `outer + [groups]`.
+    fn group_cols(
+        &self,
+        scales: &Tensor,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<usize, FormatError> {
+        let n_groups = if scales.shape == outer { 1 } else { last(scales) };
+        if scales.shape != outer {
+            self.expect_shape(scales, outer, n_groups)?;
+        }
+        if n_groups == 0 || !cols.is_multiple_of(n_groups) {
+            return Err(self.wrong_shape(scales, wanted(outer, "groups of equal size")));
+        }
+        Ok(cols / n_groups)
+    }
+
+    fn float_of(&self, tensor: &Tensor) -> Result<Float, FormatError> {
+        match tensor.dtype {
+            Dtype::Float(float) => Ok(float),
+            _ => Err(self.unsupported_dtype(tensor)),
+        }
+    }
+
+    /// Claims a matrix of signed bytes with scales of rows or groups (`int-quantized`).
+    pub(super) fn stored_signed_bytes(
+        &mut self,
+        module: &str,
+        weight: &'a Tensor,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        self.expect_shape(weight, outer, cols)?;
+        let scales = self.claim_part(module, "weight_scale")?;
+        if let Some(zeros) = self.claim_if_stored(module, "weight_zero_point")? {
+            let what = format!("{} beside weights of I8", zeros.stored_name);
+            return Err(FormatError::unsupported(self.checkpoint.path_of(zeros), what));
+        }
+        let matrix = IntegerMatrix {
+            rows: outer.iter().product(),
+            cols,
+            bits: 8,
+            group_cols: self.group_cols(scales, outer, cols)?,
+            scales: self.float_of(scales)?,
+            codes: CodeLayout::Rows,
+            zeros: ZeroLayout::Middle,
+            has_group_index: false,
+        };
+        let name = format!("{module}.unsigned");
+        let unsigned = weight.extent;
+        let unsigned = self.derived().add(&name, unsigned.len, vec![unsigned], Recipe::SignedBytes);
+        let parts =
+            Parts { codes: weight, scales, zeros: None, group_index: None, is_reordered: false };
+        let mut stored = self.integers(module, matrix, parts)?;
+        if stored.weight != weight.extent {
+            // Its columns fit no group of kernels.
+            let what = format!("{module} with {cols} columns of I8");
+            return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
+        }
+        stored.weight = unsigned;
+        Ok(stored)
+    }
+
+    /// Claims a matrix whose words go from output to output: GPTQ's or AWQ's. The shapes tell which,
+    /// unless the matrix is square.
+    pub(super) fn stored_by_columns(
+        &mut self,
+        module: &str,
+        name: &str,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        let codes = self.claim(name)?;
+        let scales = self.claim_part(module, "scales")?;
+        let zeros = self.claim_if_stored(module, "qzeros")?;
+        let group_index = self.claim_if_stored(module, "g_idx")?;
+        let &[rows] = outer else {
+            let what = format!("{module}, a stack of matrices in the layout of GPTQ or AWQ,");
+            return Err(FormatError::unsupported(self.checkpoint.path_of(codes), what));
+        };
+        if let Some(odd) = [Some(codes), zeros, group_index]
+            .into_iter()
+            .flatten()
+            .find(|tensor| tensor.dtype != Dtype::I32)
+        {
+            return Err(self.unsupported_dtype(odd));
+        }
+        let rules = &self.checkpoint.rules.integers;
+        let (is_symmetric, zero_offset) = (rules.is_symmetric, rules.zero_offset);
+        let (is_reordered, declared_awq) = (rules.is_reordered, rules.is_awq);
+        let has_shape_of_awq = codes.shape == [cols, rows / 8] && rows.is_multiple_of(8);
+        let bits = codes.shape.first().and_then(|words| words.checked_mul(32));
+        let bits = bits.filter(|bits| cols > 0 && bits.is_multiple_of(cols));
+        let bits = bits.and_then(|bits| u8::try_from(bits / cols).ok());
+        let has_shape_of_gptq =
+            codes.shape.get(1) == Some(&rows) && bits.is_some_and(|bits| (2..=8).contains(&bits));
+        let is_awq = has_shape_of_awq && (declared_awq.unwrap_or(!has_shape_of_gptq));
+        if !is_awq && !has_shape_of_gptq {
+            let want = format!("[{cols} × bits / 32, {rows}] or [{cols}, {rows} / 8]");
+            return Err(self.wrong_shape(codes, want));
+        }
+        let bits = if is_awq { 4 } else { bits.unwrap_or(4) };
+        let zeros = zeros.filter(|_| is_awq || !is_symmetric);
+        let n_groups = scales.shape.first().copied().unwrap_or(0);
+        self.expect_shape(scales, &[n_groups], rows)?;
+        if n_groups == 0 || n_groups > cols {
+            return Err(self.wrong_shape(scales, format!("[groups, {rows}]")));
+        }
+        if let Some(zeros) = zeros {
+            self.expect_shape(zeros, &[n_groups], rows * usize::from(bits) / 32)?;
+        }
+        if let Some(group_index) = group_index {
+            self.expect_shape(group_index, &[], cols)?;
+        }
+        let zero_layout = match zeros {
+            None => ZeroLayout::Middle,
+            Some(_) if is_awq => ZeroLayout::Awq,
+            Some(_) => ZeroLayout::PackedColumns { offset: zero_offset },
+        };
+        let matrix = IntegerMatrix {
+            rows,
+            cols,
+            bits,
+            group_cols: cols.div_ceil(n_groups),
+            scales: self.float_of(scales)?,
+            codes: if is_awq { CodeLayout::Awq } else { CodeLayout::Columns },
+            zeros: zero_layout,
+            has_group_index: group_index.is_some(),
+        };
+        let is_reordered = is_reordered && group_index.is_some();
+        self.integers(module, matrix, Parts { codes, scales, zeros, group_index, is_reordered })
+    }
+
+    /// The matrix in the affine format; decoded where its groups fit no kernel.
+    fn integers(
+        &self,
+        module: &str,
+        matrix: IntegerMatrix,
+        parts: Parts<'a>,
+    ) -> Result<Stored<'a>, FormatError> {
+        let extent_of = |input: Input| -> Extent {
+            let tensor = match input {
+                Input::Codes => Some(parts.codes),
+                Input::Scales => Some(parts.scales),
+                Input::Zeros => parts.zeros,
+                Input::GroupIndex => parts.group_index,
+            };
+            tensor.expect("a layout has the tensors that it names").extent
+        };
+        let group_cols = matrix.affine_group_cols(parts.is_reordered);
+        let derive = |plane: Plane| -> Extent {
+            let inputs = matrix.inputs(plane).into_iter().map(extent_of).collect();
+            let len = matrix.plane_bytes(plane, group_cols.unwrap_or(matrix.group_cols));
+            let name = format!("{module}.{plane:?}");
+            self.derived().add(&name, len, inputs, Recipe::Integers(matrix.clone(), plane))
+        };
+        let Some(group_cols) = group_cols else {
+            return Ok(Stored {
+                format: MatrixFormat::Dense(Float::F32),
+                tensor: parts.codes,
+                weight: derive(Plane::Decoded),
+                scales: None,
+                biases: None,
+            });
+        };
+        let are_codes_rows = matrix.codes == CodeLayout::Rows;
+        let weight = if are_codes_rows { parts.codes.extent } else { derive(Plane::Codes) };
+        let keeps_scales = are_codes_rows
+            && matrix.is_symmetric()
+            && group_cols == matrix.group_cols
+            && matrix.scales != Float::F16;
+        let (params, scales, biases) = if keeps_scales {
+            (matrix.scales, parts.scales.extent, derive(Plane::SymmetricBiases))
+        } else {
+            (Float::F32, derive(Plane::Scales), derive(Plane::Biases))
+        };
+        Ok(Stored {
+            format: MatrixFormat::Affine(Affine::new(matrix.bits, group_cols, params)),
+            tensor: parts.codes,
+            weight,
+            scales: Some(scales),
+            biases: Some(biases),
+        })
+    }
+
+    fn expect_len(&self, tensor: &Tensor, len: usize) -> Result<(), FormatError> {
+        if tensor.shape.iter().product::<usize>() == len {
+            return Ok(());
+        }
+        Err(self.wrong_shape(tensor, format!("{len} elements")))
+    }
+}

@@ -1,0 +1,314 @@
+//! Integers with scales and zero points in the layouts of GPTQ, AWQ and compressed-tensors:
+//! `w = (code - zero point) * scale`. They become codes, scales and biases of the affine format:
+//! `w = scale * code + bias` with `bias = -zero point * scale`, in `f32`, where that is exact.
+
+use super::transpose::{AWQ_SHIFTS, transpose_awq, transpose_words, word};
+use crate::quant::{Affine, Float};
+
+/// A matrix of integers as it is published.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct IntegerMatrix {
+    /// Rows: outputs.
+    pub(crate) rows: usize,
+    /// Columns: inputs.
+    pub(crate) cols: usize,
+    /// Bits of a code.
+    pub(crate) bits: u8,
+    /// Columns that share a scale.
+    pub(crate) group_cols: usize,
+    /// How scales are stored.
+    pub(crate) scales: Float,
+    /// How codes are stored.
+    pub(crate) codes: CodeLayout,
+    /// How zero points are stored.
+    pub(crate) zeros: ZeroLayout,
+    /// Whether a tensor names the group of each column.
+    pub(crate) has_group_index: bool,
+}
+
+/// How codes are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeLayout {
+    /// Rows are streams of bits, lowest column first, each row in whole words; scales are
+    /// `[rows, groups]` (compressed-tensors).
+    Rows,
+    /// Words of consecutive columns, from row to row; scales are `[groups, rows]` (GPTQ).
+    Columns,
+    /// Words of eight rows in AWQ's order, from column to column; scales are `[groups, rows]`.
+    Awq,
+}
+
+/// Where zero points come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ZeroLayout {
+    /// All are the middle of the range.
+    Middle,
+    /// Packed along rows, `[rows * bits / 32, groups]` (compressed-tensors).
+    PackedRows,
+    /// One signed byte each, `[rows, groups]`, counted from the middle of the range.
+    SignedBytes,
+    /// Packed along rows, `[groups, rows * bits / 32]` (GPTQ), one less than they are in the first
+    /// version of the format.
+    PackedColumns {
+        /// What is added to those that are stored.
+        offset: u8,
+    },
+    /// AWQ's words, `[groups, rows / 8]`.
+    Awq,
+}
+
+/// A part of a matrix in the affine format, or all of it decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plane {
+    /// The codes, as streams of bits along rows.
+    Codes,
+    /// The scales in `f32`.
+    Scales,
+    /// The biases in `f32`.
+    Biases,
+    /// The biases of symmetric integers, as scales are stored.
+    SymmetricBiases,
+    /// The elements in `f32`.
+    Decoded,
+}
+
+/// The tensors of a published matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    Codes,
+    Scales,
+    Zeros,
+    GroupIndex,
+}
+
+impl IntegerMatrix {
+    /// Groups of a row.
+    pub(crate) fn n_groups(&self) -> usize {
+        self.cols.div_ceil(self.group_cols)
+    }
+
+    /// Whether all zero points are the middle of the range.
+    pub(crate) fn is_symmetric(&self) -> bool {
+        self.zeros == ZeroLayout::Middle
+    }
+
+    /// Columns that share a scale in the affine format: the most that kernels have; `None` if the
+    /// groups, or the order of columns, fit none.
+    pub(crate) fn affine_group_cols(&self, is_reordered: bool) -> Option<usize> {
+        let fits = |size: &&usize| {
+            self.group_cols.is_multiple_of(**size) && self.cols.is_multiple_of(**size)
+        };
+        let found = Affine::GROUP_SIZES.iter().rev().find(fits).copied();
+        found.filter(|_| !is_reordered && Affine::BITS.contains(&self.bits))
+    }
+
+    /// The tensors from which a plane is computed, in the order of [`compute`](Self::compute).
+    pub(crate) fn inputs(&self, plane: Plane) -> Vec<Input> {
+        let mut inputs = match plane {
+            Plane::Codes => vec![Input::Codes],
+            Plane::Scales | Plane::SymmetricBiases => vec![Input::Scales],
+            Plane::Biases => vec![Input::Scales, Input::Zeros],
+            Plane::Decoded => vec![Input::Codes, Input::Scales, Input::Zeros],
+        };
+        if self.is_symmetric() {
+            inputs.retain(|input| *input != Input::Zeros);
+        }
+        if self.has_group_index && matches!(plane, Plane::Scales | Plane::Decoded) {
+            inputs.push(Input::GroupIndex);
+        }
+        inputs
+    }
+
+    /// Bytes of a plane whose groups have `group_cols` columns.
+    pub(crate) fn plane_bytes(&self, plane: Plane, group_cols: usize) -> usize {
+        let n_params = self.rows * self.cols.div_ceil(group_cols);
+        match plane {
+            Plane::Codes => self.rows * self.cols * usize::from(self.bits) / 8,
+            Plane::Scales | Plane::Biases => n_params * 4,
+            Plane::SymmetricBiases => n_params * self.scales.bytes(),
+            Plane::Decoded => self.rows * self.cols * 4,
+        }
+    }
+
+    /// The bytes of a plane; the error says what is wrong with the inputs.
+    pub(super) fn compute(&self, plane: Plane, inputs: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+        let input = |wanted: Input| -> &[u8] {
+            let at = self.inputs(plane).iter().position(|input| *input == wanted);
+            at.map_or(&[], |at| &inputs[at])
+        };
+        let group_cols = self.affine_group_cols(false).unwrap_or(self.group_cols);
+        match plane {
+            Plane::Codes => Ok(self.codes(input(Input::Codes))),
+            Plane::Scales => {
+                self.check_order(input(Input::GroupIndex))?;
+                Ok(self.params(group_cols, |row, group| self.scale(&inputs[0], row, group)))
+            }
+            Plane::Biases => {
+                let (scales, zeros) = (input(Input::Scales), input(Input::Zeros));
+                Ok(self.params(group_cols, |row, group| {
+                    -self.zero(zeros, row, group) * self.scale(scales, row, group)
+                }))
+            }
+            Plane::SymmetricBiases => Ok(self.symmetric_biases(&inputs[0])),
+            Plane::Decoded => self.decoded(
+                input(Input::Codes),
+                input(Input::Scales),
+                input(Input::Zeros),
+                input(Input::GroupIndex),
+            ),
+        }
+    }
+
+    fn codes(&self, codes: &[u8]) -> Vec<u8> {
+        let bits = usize::from(self.bits);
+        match self.codes {
+            CodeLayout::Rows => codes.to_vec(),
+            CodeLayout::Columns => transpose_words(codes, self.cols * bits / 32, self.rows),
+            CodeLayout::Awq => transpose_awq(codes, self.rows, self.cols),
+        }
+    }
+
+    /// A float of each row and group of the affine format, which may be a part of a stored one.
+    fn params(&self, group_cols: usize, value: impl Fn(usize, usize) -> f32) -> Vec<u8> {
+        let n = self.cols.div_ceil(group_cols);
+        let mut out = Vec::with_capacity(self.rows * n * 4);
+        for row in 0..self.rows {
+            let mut last = (usize::MAX, 0.0);
+            for group in 0..n {
+                let stored = group * group_cols / self.group_cols;
+                if last.0 != stored {
+                    last = (stored, value(row, stored));
+                }
+                out.extend_from_slice(&last.1.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// Minus the middle of the range times each scale: a power of two, so BF16 and `f32` hold it.
+    fn symmetric_biases(&self, scales: &[u8]) -> Vec<u8> {
+        let middle = -f32::from(1u16 << (self.bits - 1));
+        let n = scales.len() / self.scales.bytes();
+        let biases = (0..n).map(|i| middle * self.scales.read(scales, i));
+        match self.scales {
+            Float::BF16 => {
+                biases.flat_map(|bias| ((bias.to_bits() >> 16) as u16).to_le_bytes()).collect()
+            }
+            Float::F16 => biases.flat_map(|bias| half::f16::from_f32(bias).to_le_bytes()).collect(),
+            Float::F32 => biases.flat_map(f32::to_le_bytes).collect(),
+        }
+    }
+
+    fn scale(&self, scales: &[u8], row: usize, group: usize) -> f32 {
+        let idx = match self.codes {
+            CodeLayout::Rows => row * self.n_groups() + group,
+            CodeLayout::Columns | CodeLayout::Awq => group * self.rows + row,
+        };
+        self.scales.read(scales, idx)
+    }
+
+    fn zero(&self, zeros: &[u8], row: usize, group: usize) -> f32 {
+        let (bits, middle) = (usize::from(self.bits), 1u32 << (self.bits - 1));
+        let mask = (1u32 << bits) - 1;
+        let code = match self.zeros {
+            ZeroLayout::Middle => middle,
+            ZeroLayout::PackedRows => {
+                let bit = row * bits;
+                let at = |word_row: usize| word_row * self.n_groups() + group;
+                code_across(zeros, at, bit) & mask
+            }
+            ZeroLayout::SignedBytes => {
+                let stored = zeros[row * self.n_groups() + group].cast_signed();
+                return f32::from(stored) + middle as f32;
+            }
+            ZeroLayout::PackedColumns { offset } => {
+                let row_words = self.rows * bits / 32;
+                let at = |word_col: usize| group * row_words + word_col;
+                (code_across(zeros, at, row * bits) + u32::from(offset)) & mask
+            }
+            ZeroLayout::Awq => {
+                let packed = word(zeros, group * (self.rows / 8) + row / 8);
+                (packed >> AWQ_SHIFTS[row % 8]) & mask
+            }
+        };
+        code as f32
+    }
+
+    /// The group of each column: those that a tensor names, or those in order. A tensor that names
+    /// one group for all columns says nothing.
+    fn group_of_columns(&self, named: &[u8]) -> Result<Vec<usize>, String> {
+        let in_order = || (0..self.cols).map(|col| col / self.group_cols).collect();
+        let (named, _) = named.as_chunks::<4>();
+        if named.iter().all(|group| *group == [0; 4]) {
+            return Ok(in_order());
+        }
+        let n_groups = self.n_groups();
+        let group = |bytes: &[u8; 4]| {
+            let group = i32::from_le_bytes(*bytes);
+            let known = usize::try_from(group).ok().filter(|group| *group < n_groups);
+            known.ok_or_else(|| format!("g_idx has group {group} of {n_groups}"))
+        };
+        named.iter().map(group).collect()
+    }
+
+    /// Refuses columns whose groups are not in order: the config says that they are.
+    fn check_order(&self, named: &[u8]) -> Result<(), String> {
+        let groups = self.group_of_columns(named)?;
+        let is_ordered = (0..).zip(&groups).all(|(col, group)| col / self.group_cols == *group);
+        if is_ordered {
+            return Ok(());
+        }
+        Err("g_idx reorders columns, but quantization_config has no \"desc_act\": true".to_owned())
+    }
+
+    fn decoded(
+        &self,
+        codes: &[u8],
+        scales: &[u8],
+        zeros: &[u8],
+        named: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let groups = self.group_of_columns(named)?;
+        let n_groups = self.n_groups();
+        let mut out = Vec::with_capacity(self.rows * self.cols * 4);
+        let (mut row_scales, mut row_zeros) = (vec![0.0; n_groups], vec![0.0; n_groups]);
+        for row in 0..self.rows {
+            for group in 0..n_groups {
+                row_scales[group] = self.scale(scales, row, group);
+                row_zeros[group] = self.zero(zeros, row, group);
+            }
+            for (col, group) in groups.iter().enumerate() {
+                let code = self.code(codes, row, col) as f32;
+                let value = (code - row_zeros[*group]) * row_scales[*group];
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        Ok(out)
+    }
+
+    fn code(&self, codes: &[u8], row: usize, col: usize) -> u32 {
+        let bits = usize::from(self.bits);
+        let mask = (1u32 << bits) - 1;
+        match self.codes {
+            CodeLayout::Rows => {
+                let row_words = (self.cols * bits).div_ceil(32);
+                code_across(codes, |word_col| row * row_words + word_col, col * bits) & mask
+            }
+            CodeLayout::Columns => {
+                code_across(codes, |word_row| word_row * self.rows + row, col * bits) & mask
+            }
+            CodeLayout::Awq => {
+                (word(codes, col * (self.rows / 8) + row / 8) >> AWQ_SHIFTS[row % 8]) & mask
+            }
+        }
+    }
+}
+
+/// The bits from `bit` on of a stream whose words are at the places that `at` tells.
+fn code_across(bytes: &[u8], at: impl Fn(usize) -> usize, bit: usize) -> u32 {
+    let low = word(bytes, at(bit / 32)) >> (bit % 32);
+    let next = at(bit / 32 + 1);
+    let has_next = bit % 32 > 0 && (next + 1) * 4 <= bytes.len();
+    let high = if has_next { word(bytes, next) << (32 - bit % 32) } else { 0 };
+    low | high
+}

@@ -1,0 +1,222 @@
+//! Tensors that files do not hold as kernels read them. Their bytes are computed from other tensors
+//! each time they are read, so that readers need not know of it.
+//!
+//! All of a checkpoint are in one file that exists only here: its offsets are those that extents of
+//! derived tensors have.
+
+mod integers;
+mod transpose;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+pub(crate) use integers::{CodeLayout, Input, IntegerMatrix, Plane, ZeroLayout};
+
+use super::{Extent, FileReader, FormatError};
+use crate::quant::{Float, e8m0_to_f32};
+use crate::{FileIdx, SourceFile};
+
+/// Derived tensors begin at multiples of this, so that reads of whole blocks touch one tensor.
+const ALIGNMENT: u64 = 4096;
+
+/// Results of at most this many bytes are kept.
+const KEPT_BYTES: usize = 8192;
+
+/// How the bytes of a tensor follow from those of others.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Recipe {
+    /// Integers with scales and zero points, in the layouts of GPTQ, AWQ or compressed-tensors. The
+    /// inputs are those that [`Plane::inputs`] names.
+    Integers(IntegerMatrix, Plane),
+    /// Signed bytes, as bytes that are 128 larger.
+    SignedBytes,
+    /// Floats of 32 bits: themselves, or where checkpoints hold divisors, their inverses.
+    GlobalScale {
+        /// Whether matrices are divided by them.
+        is_divisor: bool,
+    },
+    /// Powers of two in eight bits, as `f32`.
+    PowersOfTwo,
+}
+
+/// The derived tensors of a checkpoint.
+///
+/// Threads may read while others add tensors.
+#[derive(Debug)]
+pub struct DerivedTensors {
+    file: FileIdx,
+    /// Reads the inputs.
+    reader: FileReader,
+    tensors: RwLock<Tensors>,
+    /// The tensor of which a part was read last: the next part is likely to be asked for soon.
+    last: Mutex<Option<Last>>,
+}
+
+/// A tensor of which parts are being read.
+#[derive(Debug)]
+struct Last {
+    offset: u64,
+    bytes: Arc<Vec<u8>>,
+    /// Bytes that were not read yet: when all were, the memory is freed.
+    n_left: usize,
+}
+
+#[derive(Debug, Default)]
+struct Tensors {
+    /// In the order of their offsets.
+    all: Vec<Arc<Derived>>,
+    by_name: HashMap<String, Extent>,
+    end: u64,
+}
+
+#[derive(Debug)]
+struct Derived {
+    offset: u64,
+    len: usize,
+    inputs: Vec<Extent>,
+    recipe: Recipe,
+    kept: OnceLock<Vec<u8>>,
+}
+
+impl DerivedTensors {
+    /// None yet. Inputs are in `files`, and extents of derived tensors are in the file that follows
+    /// them.
+    pub(crate) fn new(files: &[SourceFile]) -> DerivedTensors {
+        DerivedTensors {
+            file: FileIdx(u32::try_from(files.len()).expect("few files")),
+            reader: FileReader::new(files),
+            tensors: RwLock::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Adds the tensor of that name, of `len` bytes, unless it was added before.
+    pub(crate) fn add(
+        &self,
+        name: &str,
+        len: usize,
+        inputs: Vec<Extent>,
+        recipe: Recipe,
+    ) -> Extent {
+        let mut tensors = self.tensors.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(extent) = tensors.by_name.get(name) {
+            return *extent;
+        }
+        let offset = tensors.end;
+        tensors.end = (offset + len as u64).next_multiple_of(ALIGNMENT);
+        let extent = Extent { file: self.file, offset, len };
+        tensors.by_name.insert(name.to_owned(), extent);
+        let kept = OnceLock::new();
+        tensors.all.push(Arc::new(Derived { offset, len, inputs, recipe, kept }));
+        extent
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tensors.read().unwrap_or_else(PoisonError::into_inner).all.is_empty()
+    }
+
+    /// Bytes read from files for the range `offset..offset + len`; 0 where no tensor is.
+    pub fn input_bytes(&self, offset: u64) -> usize {
+        self.find(offset).map_or(0, |tensor| tensor.inputs.iter().map(|input| input.len).sum())
+    }
+
+    /// Fills `out` from byte `offset` on, and returns how many bytes there are before the end of
+    /// the tensor.
+    ///
+    /// # Errors
+    /// If an input cannot be read, or contradicts what the tensor was declared to be.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, FormatError> {
+        let Some(tensor) = self.find(offset) else { return Ok(0) };
+        let first = (offset - tensor.offset) as usize;
+        let n = out.len().min(tensor.len - first);
+        let out = &mut out[..n];
+        if let Some(kept) = tensor.kept.get() {
+            out.copy_from_slice(&kept[first..first + n]);
+            return Ok(n);
+        }
+        let is_whole = n == tensor.len;
+        if !is_whole && tensor.len > KEPT_BYTES {
+            let bytes = self.whole(&tensor, n)?;
+            out.copy_from_slice(&bytes[first..first + n]);
+            return Ok(n);
+        }
+        let bytes = tensor.compute(&self.reader)?;
+        out.copy_from_slice(&bytes[first..first + n]);
+        if bytes.len() <= KEPT_BYTES {
+            tensor.kept.get_or_init(|| bytes);
+        }
+        Ok(n)
+    }
+
+    /// All bytes of a tensor, `n` of which are read now.
+    fn whole(&self, tensor: &Derived, n: usize) -> Result<Arc<Vec<u8>>, FormatError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|last| last.offset != tensor.offset) {
+            let bytes = Arc::new(tensor.compute(&self.reader)?);
+            *last = Some(Last { offset: tensor.offset, bytes, n_left: tensor.len });
+        }
+        let current = last.as_mut().expect("it was computed");
+        let bytes = Arc::clone(&current.bytes);
+        current.n_left = current.n_left.saturating_sub(n);
+        if current.n_left == 0 {
+            *last = None;
+        }
+        Ok(bytes)
+    }
+
+    /// The tensor that has a byte.
+    fn find(&self, offset: u64) -> Option<Arc<Derived>> {
+        let tensors = self.tensors.read().unwrap_or_else(PoisonError::into_inner);
+        let after = tensors.all.partition_point(|tensor| tensor.offset <= offset);
+        let tensor = tensors.all.get(after.checked_sub(1)?)?;
+        (offset < tensor.offset + tensor.len as u64).then(|| Arc::clone(tensor))
+    }
+}
+
+/// Two are the same only if they are one.
+impl PartialEq for DerivedTensors {
+    fn eq(&self, other: &DerivedTensors) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for DerivedTensors {}
+
+impl Derived {
+    fn compute(&self, reader: &FileReader) -> Result<Vec<u8>, FormatError> {
+        let inputs: Vec<Vec<u8>> =
+            self.inputs.iter().map(|extent| reader.read(*extent)).collect::<Result<_, _>>()?;
+        let bytes = self.recipe.compute(&inputs).map_err(|what| {
+            let path = reader.path(self.inputs[0].file);
+            FormatError::malformed(path, what)
+        })?;
+        assert_eq!(bytes.len(), self.len, "bytes of a derived tensor");
+        Ok(bytes)
+    }
+}
+
+impl Recipe {
+    /// The bytes; the error says what is wrong with the inputs.
+    fn compute(&self, inputs: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+        match self {
+            Recipe::Integers(matrix, plane) => matrix.compute(*plane, inputs),
+            Recipe::SignedBytes => Ok(inputs[0].iter().map(|byte| byte ^ 0x80).collect()),
+            Recipe::GlobalScale { is_divisor } => {
+                let mut out = Vec::with_capacity(inputs[0].len());
+                for i in 0..inputs[0].len() / 4 {
+                    let stored = Float::F32.read(&inputs[0], i);
+                    let scale = if *is_divisor { 1.0 / stored } else { stored };
+                    if !scale.is_finite() {
+                        return Err(format!("the scale of a whole matrix is {stored}"));
+                    }
+                    out.extend_from_slice(&scale.to_le_bytes());
+                }
+                Ok(out)
+            }
+            Recipe::PowersOfTwo => {
+                Ok(inputs[0].iter().flat_map(|code| e8m0_to_f32(*code).to_le_bytes()).collect())
+            }
+        }
+    }
+}
