@@ -263,7 +263,7 @@ mod tests {
         #[test]
         fn decoding_a_micro_scaled_row_gives_back_what_was_encoded(
             values in prop::collection::vec(-6.0f32..6.0, 64),
-            mode in 0..3usize,
+            mode in 0..MicroScaled::MODES.len(),
             power in 100..150u8,
         ) {
             let format = MicroScaled::MODES[mode].1;
@@ -279,14 +279,20 @@ mod tests {
                 SmallFloat::E4M3 => codes.iter().map(|it| *it as u8).collect(),
             };
             let scales = vec![scale; format.n_groups(64)];
+            let stored_global_scale = 0.375f32.to_le_bytes();
+            let (global_scale, biases) = match format.has_global_scale {
+                true => (0.375, &stored_global_scale[..]),
+                false => (1.0, &[][..]),
+            };
             let format = MatrixFormat::Micro(format);
             let view = MatrixView {
-                rows: 1, cols: 64, format, weight: &weight, scales: &scales, biases: &[],
+                rows: 1, cols: 64, format, weight: &weight, scales: &scales, biases,
             };
             view.assert_sizes();
+            prop_assert_eq!(view.global_scale(), global_scale);
             let mut out = vec![0.0; 64];
             view.decode_row(0, &mut out);
-            let scale = MicroScaled::MODES[mode].1.scale.to_f32(scale);
+            let scale = MicroScaled::MODES[mode].1.scale.to_f32(scale) * global_scale;
             for ((out, value), code) in out.iter().zip(&values).zip(&codes) {
                 prop_assert_eq!(*out, decode(*code) * scale);
                 // The widest gap of E2M1 below 6 is 2, of E4M3 a sixteenth of the value.

@@ -312,3 +312,227 @@ fn code_across(bytes: &[u8], at: impl Fn(usize) -> usize, bit: usize) -> u32 {
     let high = if has_next { word(bytes, next) << (32 - bit % 32) } else { 0 };
     low | high
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::quant::{MatrixFormat, MatrixView};
+
+    /// A published matrix, written from codes by the definitions of its layout.
+    struct Published {
+        matrix: IntegerMatrix,
+        inputs: [Vec<u8>; 4],
+        want: Vec<f32>,
+    }
+
+    /// A stream of `bits`-wide codes in words.
+    fn pack(codes: impl Iterator<Item = u32>, bits: usize) -> Vec<u32> {
+        let mut words = Vec::new();
+        for (i, code) in codes.enumerate() {
+            for bit in 0..bits {
+                let at = i * bits + bit;
+                words.resize(words.len().max(at / 32 + 1), 0);
+                words[at / 32] |= (code >> bit & 1) << (at % 32);
+            }
+        }
+        words
+    }
+
+    fn bytes(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
+        words.into_iter().flat_map(u32::to_le_bytes).collect()
+    }
+
+    /// Words of streams that go along the second index of `[n, len]`, transposed.
+    fn transposed(streams: &[Vec<u32>]) -> Vec<u8> {
+        let n_words = streams[0].len();
+        bytes((0..n_words).flat_map(|word| streams.iter().map(move |stream| stream[word])))
+    }
+
+    fn awq(len: usize, n: usize, code: impl Fn(usize, usize) -> u32) -> Vec<u8> {
+        let word = |line: usize, eighth: usize| {
+            let shifts = AWQ_SHIFTS.iter().enumerate();
+            shifts.fold(0, |word, (j, shift)| word | code(8 * eighth + j, line) << shift)
+        };
+        bytes(
+            (0..len)
+                .flat_map(|line| (0..n / 8).map(move |eighth| (line, eighth)))
+                .map(|(line, eighth)| word(line, eighth)),
+        )
+    }
+
+    /// Codes, scales and zero points by small functions of their places.
+    fn publish(matrix: IntegerMatrix, order: impl Fn(usize) -> usize) -> Published {
+        let IntegerMatrix { rows, cols, bits, group_cols, .. } = matrix;
+        let (n_bits, n_groups) = (usize::from(bits), matrix.n_groups());
+        let mask = (1u32 << bits) - 1;
+        let code = |row: usize, col: usize| (row as u32 * 11 + col as u32 * 7 + 3) & mask;
+        let zero = |row: usize, group: usize| match matrix.zeros {
+            ZeroLayout::Middle => 1 << (bits - 1),
+            _ => (row as u32 * 5 + group as u32 * 3 + 1) & mask,
+        };
+        let scale = |row: usize, group: usize| 0.5 + (row % 7) as f32 * 0.25 + group as f32;
+        let by_row = matrix.codes == CodeLayout::Rows;
+        let codes = match matrix.codes {
+            CodeLayout::Rows => {
+                bytes((0..rows).flat_map(|row| pack((0..cols).map(|col| code(row, col)), n_bits)))
+            }
+            CodeLayout::Columns => {
+                let rows = (0..rows).map(|row| pack((0..cols).map(|col| code(row, col)), n_bits));
+                transposed(&rows.collect::<Vec<_>>())
+            }
+            CodeLayout::Awq => awq(cols, rows, code),
+        };
+        let places: Vec<(usize, usize)> = match by_row {
+            true => (0..rows).flat_map(|row| (0..n_groups).map(move |g| (row, g))).collect(),
+            false => (0..n_groups).flat_map(|g| (0..rows).map(move |row| (row, g))).collect(),
+        };
+        let scales = places.iter().flat_map(|(row, g)| scale(*row, *g).to_le_bytes()).collect();
+        let zeros = match matrix.zeros {
+            ZeroLayout::Middle => Vec::new(),
+            ZeroLayout::PackedRows => {
+                let groups = (0..n_groups).map(|g| pack((0..rows).map(|row| zero(row, g)), n_bits));
+                transposed(&groups.collect::<Vec<_>>())
+            }
+            ZeroLayout::SignedBytes => {
+                let signed = |(row, g): &(usize, usize)| zero(*row, *g) as i32 - (1 << (bits - 1));
+                places.iter().map(|place| signed(place) as u8).collect()
+            }
+            ZeroLayout::PackedColumns { offset } => bytes((0..n_groups).flat_map(|g| {
+                pack((0..rows).map(|row| zero(row, g).wrapping_sub(offset.into()) & mask), n_bits)
+            })),
+            ZeroLayout::Awq => awq(n_groups, rows, zero),
+        };
+        let named = bytes((0..cols).map(|col| (order(col) / group_cols) as u32));
+        let mut want = Vec::new();
+        for row in 0..rows {
+            for col in 0..cols {
+                let group = order(col) / group_cols;
+                want.push((code(row, col) as f32 - zero(row, group) as f32) * scale(row, group));
+            }
+        }
+        Published { matrix, inputs: [codes, scales, zeros, named], want }
+    }
+
+    impl Published {
+        fn plane(&self, plane: Plane) -> Result<Vec<u8>, String> {
+            let inputs = self.matrix.inputs(plane).into_iter().map(|input| {
+                self.inputs[match input {
+                    Input::Codes => 0,
+                    Input::Scales => 1,
+                    Input::Zeros => 2,
+                    Input::GroupIndex => 3,
+                }]
+                .clone()
+            });
+            let group_cols = self.matrix.affine_group_cols(false);
+            let bytes = self.matrix.compute(plane, &inputs.collect::<Vec<_>>())?;
+            let len = self.matrix.plane_bytes(plane, group_cols.unwrap_or(self.matrix.group_cols));
+            assert_eq!(bytes.len(), len, "{plane:?}");
+            Ok(bytes)
+        }
+
+        #[track_caller]
+        fn check(&self) {
+            let IntegerMatrix { rows, cols, bits, .. } = self.matrix;
+            let decoded = self.plane(Plane::Decoded).unwrap();
+            let decoded: Vec<f32> =
+                (0..rows * cols).map(|i| Float::F32.read(&decoded, i)).collect();
+            assert_eq!(decoded, self.want, "{:?}", self.matrix);
+            let Some(group) = self.matrix.affine_group_cols(false) else { return };
+            let planes = [Plane::Codes, Plane::Scales, Plane::Biases];
+            let [weight, scales, biases] = planes.map(|plane| self.plane(plane).unwrap());
+            let format = MatrixFormat::Affine(Affine::new(bits, group, Float::F32));
+            let (weight, scales, biases) = (&weight[..], &scales[..], &biases[..]);
+            let view = MatrixView { rows, cols, format, weight, scales, biases };
+            view.assert_sizes();
+            let mut got = vec![0.0; cols];
+            for (row, want) in self.want.chunks(cols).enumerate() {
+                view.decode_row(row, &mut got);
+                assert_eq!(got, want, "row {row} of {:?}", self.matrix);
+            }
+        }
+    }
+
+    fn layouts() -> impl Strategy<Value = (CodeLayout, ZeroLayout)> {
+        use {CodeLayout as C, ZeroLayout as Z};
+        prop_oneof![
+            Just((C::Rows, Z::Middle)),
+            Just((C::Rows, Z::PackedRows)),
+            Just((C::Rows, Z::SignedBytes)),
+            Just((C::Columns, Z::Middle)),
+            Just((C::Columns, Z::PackedColumns { offset: 0 })),
+            Just((C::Columns, Z::PackedColumns { offset: 1 })),
+            Just((C::Awq, Z::Awq)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn every_layout_has_the_values_of_its_definition(
+            (codes, zeros) in layouts(),
+            bits in prop::sample::select(vec![2u8, 3, 4, 5, 6, 8]),
+            rows in 1..4usize,
+            groups in 1..4usize,
+            group_cols in prop::sample::select(vec![32usize, 64, 96, 128, 256]),
+        ) {
+            let bits = if codes == CodeLayout::Awq { 4 } else { bits };
+            publish(
+                IntegerMatrix {
+                    rows: 32 * rows, cols: groups * group_cols, bits, group_cols,
+                    scales: Float::F32, codes, zeros, has_group_index: false,
+                },
+                |col| col,
+            ).check();
+        }
+    }
+
+    #[test]
+    fn rows_that_end_within_a_word_are_decoded() {
+        for (bits, cols) in [(3, 200), (4, 20), (5, 7), (8, 3)] {
+            let zeros = ZeroLayout::PackedRows;
+            publish(
+                IntegerMatrix {
+                    rows: 10,
+                    cols,
+                    bits,
+                    group_cols: cols,
+                    scales: Float::F32,
+                    codes: CodeLayout::Rows,
+                    zeros,
+                    has_group_index: false,
+                },
+                |col| col,
+            )
+            .check();
+        }
+    }
+
+    #[test]
+    fn columns_in_another_order_are_decoded_and_never_taken_to_be_in_order() {
+        let matrix = IntegerMatrix {
+            rows: 64,
+            cols: 128,
+            bits: 4,
+            group_cols: 32,
+            scales: Float::F32,
+            codes: CodeLayout::Columns,
+            zeros: ZeroLayout::PackedColumns { offset: 1 },
+            has_group_index: true,
+        };
+        assert_eq!(matrix.affine_group_cols(true), None);
+        let published = publish(matrix.clone(), |col| (col * 37) % 128);
+        let decoded = published.plane(Plane::Decoded).unwrap();
+        let decoded: Vec<f32> = (0..64 * 128).map(|i| Float::F32.read(&decoded, i)).collect();
+        assert_eq!(decoded, published.want);
+        let err = published.plane(Plane::Scales).unwrap_err();
+        assert!(err.starts_with("g_idx reorders columns"), "{err}");
+        let mut published = publish(matrix, |col| col);
+        assert!(published.plane(Plane::Scales).is_ok());
+        published.inputs[3][..4].copy_from_slice(&9u32.to_le_bytes());
+        assert_eq!(published.plane(Plane::Scales).unwrap_err(), "g_idx has group 9 of 4");
+    }
+}
