@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::claims::Stored;
+use super::claims::{Parts, Stored};
 use super::container::LayerOfFile;
 use super::opened::ExpertFiles;
 use super::record::{part_shapes, record_layout};
@@ -205,8 +205,8 @@ impl<'a> Claims<'a> {
             return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
         }
         self.check_rule(name, weight, &format)?;
-        let scales = Some(scales.extent);
-        Ok(Stored { format, tensor: weight, weight: weight.extent, scales, biases: None })
+        let (parts, scales) = (Parts::Whole(weight.extent), Some(Parts::Whole(scales.extent)));
+        Ok(Stored { format, tensor: weight, weight: parts, scales, biases: None })
     }
 
     /// One tensor for each projection of each expert.
@@ -226,16 +226,14 @@ impl<'a> Claims<'a> {
                 let path = self.checkpoint.path_of(odd.tensor);
                 return Err(FormatError::unsupported(path, what));
             }
-            let mut piece = |extents: Vec<Extent>| {
-                let entries = extents.iter().map(|extent| (extent.file, extent.offset));
-                pieces.push(extents[0].len, ExtentSource::Listed(entries.collect()))
+            let mut piece = |part: fn(&Stored<'_>) -> Option<Extent>| {
+                // The experts have one format, so all have scales if one has.
+                let extents: Option<Vec<Extent>> = stored.iter().map(part).collect();
+                extents.map_or(NOTHING, |extents| pieces.listed(&extents))
             };
-            let weight = piece(stored.iter().map(|expert| expert.weight).collect());
-            // The experts have one format, so all have scales if one has.
-            let scales: Option<Vec<Extent>> = stored.iter().map(|expert| expert.scales).collect();
-            let scales = scales.map_or(NOTHING, &mut piece);
-            let biases: Option<Vec<Extent>> = stored.iter().map(|expert| expert.biases).collect();
-            let biases = biases.map_or(NOTHING, &mut piece);
+            let weight = piece(|expert| expert.weight.whole());
+            let scales = piece(|expert| expert.scales.as_ref()?.whole());
+            let biases = piece(|expert| expert.biases.as_ref()?.whole());
             Ok(MatrixLayout { rows, cols, format, weight, scales, biases })
         };
         let (gate, up, down) = (matrix(0)?, matrix(1)?, matrix(2)?);
@@ -295,6 +293,12 @@ impl Pieces {
         PartSpan { extent: self.extents.len() - 1, offset: 0, len }
     }
 
+    /// Adds a part that each expert has at a place of its own.
+    fn listed(&mut self, extents: &[Extent]) -> PartSpan {
+        let entries = extents.iter().map(|extent| (extent.file, extent.offset));
+        self.push(extents[0].len, ExtentSource::Listed(entries.collect()))
+    }
+
     /// Adds the matrix of one expert, from tensors that hold those of all experts.
     fn stacked(
         &mut self,
@@ -303,13 +307,16 @@ impl Pieces {
         rows: usize,
         cols: usize,
     ) -> MatrixLayout {
-        let mut piece = |extent: Extent| {
-            let len = extent.len / n_experts;
-            self.push(len, strided(extent, len))
+        let mut piece = |parts: &Parts| match parts {
+            Parts::Whole(extent) => {
+                let len = extent.len / n_experts;
+                self.push(len, strided(*extent, len))
+            }
+            Parts::Each(extents) => self.listed(extents),
         };
-        let weight = piece(stored.weight);
-        let scales = stored.scales.map_or(NOTHING, &mut piece);
-        let biases = stored.biases.map_or(NOTHING, &mut piece);
+        let weight = piece(&stored.weight);
+        let scales = stored.scales.as_ref().map_or(NOTHING, &mut piece);
+        let biases = stored.biases.as_ref().map_or(NOTHING, &mut piece);
         MatrixLayout { rows, cols, format: stored.format, weight, scales, biases }
     }
 }

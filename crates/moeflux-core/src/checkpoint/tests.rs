@@ -179,7 +179,8 @@ pub(super) fn write_safetensors(path: &Path, tensors: &[(&str, &str, &[usize])])
     let mut end = 0;
     for (name, dtype, shape) in tensors {
         let size = match *dtype {
-            "U8" | "F8_E4M3" => 1,
+            "U8" | "I8" | "F8_E4M3" | "F8_E8M0" => 1,
+            "I64" => 8,
             _ if dtype.ends_with("16") => 2,
             _ => 4,
         };
@@ -454,6 +455,7 @@ fn refuses_prepared_tensors_outside_their_file() {
     assert!(parse(json!({"offset": 0, "size": 1, "shape": [1], "dtype": "I16"})).is_err());
 }
 
+mod published;
 mod small_floats;
 
 mod container {

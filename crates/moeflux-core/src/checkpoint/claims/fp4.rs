@@ -2,14 +2,15 @@
 
 use super::super::derived::Recipe;
 use super::super::{Dtype, Extent, FormatError, Tensor};
-use super::stored::Stored;
+use super::stored::{Parts, Stored, stack_of};
 use super::{Claims, wanted};
 use crate::quant::{Float, MatrixFormat, MicroScaled};
 
 /// Names of the scale that all of a matrix shares, and whether elements are divided by it.
-const GLOBAL_SCALES: [(&str, bool); 2] = [
+const GLOBAL_SCALES: [(&str, bool); 3] = [
     ("weight_scale_2", false),     // ModelOpt
     ("weight_global_scale", true), // compressed-tensors
+    ("scale", false),              // GGUF
 ];
 
 impl<'a> Claims<'a> {
@@ -39,9 +40,35 @@ impl<'a> Claims<'a> {
         Ok(Stored {
             format: MatrixFormat::Micro(micro),
             tensor: weight,
-            weight: weight.extent,
-            scales: Some(scales.extent),
-            biases: global_scale,
+            weight: Parts::Whole(weight.extent),
+            scales: Some(Parts::Whole(scales.extent)),
+            biases: global_scale.map(Parts::Whole),
+        })
+    }
+
+    /// Claims a matrix of ggml's NVFP4 with a scale of the whole matrix, which blocks do not have:
+    /// elements and scales in planes.
+    pub(super) fn stored_ggml_nvfp4(
+        &mut self,
+        module: &str,
+        weight: &'a Tensor,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        let micro = MicroScaled::NVFP4_GLOBAL;
+        let global_scale = self.global_scale(module, outer)?;
+        let n = stack_of(outer);
+        let rows = outer.last().copied().unwrap_or(0);
+        let format = MatrixFormat::Micro(micro);
+        let plane = |name: &str, len: usize, recipe: Recipe| {
+            self.derive(&format!("{module}.{name}"), n, len, &[weight.extent], &recipe)
+        };
+        Ok(Stored {
+            format,
+            tensor: weight,
+            weight: plane("elements", rows * format.row_bytes(cols), Recipe::GgmlNvfp4Elements),
+            scales: Some(plane("scales", format.scale_bytes(rows, cols), Recipe::GgmlNvfp4Scales)),
+            biases: global_scale.map(Parts::Whole),
         })
     }
 
@@ -51,7 +78,7 @@ impl<'a> Claims<'a> {
         module: &str,
         outer: &[usize],
     ) -> Result<Option<Extent>, FormatError> {
-        let n = outer.split_last().map_or(1, |(_, stack)| stack.iter().product());
+        let n = stack_of(outer);
         for (part, is_divisor) in GLOBAL_SCALES {
             let Some(tensor) = self.claim_if_stored(module, part)? else { continue };
             let n_stored: usize = tensor.shape.iter().product();

@@ -2,7 +2,7 @@
 
 use super::super::derived::Recipe;
 use super::super::{Dtype, FormatError, Tensor};
-use super::stored::Stored;
+use super::stored::{Parts, Stored};
 use super::{Claims, wanted};
 use crate::quant::{Float, MatrixFormat, ScaledBlocks};
 
@@ -45,8 +45,8 @@ impl<'a> Claims<'a> {
         Ok(Stored {
             format,
             tensor: weight,
-            weight: weight.extent,
-            scales: Some(extent),
+            weight: Parts::Whole(weight.extent),
+            scales: Some(Parts::Whole(extent)),
             biases: None,
         })
     }

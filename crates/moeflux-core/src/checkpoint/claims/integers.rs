@@ -3,12 +3,12 @@
 
 use super::super::derived::{CodeLayout, Input, IntegerMatrix, Plane, Recipe, ZeroLayout};
 use super::super::{Dtype, Extent, FormatError, Tensor};
-use super::stored::Stored;
+use super::stored::{Parts, Stored, stack_of};
 use super::{Claims, last, wanted};
 use crate::quant::{Affine, Float, MatrixFormat};
 
 /// The tensors of a published matrix of integers.
-struct Parts<'a> {
+struct Tensors<'a> {
     codes: &'a Tensor,
     scales: &'a Tensor,
     zeros: Option<&'a Tensor>,
@@ -43,7 +43,7 @@ impl<'a> Claims<'a> {
         let Some(bits) = declared.filter(fits).or_else(|| (2..=8).find(fits)) else {
             return Err(self.wrong_shape(codes, wanted(outer, "columns × bits / 32")));
         };
-        let rows = outer.iter().product();
+        let rows = outer.last().copied().unwrap_or(0);
         let matrix = IntegerMatrix {
             rows,
             cols,
@@ -57,10 +57,11 @@ impl<'a> Claims<'a> {
         if let Some(zeros) = zeros {
             let words = (rows * usize::from(bits)).div_ceil(32);
             let rows = if zeros.dtype == Dtype::I32 { words } else { rows };
-            self.expect_len(zeros, rows * matrix.n_groups())?;
+            self.expect_len(zeros, stack_of(outer) * rows * matrix.n_groups())?;
         }
         let is_reordered = group_index.is_some();
-        self.integers(module, matrix, Parts { codes, scales, zeros, group_index, is_reordered })
+        let tensors = Tensors { codes, scales, zeros, group_index, is_reordered };
+        self.integers(module, outer, matrix, tensors)
     }
 
     fn zeros_of_rows(&self, zeros: &Tensor) -> Result<ZeroLayout, FormatError> {
@@ -110,7 +111,7 @@ impl<'a> Claims<'a> {
             return Err(FormatError::unsupported(self.checkpoint.path_of(zeros), what));
         }
         let matrix = IntegerMatrix {
-            rows: outer.iter().product(),
+            rows: outer.last().copied().unwrap_or(0),
             cols,
             bits: 8,
             group_cols: self.group_cols(scales, outer, cols)?,
@@ -119,18 +120,18 @@ impl<'a> Claims<'a> {
             zeros: ZeroLayout::Middle,
             has_group_index: false,
         };
-        let name = format!("{module}.unsigned");
-        let unsigned = weight.extent;
-        let unsigned = self.derived().add(&name, unsigned.len, vec![unsigned], Recipe::SignedBytes);
-        let parts =
-            Parts { codes: weight, scales, zeros: None, group_index: None, is_reordered: false };
-        let mut stored = self.integers(module, matrix, parts)?;
-        if stored.weight != weight.extent {
+        let tensors =
+            Tensors { codes: weight, scales, zeros: None, group_index: None, is_reordered: false };
+        let mut stored = self.integers(module, outer, matrix, tensors)?;
+        if stored.weight != Parts::Whole(weight.extent) {
             // Its columns fit no group of kernels.
             let what = format!("{module} with {cols} columns of I8");
             return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
         }
-        stored.weight = unsigned;
+        let (n, inputs) = (stack_of(outer), [weight.extent]);
+        let name = format!("{module}.unsigned");
+        let len = weight.extent.len / n;
+        stored.weight = self.derive(&name, n, len, &inputs, &Recipe::SignedBytes);
         Ok(stored)
     }
 
@@ -167,7 +168,8 @@ impl<'a> Claims<'a> {
         let bits = bits.and_then(|bits| u8::try_from(bits / cols).ok());
         let has_shape_of_gptq =
             codes.shape.get(1) == Some(&rows) && bits.is_some_and(|bits| (2..=8).contains(&bits));
-        let is_awq = has_shape_of_awq && (declared_awq.unwrap_or(!has_shape_of_gptq));
+        // Only matrices of some shapes could be both.
+        let is_awq = has_shape_of_awq && (!has_shape_of_gptq || declared_awq.unwrap_or(false));
         if !is_awq && !has_shape_of_gptq {
             let want = format!("[{cols} × bits / 32, {rows}] or [{cols}, {rows} / 8]");
             return Err(self.wrong_shape(codes, want));
@@ -201,55 +203,62 @@ impl<'a> Claims<'a> {
             has_group_index: group_index.is_some(),
         };
         let is_reordered = is_reordered && group_index.is_some();
-        self.integers(module, matrix, Parts { codes, scales, zeros, group_index, is_reordered })
+        let tensors = Tensors { codes, scales, zeros, group_index, is_reordered };
+        self.integers(module, outer, matrix, tensors)
     }
 
     /// The matrix in the affine format; decoded where its groups fit no kernel.
     fn integers(
         &self,
         module: &str,
+        outer: &[usize],
         matrix: IntegerMatrix,
-        parts: Parts<'a>,
+        tensors: Tensors<'a>,
     ) -> Result<Stored<'a>, FormatError> {
         let extent_of = |input: Input| -> Extent {
             let tensor = match input {
-                Input::Codes => Some(parts.codes),
-                Input::Scales => Some(parts.scales),
-                Input::Zeros => parts.zeros,
-                Input::GroupIndex => parts.group_index,
+                Input::Codes => Some(tensors.codes),
+                Input::Scales => Some(tensors.scales),
+                Input::Zeros => tensors.zeros,
+                Input::GroupIndex => tensors.group_index,
             };
             tensor.expect("a layout has the tensors that it names").extent
         };
-        let group_cols = matrix.affine_group_cols(parts.is_reordered);
-        let derive = |plane: Plane| -> Extent {
-            let inputs = matrix.inputs(plane).into_iter().map(extent_of).collect();
+        let group_cols = matrix.affine_group_cols(tensors.is_reordered);
+        let derive = |plane: Plane| -> Parts {
+            let inputs: Vec<Extent> = matrix.inputs(plane).into_iter().map(extent_of).collect();
             let len = matrix.plane_bytes(plane, group_cols.unwrap_or(matrix.group_cols));
             let name = format!("{module}.{plane:?}");
-            self.derived().add(&name, len, inputs, Recipe::Integers(matrix.clone(), plane))
+            let recipe = Recipe::Integers(matrix.clone(), plane);
+            self.derive(&name, stack_of(outer), len, &inputs, &recipe)
         };
         let Some(group_cols) = group_cols else {
             return Ok(Stored {
                 format: MatrixFormat::Dense(Float::F32),
-                tensor: parts.codes,
+                tensor: tensors.codes,
                 weight: derive(Plane::Decoded),
                 scales: None,
                 biases: None,
             });
         };
         let are_codes_rows = matrix.codes == CodeLayout::Rows;
-        let weight = if are_codes_rows { parts.codes.extent } else { derive(Plane::Codes) };
+        let weight = match are_codes_rows {
+            true => Parts::Whole(tensors.codes.extent),
+            false => derive(Plane::Codes),
+        };
         let keeps_scales = are_codes_rows
             && matrix.is_symmetric()
             && group_cols == matrix.group_cols
             && matrix.scales != Float::F16;
         let (params, scales, biases) = if keeps_scales {
-            (matrix.scales, parts.scales.extent, derive(Plane::SymmetricBiases))
+            let scales = Parts::Whole(tensors.scales.extent);
+            (matrix.scales, scales, derive(Plane::SymmetricBiases))
         } else {
             (Float::F32, derive(Plane::Scales), derive(Plane::Biases))
         };
         Ok(Stored {
             format: MatrixFormat::Affine(Affine::new(matrix.bits, group_cols, params)),
-            tensor: parts.codes,
+            tensor: tensors.codes,
             weight,
             scales: Some(scales),
             biases: Some(biases),

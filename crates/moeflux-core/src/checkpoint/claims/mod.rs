@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use source::{MatrixBytes, MatrixSource, VectorSource};
-pub(super) use stored::Stored;
+pub(super) use stored::{Parts, Stored};
 
 use super::derived::DerivedTensors;
-use super::{Checkpoint, Dtype, Extent, FormatError, Tensor};
+use super::{Checkpoint, Dtype, FormatError, Tensor};
 use crate::manifest::{ExpertsDecl, MatrixDecl, VectorDecl};
 use crate::quant::MatrixFormat;
 use crate::{ExpertBank, LayerBank, SourceFile};
@@ -43,10 +43,14 @@ impl<'a> Claims<'a> {
         let outer = self.outer_shape(decl);
         let stored = self.stored(&decl.name, &outer, decl.cols)?;
         self.add_derived_file();
-        let weight = stored.weight;
-        let part = |extent: Option<Extent>| extent.unwrap_or_else(|| weight.empty());
-        let (scales, biases) = (part(stored.scales), part(stored.biases));
         let (rows, cols, format) = (decl.rows, decl.cols, stored.format);
+        let path = self.checkpoint.path_of(stored.tensor);
+        let apart =
+            || FormatError::unsupported(path, format!("{}, a stack that is converted,", decl.name));
+        let whole = |parts: &Parts| parts.whole().ok_or_else(apart);
+        let weight = whole(&stored.weight)?;
+        let part = |parts: &Option<Parts>| parts.as_ref().map_or(Ok(weight.empty()), whole);
+        let (scales, biases) = (part(&stored.scales)?, part(&stored.biases)?);
         if scales.len != format.scale_bytes(rows, cols) {
             // If the blocks of scales end with each matrix of a stack, the stack is not one matrix.
             let what = format!("{} of {outer:?} rows, in blocks that these cut", decl.name);

@@ -1,6 +1,7 @@
 //! How a matrix is stored, found from the tensors of its module. Configs only say what tensors leave
 //! open: in published checkpoints their lists of exceptions are often wrong.
 
+use super::super::derived::Recipe;
 use super::super::{Dtype, Extent, FormatError, Tensor};
 use super::{Claims, last, wanted};
 use crate::quant::{Affine, BlockType, Float, MatrixFormat, MicroScaled};
@@ -10,16 +11,42 @@ pub(in super::super) struct Stored<'a> {
     pub(in super::super) format: MatrixFormat,
     /// The tensor that messages name.
     pub(in super::super) tensor: &'a Tensor,
-    pub(in super::super) weight: Extent,
-    pub(in super::super) scales: Option<Extent>,
-    pub(in super::super) biases: Option<Extent>,
+    pub(in super::super) weight: Parts,
+    pub(in super::super) scales: Option<Parts>,
+    pub(in super::super) biases: Option<Parts>,
+}
+
+/// Where the weights, the scales or the biases of a stack of matrices are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Parts {
+    /// One after the other.
+    Whole(Extent),
+    /// Those of each matrix for themselves.
+    Each(Vec<Extent>),
+}
+
+impl Parts {
+    /// The extent of all; `None` if they are apart.
+    pub(in super::super) fn whole(&self) -> Option<Extent> {
+        match self {
+            Parts::Whole(extent) => Some(*extent),
+            Parts::Each(extents) if extents.len() == 1 => Some(extents[0]),
+            Parts::Each(_) => None,
+        }
+    }
 }
 
 impl<'a> Stored<'a> {
     /// A matrix in one tensor.
     pub(in super::super) fn plain(format: MatrixFormat, tensor: &'a Tensor) -> Stored<'a> {
-        Stored { format, tensor, weight: tensor.extent, scales: None, biases: None }
+        let weight = Parts::Whole(tensor.extent);
+        Stored { format, tensor, weight, scales: None, biases: None }
     }
+}
+
+/// Matrices of a stack whose outer shape ends with the rows of one.
+pub(super) fn stack_of(outer: &[usize]) -> usize {
+    outer.split_last().map_or(1, |(_, stack)| stack.iter().product())
 }
 
 impl<'a> Claims<'a> {
@@ -55,6 +82,9 @@ impl<'a> Claims<'a> {
             Dtype::I8 => return self.stored_signed_bytes(module, weight, outer, cols),
             Dtype::Ggml(block_type) => {
                 self.expect_shape(weight, outer, cols)?;
+                if block_type == BlockType::NVFP4 && self.name_of(module, "scale").is_some() {
+                    return self.stored_ggml_nvfp4(module, weight, outer, cols);
+                }
                 return self.stored_ggml(module, weight, block_type, cols);
             }
             // A container's own tensors, whose headers have no name for these types.
@@ -104,6 +134,27 @@ impl<'a> Claims<'a> {
         part: &str,
     ) -> Result<Option<&'a Tensor>, FormatError> {
         self.name_of(module, part).map(|name| self.claim(&name)).transpose()
+    }
+
+    /// Tensors that are computed from those of a stack of `n` matrices: for each of them `recipe`
+    /// makes `len` bytes.
+    pub(super) fn derive(
+        &self,
+        name: &str,
+        n: usize,
+        len: usize,
+        inputs: &[Extent],
+        recipe: &Recipe,
+    ) -> Parts {
+        let each = (0..n).map(|idx| {
+            let slice = |extent: &Extent| {
+                let len = extent.len / n;
+                extent.slice(idx * len, len)
+            };
+            let inputs = inputs.iter().map(slice).collect();
+            self.derived().add(&format!("{name}.{idx}"), len, inputs, recipe.clone())
+        });
+        Parts::Each(each.collect())
     }
 
     /// A matrix of blocks of ggml.
@@ -169,9 +220,9 @@ impl<'a> Claims<'a> {
         Ok(Stored {
             format,
             tensor: weight,
-            weight: weight.extent,
-            scales: Some(scales.extent),
-            biases: biases.map(|biases| biases.extent),
+            weight: Parts::Whole(weight.extent),
+            scales: Some(Parts::Whole(scales.extent)),
+            biases: biases.map(|biases| Parts::Whole(biases.extent)),
         })
     }
 

@@ -37,6 +37,10 @@ pub(crate) enum Recipe {
     },
     /// Powers of two in eight bits, as `f32`.
     PowersOfTwo,
+    /// Blocks of ggml's NVFP4: their elements, two consecutive columns to a byte.
+    GgmlNvfp4Elements,
+    /// Blocks of ggml's NVFP4: their scales in E4M3.
+    GgmlNvfp4Scales,
 }
 
 /// The derived tensors of a checkpoint.
@@ -214,9 +218,83 @@ impl Recipe {
                 }
                 Ok(out)
             }
+            Recipe::GgmlNvfp4Elements => Ok(nvfp4_blocks(&inputs[0]).flat_map(elements).collect()),
+            Recipe::GgmlNvfp4Scales => Ok(nvfp4_blocks(&inputs[0]).flat_map(scales).collect()),
             Recipe::PowersOfTwo => {
                 Ok(inputs[0].iter().flat_map(|code| e8m0_to_f32(*code).to_le_bytes()).collect())
             }
         }
+    }
+}
+
+/// Blocks of 64 columns: four scales, then for each 16 columns eight bytes, which have the first
+/// eight columns in their lower halves and the others in their upper halves.
+fn nvfp4_blocks(bytes: &[u8]) -> impl Iterator<Item = &[u8; 36]> {
+    bytes.as_chunks::<36>().0.iter()
+}
+
+fn elements(block: &[u8; 36]) -> [u8; 32] {
+    let mut out = [0; 32];
+    let packed = block[4..].as_chunks::<8>().0;
+    for (out, packed) in out.as_chunks_mut::<8>().0.iter_mut().zip(packed) {
+        for i in 0..4 {
+            let (low, high) = (packed[2 * i], packed[2 * i + 1]);
+            out[i] = low & 15 | high << 4;
+            out[4 + i] = low >> 4 | high & 0xf0;
+        }
+    }
+    out
+}
+
+/// Without a sign; the code of NaN reads as zero.
+fn scales(block: &[u8; 36]) -> [u8; 4] {
+    std::array::from_fn(|g| if block[g] & 0x7f == 0x7f { 0 } else { block[g] & 0x7f })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::quant::{BlockType, MatrixFormat, MatrixView, MicroScaled};
+
+    proptest! {
+        #[test]
+        fn planes_of_ggml_nvfp4_have_the_values_of_its_blocks(
+            mut blocks in prop::collection::vec(any::<u8>(), 36 * 6),
+        ) {
+            // ggml reads scales without their sign.
+            blocks.chunks_mut(36).flat_map(|block| &mut block[..4]).for_each(|scale| *scale &= 0x7f);
+            let inputs = [blocks.clone()];
+            let weight = Recipe::GgmlNvfp4Elements.compute(&inputs).unwrap();
+            let scales = Recipe::GgmlNvfp4Scales.compute(&inputs).unwrap();
+            let view = |format, weight, scales| MatrixView {
+                rows: 2, cols: 192, format, weight, scales, biases: &[],
+            };
+            let planes = view(MatrixFormat::Micro(MicroScaled::NVFP4), &weight, &scales);
+            let stored = view(MatrixFormat::Ggml(BlockType::NVFP4), &blocks, &[]);
+            planes.assert_sizes();
+            for row in 0..2 {
+                let (mut got, mut want) = (vec![0.0; 192], vec![0.0; 192]);
+                planes.decode_row(row, &mut got);
+                stored.decode_row(row, &mut want);
+                prop_assert_eq!(got, want);
+            }
+        }
+    }
+
+    #[test]
+    fn scales_of_whole_matrices_are_factors() {
+        let stored: Vec<u8> = [2.0f32, -0.5].into_iter().flat_map(f32::to_le_bytes).collect();
+        let compute = |is_divisor, bytes: &[u8]| {
+            Recipe::GlobalScale { is_divisor }.compute(&[bytes.to_vec()])
+        };
+        assert_eq!(compute(false, &stored).unwrap(), stored);
+        let inverse = compute(true, &stored).unwrap();
+        assert_eq!(Float::F32.read(&inverse, 0), 0.5);
+        assert_eq!(Float::F32.read(&inverse, 1), -2.0);
+        let err = compute(true, &0f32.to_le_bytes()).unwrap_err();
+        assert_eq!(err, "the scale of a whole matrix is 0");
+        assert!(compute(false, &f32::NAN.to_le_bytes()).is_err());
     }
 }

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::set::GgufSet;
-use crate::checkpoint::{FileReader, FormatError, Tensor};
+use crate::checkpoint::{FileReader, FormatError};
 
 use self::keys::Keys;
 pub(crate) use self::names::NamedTensor;
@@ -151,14 +151,8 @@ pub(crate) fn translate(set: &GgufSet, reader: &FileReader) -> Result<Translated
     })
 }
 
-/// Refuses what is not computed with, and files without the layers of a model.
+/// Refuses files without the layers of a model.
 fn check_tensors(set: &GgufSet) -> Result<(), FormatError> {
-    let path_of = |tensor: &Tensor| &set.files[tensor.extent.file.0 as usize].path;
-    let is_second_scale = |tensor: &&Tensor| tensor.stored_name.ends_with(".scale");
-    if let Some(scale) = set.tensors.iter().find(is_second_scale) {
-        let what = format!("tensor {}, a second scale of NVFP4,", scale.stored_name);
-        return Err(FormatError::unsupported(path_of(scale), what));
-    }
     let blocks: BTreeSet<&str> = set
         .tensors
         .iter()

@@ -303,6 +303,16 @@ impl Names {
         if layers.recurs(place.layer) || !self.parts.contains(&GROUPED) {
             return None;
         }
+        let layer = self.layer_name(place.layer, layers.n);
+        let named = |part: &str, tensor: Tensor| NamedTensor {
+            name: format!("{layer}.self_attn.{part}.{ending}"),
+            tensor,
+        };
+        // Scales of the whole matrix.
+        if ending == "scale" || ending == "input_scale" {
+            let parts = ["q_proj", "k_proj", "v_proj"].map(|part| named(part, tensor.clone()));
+            return Some(Ok(parts.to_vec()));
+        }
         let number = |key: &str| layers.config.get(key).and_then(Value::as_u64);
         let [n_heads, n_kv_heads, head_dim] =
             ["num_attention_heads", "num_key_value_heads", "head_dim"].map(number);
@@ -319,7 +329,6 @@ impl Names {
         }
         let (q_rows, kv_rows) = (q_rows? as usize, kv_rows? as usize);
         let row_bytes = tensor.extent.len / rows;
-        let layer = self.layer_name(place.layer, layers.n);
         let mut start = 0;
         let parts = [("q_proj", q_rows), ("k_proj", kv_rows), ("v_proj", kv_rows)];
         let parts = parts.map(|(part, n)| {
@@ -327,7 +336,7 @@ impl Names {
             part_tensor.shape[0] = n;
             part_tensor.extent = tensor.extent.slice(start * row_bytes, n * row_bytes);
             start += n;
-            NamedTensor { name: format!("{layer}.self_attn.{part}.{ending}"), tensor: part_tensor }
+            named(part, part_tensor)
         });
         Some(Ok(parts.to_vec()))
     }

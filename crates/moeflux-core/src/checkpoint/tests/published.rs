@@ -1,0 +1,285 @@
+//! Quantised checkpoints of other tools than MLX: which tensors make which format.
+
+use super::*;
+use crate::quant::{MicroScaled, ScaledBlocks};
+
+type Tensors<'a> = &'a [(&'a str, &'a str, &'a [usize])];
+
+fn claim(config: Value, tensors: Tensors<'_>) -> Result<MatrixFormat, FormatError> {
+    let dir = small(json!({"quantization_config": config}), tensors);
+    let checkpoint = Checkpoint::open(dir.path())?;
+    let mut claims = Claims::new(&checkpoint);
+    let source = claims.matrix(&decl("a", 64, 128))?;
+    claims.finish()?;
+    let [weight, scales, biases] =
+        [source.weight, source.scales, source.biases].map(|extent| extent.len);
+    assert_eq!(weight, 64 * source.format.row_bytes(128));
+    assert_eq!(scales, source.format.scale_bytes(64, 128));
+    assert_eq!(biases, source.format.bias_bytes(64, 128));
+    // What is computed can be read by anyone who reads files.
+    let bytes = source.read(checkpoint.reader())?;
+    bytes.view(&source).assert_sizes();
+    Ok(source.format)
+}
+
+#[track_caller]
+fn refused(config: Value, tensors: Tensors<'_>) -> String {
+    let text = claim(config, tensors).unwrap_err().to_string();
+    assert!(!text.contains('\n') && text.len() < 300, "{text}");
+    text
+}
+
+fn compressed(format: &str) -> Value {
+    json!({"quant_method": "compressed-tensors", "format": format})
+}
+
+#[test]
+fn integers_of_compressed_tensors_are_affine() {
+    let config = compressed("pack-quantized");
+    for bits in [2, 3, 4, 5, 6, 8usize] {
+        for (group, n_groups) in [(32, 4), (64, 2), (128, 1)] {
+            let (words, groups) = ([64, 4 * bits], [64, n_groups]);
+            let tensors: Tensors<'_> = &[
+                ("a.weight_packed", "I32", &words),
+                ("a.weight_scale", "BF16", &groups),
+                ("a.weight_shape", "I64", &[2]),
+            ];
+            let got = claim(config.clone(), tensors).unwrap();
+            assert_eq!(got, affine(bits as u8, group), "{bits} {group}");
+            let zeros = [64 * bits / 32, n_groups];
+            let tensors: Tensors<'_> = &[
+                ("a.weight_packed", "I32", &words),
+                ("a.weight_scale", "F16", &groups),
+                ("a.weight_zero_point", "I32", &zeros),
+            ];
+            let want = Affine::new(bits as u8, group, Float::F32);
+            assert_eq!(claim(config.clone(), tensors).unwrap(), MatrixFormat::Affine(want));
+        }
+    }
+    let signed: Tensors<'_> =
+        &[("a.weight", "I8", &[64, 128]), ("a.weight_scale", "BF16", &[64, 1])];
+    assert_eq!(claim(compressed("int-quantized"), signed).unwrap(), affine(8, 128));
+    let sevens: Tensors<'_> =
+        &[("a.weight_packed", "I32", &[64, 28]), ("a.weight_scale", "BF16", &[64, 4])];
+    assert_eq!(claim(config.clone(), sevens).unwrap(), MatrixFormat::Dense(Float::F32));
+    let ten_to_a_word: Tensors<'_> =
+        &[("a.weight_packed", "I32", &[64, 13]), ("a.weight_scale", "BF16", &[64, 1])];
+    assert_eq!(
+        refused(config, ten_to_a_word).split(": ").last().unwrap(),
+        "tensor a.weight_packed has shape [64, 13], the config asks for [64, columns × bits / 32]"
+    );
+}
+
+#[test]
+fn gptq_and_awq_are_told_apart() {
+    let gptq = |sym: bool| json!({"quant_method": "gptq", "bits": 4, "sym": sym});
+    let codes: Tensors<'_> = &[
+        ("a.qweight", "I32", &[16, 64]),
+        ("a.qzeros", "I32", &[2, 8]),
+        ("a.scales", "F16", &[2, 64]),
+        ("a.g_idx", "I32", &[128]),
+    ];
+    let want = MatrixFormat::Affine(Affine::new(4, 64, Float::F32));
+    // A symmetric matrix needs no zero points, but the tensor may be there.
+    for config in [gptq(true), gptq(false), json!({"quant_method": "auto-round", "sym": false})] {
+        assert_eq!(claim(config, codes).unwrap(), want);
+    }
+    let reordered = json!({"quant_method": "gptq", "bits": 4, "desc_act": true});
+    assert_eq!(claim(reordered, codes).unwrap(), MatrixFormat::Dense(Float::F32));
+    let awq: Tensors<'_> = &[
+        ("a.qweight", "I32", &[128, 8]),
+        ("a.qzeros", "I32", &[4, 8]),
+        ("a.scales", "F16", &[4, 64]),
+    ];
+    let want = MatrixFormat::Affine(Affine::new(4, 32, Float::F32));
+    for config in [json!({"quant_method": "awq", "version": "GEMM"}), gptq(true)] {
+        assert_eq!(claim(config, awq).unwrap(), want);
+    }
+    let odd: Tensors<'_> = &[("a.qweight", "I32", &[9, 9]), ("a.scales", "F16", &[2, 64])];
+    let text = refused(gptq(true), odd);
+    assert!(text.ends_with("[128 × bits / 32, 64] or [128, 64 / 8]"), "{text}");
+    for version in ["gemv", "gemv_fast", "marlin"] {
+        let text = refused(json!({"quant_method": "awq", "version": version}), awq);
+        let want = format!("version {version:?} of AWQ (only \"gemm\") is not supported");
+        assert!(text.ends_with(&want), "{text}");
+    }
+}
+
+#[test]
+fn floats_of_four_bits_are_told_apart_by_their_scales() {
+    let nvfp4 = |name,
+                 scale: &'static str,
+                 shape: &'static [usize]|
+     -> [(&str, &str, &[usize]); 3] {
+        [(name, "U8", &[64, 64]), ("a.weight_scale", "F8_E4M3", &[64, 8]), (scale, "F32", shape)]
+    };
+    let want = MatrixFormat::Micro(MicroScaled::NVFP4_GLOBAL);
+    for algorithm in ["NVFP4", "W4A16_NVFP4", "MIXED_PRECISION"] {
+        let config = json!({"quant_method": "modelopt", "quant_algo": algorithm});
+        let err = refused(config, &nvfp4("a.weight", "a.weight_scale_2", &[2]));
+        assert!(err.contains("a.weight_scale_2 has shape [2]"), "{err}");
+    }
+    let mxfp4: Tensors<'_> =
+        &[("a.weight_packed", "U8", &[64, 64]), ("a.weight_scale", "U8", &[64, 4])];
+    let got = claim(compressed("mxfp4-pack-quantized"), mxfp4).unwrap();
+    assert_eq!(got, MatrixFormat::Micro(MicroScaled::MXFP4));
+    // Files of zeros have a scale of zero, which no divisor may be.
+    let config = compressed("nvfp4-pack-quantized");
+    let zero = nvfp4("a.weight_packed", "a.weight_global_scale", &[1]);
+    let text = refused(config, &zero);
+    assert!(text.ends_with("the scale of a whole matrix is 0"), "{text}");
+    let config = json!({"quant_method": "modelopt", "quant_algo": "NVFP4"});
+    for shape in [&[][..], &[1][..]] {
+        assert_eq!(
+            claim(config.clone(), &nvfp4("a.weight", "a.weight_scale_2", shape)).unwrap(),
+            want
+        );
+    }
+    // Halves of rows: another layout, which has been published.
+    let turned: Tensors<'_> =
+        &[("a.weight", "U8", &[32, 128]), ("a.weight_scale", "F8_E4M3", &[64, 8])];
+    assert!(refused(config, turned).contains("the config asks for [64, 64]"));
+}
+
+#[test]
+fn every_published_form_of_scales_of_fp8_is_read() {
+    let config = json!({"quant_method": "modelopt", "quant_algo": "FP8"});
+    let blocks = |rows, cols| MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, Float::F32));
+    let forms: [(&str, &str, &[usize], MatrixFormat); 7] = [
+        ("weight_scale", "F32", &[], blocks(64, 128)),
+        ("weight_scale", "F32", &[64], blocks(1, 128)),
+        ("weight_scale", "F32", &[64, 1], blocks(1, 128)),
+        ("weight_scale_inv", "F32", &[1, 1], blocks(128, 128)),
+        ("weight_scale", "F32", &[1, 1, 1, 1], blocks(128, 128)),
+        ("weight_scale_inv", "F8_E8M0", &[1, 1], blocks(128, 128)),
+        ("scale", "F8_E8M0", &[1, 1], blocks(128, 128)),
+    ];
+    for (name, dtype, shape, want) in forms {
+        let scale = format!("a.{name}");
+        let tensors: Tensors<'_> = &[("a.weight", "F8_E4M3", &[64, 128]), (&scale, dtype, shape)];
+        assert_eq!(claim(config.clone(), tensors).unwrap(), want, "{name} {dtype} {shape:?}");
+    }
+}
+
+#[test]
+fn declarations_that_change_what_is_computed_are_refused() {
+    let tensors: Tensors<'_> = &[("a.weight", "BF16", &[64, 128])];
+    let cases = [
+        (
+            json!({"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ"}),
+            "quant_algo \"NVFP4_AWQ\", which scales the inputs of weights, is not supported",
+        ),
+        (
+            json!({"quant_method": "compressed-tensors", "format": "marlin-24"}),
+            "format \"marlin-24\" of compressed-tensors is not supported",
+        ),
+        (
+            json!({"quant_method": "compressed-tensors", "format": "pack-quantized",
+                "transform_config": {"config_groups": {"u": 1}}}),
+            "transform_config, which rotates the inputs of weights, is not supported",
+        ),
+        (
+            json!({"quant_method": "compressed-tensors", "format": "pack-quantized",
+                "sparsity_config": {"format": "sparse-24-bitmask"}}),
+            "sparsity_config with format \"sparse-24-bitmask\" is not supported",
+        ),
+        (
+            json!({"quant_method": "gptq", "checkpoint_format": "marlin"}),
+            "checkpoint_format \"marlin\" of GPTQ (only \"gptq\", \"gptq_v2\") is not supported",
+        ),
+        (json!({"quant_method": "awq", "bits": 3}), "AWQ with 3 bits is not supported"),
+        (json!({"quant_method": "bitsandbytes"}), "quant_method \"bitsandbytes\" is not supported"),
+        (json!({"quant_method": 4}), "quant_method 4 is not supported"),
+    ];
+    for (config, want) in cases {
+        let text = refused(config, tensors);
+        assert!(text.ends_with(&format!("config.json: {want}")), "{text}");
+    }
+    let factor: Tensors<'_> =
+        &[("a.weight", "BF16", &[64, 128]), ("a.pre_quant_scale", "BF16", &[128])];
+    let text = refused(json!({"quant_method": "modelopt"}), factor);
+    assert!(text.contains("a.pre_quant_scale"), "{text}");
+}
+
+#[test]
+fn a_declaration_may_be_in_a_file_of_its_own() {
+    let tensors: Tensors<'_> = &[("a.weight", "BF16", &[64, 128])];
+    let files = [
+        ("hf_quant_config.json", json!({"quantization": {"quant_algo": "NVFP4_SVD"}}), "NVFP4_SVD"),
+        ("quantize_config.json", json!({"checkpoint_format": "marlin"}), "marlin"),
+        ("quant_config.json", json!({"w_bit": 3}), "AWQ with 3 bits"),
+        ("hf_quant_config.json", json!({"quantization": 3}), "quantization is not an object"),
+    ];
+    for (name, content, want) in files {
+        let dir = small(json!({}), tensors);
+        fs::write(dir.path().join(name), content.to_string()).unwrap();
+        let text = Checkpoint::open(dir.path()).unwrap_err().to_string();
+        assert!(text.contains(name) && text.contains(want), "{text}");
+    }
+}
+
+#[test]
+fn experts_of_every_form_have_a_place_each() {
+    let decl = ExpertsDecl {
+        layer: LayerIdx(0),
+        prefix: "layers.0.mlp".into(),
+        parts: ["gate_proj", "up_proj", "down_proj"],
+        fused: FusedOrder::GateThenUp,
+        n_experts: 3,
+        hidden: 64,
+        intermediate: 96,
+    };
+    // Shapes by rows and columns of a projection.
+    type Shape = fn(usize, usize) -> Vec<usize>;
+    let nvfp4: &[(&str, &str, Shape)] = &[
+        ("weight", "U8", |rows, cols| vec![rows, cols / 2]),
+        ("weight_scale", "F8_E4M3", |rows, cols| vec![rows, cols / 16]),
+        ("weight_scale_2", "F32", |_, _| vec![]),
+    ];
+    let gptq: &[(&str, &str, Shape)] = &[
+        ("qweight", "I32", |rows, cols| vec![cols / 8, rows]),
+        ("qzeros", "I32", |rows, cols| vec![cols / 32, rows / 8]),
+        ("scales", "F16", |rows, cols| vec![cols / 32, rows]),
+    ];
+    let int4: &[(&str, &str, Shape)] = &[
+        ("weight_packed", "I32", |rows, cols| vec![rows, cols / 8]),
+        ("weight_scale", "BF16", |rows, cols| vec![rows, cols / 32]),
+    ];
+    let methods = [
+        (json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}), nvfp4),
+        (json!({"quant_method": "gptq", "bits": 4}), gptq),
+        (compressed("pack-quantized"), int4),
+    ];
+    for (method, parts) in methods {
+        let mut tensors: Vec<(String, &str, Vec<usize>)> = Vec::new();
+        for expert in 0..3 {
+            for (projection, rows, cols) in
+                [("gate_proj", 96, 64), ("up_proj", 96, 64), ("down_proj", 64, 96)]
+            {
+                for (part, dtype, shape) in parts {
+                    let name = format!("model.layers.0.mlp.experts.{expert}.{projection}.{part}");
+                    tensors.push((name, dtype, shape(rows, cols)));
+                }
+            }
+        }
+        let tensors: Vec<(&str, &str, &[usize])> =
+            tensors.iter().map(|(name, dtype, shape)| (&name[..], *dtype, &shape[..])).collect();
+        let dir = small(json!({"quantization_config": method}), &tensors);
+        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let mut claims = Claims::new(&checkpoint);
+        let layer = claims.experts(&decl).unwrap();
+        claims.finish().unwrap();
+        let bank = claims.into_bank();
+        let reader = FileReader::new(&bank.files);
+        for expert in (0..3).map(ExpertId) {
+            for (source, len) in layer.sources.iter().zip(&layer.layout.extents) {
+                let (file, offset) = source.locate(expert);
+                reader.read(Extent { file, offset, len: *len }).unwrap();
+            }
+        }
+        for matrix in layer.layout.matrices() {
+            let want = matrix.format.matrix_bytes(matrix.rows, matrix.cols);
+            assert_eq!(matrix.weight.len + matrix.scales.len + matrix.biases.len, want);
+        }
+    }
+}
