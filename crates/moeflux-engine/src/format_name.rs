@@ -1,6 +1,6 @@
 //! Names of weight formats, for people.
 
-use moeflux_core::quant::{Float, MatrixFormat};
+use moeflux_core::quant::{AffineBias, Float, MatrixFormat};
 
 /// What people call a weight format.
 pub(crate) fn format_name(format: MatrixFormat) -> String {
@@ -11,7 +11,8 @@ pub(crate) fn format_name(format: MatrixFormat) -> String {
             Float::BF16 => String::from("bf16"),
         },
         MatrixFormat::Affine(affine) => {
-            format!("{}-bit, groups of {}", affine.bits, affine.group_size)
+            let symmetric = if affine.bias == AffineBias::Symmetric { ", symmetric" } else { "" };
+            format!("{}-bit, groups of {}{symmetric}", affine.bits, affine.group_size)
         }
         MatrixFormat::Micro(micro) => micro.mode().unwrap_or("small floats").to_owned(),
         MatrixFormat::Blocks(fp8) => {
