@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::checkpoint::DerivedTensors;
+use crate::checkpoint::{DerivedTensors, Extent};
 use crate::{ExpertId, ExpertLayout};
 
 /// The index of a file in [`ExpertBank::files`].
@@ -114,6 +114,21 @@ impl ExpertBank {
             spans.filter(|it| it.len > 0).all(|it| is_multiple(it.offset as u64))
                 && layer.sources.iter().all(begins_aligned)
         })
+    }
+
+    /// The files on a drive: all but that of derived tensors.
+    pub fn stored_files(&self) -> impl Iterator<Item = (FileIdx, &SourceFile)> {
+        let files = (0..).map(FileIdx).zip(&self.files);
+        files.filter(|(_, file)| file.derived.is_none())
+    }
+
+    /// Where the bytes of an extent are on a drive; of a derived one, those that it is computed
+    /// from.
+    pub fn stored_extents(&self, extent: Extent) -> Vec<Extent> {
+        match &self.files[extent.file.0 as usize].derived {
+            Some(derived) => derived.inputs(extent.offset),
+            None => vec![extent],
+        }
     }
 
     /// Whether parts of records are computed from others when they are read. Such files cannot be

@@ -99,7 +99,7 @@ pub fn check(source: &Path) -> Result<(), EngineError> {
 
 /// The files of tensors, then those that hold nothing but experts.
 fn files(checkpoint: &Checkpoint, bank: &ExpertBank) -> Vec<(PathBuf, u64)> {
-    let layers = bank.files.iter().skip(checkpoint.files().len());
+    let layers = bank.stored_files().skip(checkpoint.files().len()).map(|(_, file)| file);
     checkpoint.files().iter().chain(layers).map(|file| (file.path.clone(), file.len)).collect()
 }
 

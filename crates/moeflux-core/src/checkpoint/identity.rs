@@ -6,7 +6,7 @@ use super::error::FormatError;
 use super::opened::Checkpoint;
 use super::reader::FileReader;
 use super::tensor::Extent;
-use crate::{ExpertBank, FileIdx};
+use crate::ExpertBank;
 
 /// Bytes of each sample of a file.
 const SAMPLE_BYTES: u64 = 64 << 10;
@@ -28,14 +28,13 @@ impl SourceIdentity {
         }
         let reader = FileReader::new(&bank.files);
         let mut files = Vec::new();
-        for (i, file) in bank.files.iter().enumerate() {
+        for (file_idx, file) in bank.stored_files() {
             let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             files.push((name, file.len));
             let last = file.len.saturating_sub(SAMPLE_BYTES);
             for offset in [0, last / 2, last] {
                 let len = SAMPLE_BYTES.min(file.len) as usize;
-                let file = FileIdx(u32::try_from(i).expect("few files"));
-                checksum.update(&reader.read(Extent { file, offset, len })?);
+                checksum.update(&reader.read(Extent { file: file_idx, offset, len })?);
             }
         }
         Ok(SourceIdentity { files, fingerprint: checksum.hex() })

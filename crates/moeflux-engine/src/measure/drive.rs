@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use moeflux_core::checkpoint::Extent;
 use moeflux_core::{
     ExpertBank, ExpertId, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES, SplitMix64,
 };
@@ -206,10 +207,18 @@ fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
     let mut taken: Vec<(usize, u64, u64)> = Vec::new();
     for layer in bank.layers.iter().flatten() {
         for (source, &bytes) in layer.sources.iter().zip(&layer.layout.extents) {
-            let bytes = bytes as u64;
             if is_derived(bank, source) {
+                let extents = (0..layer.n_experts as u16).flat_map(|expert| {
+                    let (file, offset) = source.locate(ExpertId(expert));
+                    bank.stored_extents(Extent { file, offset, len: bytes })
+                });
+                let place = |extent: Extent| {
+                    (extent.file.0 as usize, extent.offset, extent.offset + extent.len as u64)
+                };
+                taken.extend(extents.map(place));
                 continue;
             }
+            let bytes = bytes as u64;
             match source {
                 ExtentSource::Strided { file, base, stride } => {
                     let n = layer.n_experts as u64;
@@ -255,22 +264,20 @@ fn ranges(bank: &ExpertBank, key: ExpertKey) -> Vec<Piece> {
     let Some(Some(layer)) = bank.layers.get(key.layer.0 as usize) else { return Vec::new() };
     let mut all: Vec<Piece> = Vec::with_capacity(layer.sources.len());
     for (source, &len) in layer.sources.iter().zip(&layer.layout.extents) {
-        if is_derived(bank, source) {
-            continue;
-        }
         let (file, offset) = source.locate(key.expert);
-        let start = offset / PAGE * PAGE;
-        let whole = bank.files[file.0 as usize].len / PAGE * PAGE;
-        let end = (offset + len as u64).next_multiple_of(PAGE).min(whole);
-        match all.last_mut() {
-            Some(last) if last.file == file.0 as usize && last.end().abs_diff(start) <= PAGE => {
-                last.len = end.saturating_sub(last.offset) as usize;
+        for Extent { file, offset, len } in bank.stored_extents(Extent { file, offset, len }) {
+            let start = offset / PAGE * PAGE;
+            let whole = bank.files[file.0 as usize].len / PAGE * PAGE;
+            let end = (offset + len as u64).next_multiple_of(PAGE).min(whole);
+            let file = file.0 as usize;
+            match all.last_mut() {
+                Some(last) if last.file == file && last.end().abs_diff(start) <= PAGE => {
+                    last.len = end.saturating_sub(last.offset) as usize;
+                }
+                _ => {
+                    all.push(Piece { file, offset: start, len: end.saturating_sub(start) as usize })
+                }
             }
-            _ => all.push(Piece {
-                file: file.0 as usize,
-                offset: start,
-                len: end.saturating_sub(start) as usize,
-            }),
         }
     }
     all.retain(|piece| piece.len > 0);

@@ -54,6 +54,6 @@ impl Engine {
         let core = self.core();
         core.experts.clear();
         let bank = core.experts.bank();
-        bank.files.iter().all(|file| system::drop_cached(&file.path))
+        bank.stored_files().all(|(_, file)| system::drop_cached(&file.path))
     }
 }

@@ -120,9 +120,9 @@ impl DerivedTensors {
         self.tensors.read().unwrap_or_else(PoisonError::into_inner).all.is_empty()
     }
 
-    /// Bytes read from files for the range `offset..offset + len`; 0 where no tensor is.
-    pub fn input_bytes(&self, offset: u64) -> usize {
-        self.find(offset).map_or(0, |tensor| tensor.inputs.iter().map(|input| input.len).sum())
+    /// What the tensor that has byte `offset` is computed from.
+    pub fn inputs(&self, offset: u64) -> Vec<Extent> {
+        self.find(offset).map_or_else(Vec::new, |tensor| tensor.inputs.clone())
     }
 
     /// Fills `out` from byte `offset` on, and returns how many bytes there are before the end of
