@@ -1,7 +1,7 @@
 //! Matrices of E4M3 with scales of the whole matrix, of rows, or of blocks.
 
 use super::super::derived::Recipe;
-use super::super::{Dtype, FormatError, Tensor};
+use super::super::{Dtype, Extent, FormatError, Tensor};
 use super::stored::{Parts, Stored};
 use super::{Claims, wanted};
 use crate::quant::{Float, MatrixFormat, ScaledBlocks};
@@ -49,6 +49,30 @@ impl<'a> Claims<'a> {
             scales: Some(Parts::Whole(extent)),
             biases: None,
         })
+    }
+
+    /// Claims the scales of a small tensor of E4M3: one in all, or one for each entry of its first
+    /// dimension. Its elements are decoded.
+    pub(super) fn decoded_fp8(
+        &mut self,
+        name: &str,
+        tensor: &'a Tensor,
+    ) -> Result<Extent, FormatError> {
+        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let known = SCALES.iter().find(|part| self.name_of(module, part).is_some());
+        let scales = self.claim_part(module, known.unwrap_or(&SCALES[1]))?;
+        let Dtype::Float(float) = scales.dtype else {
+            return Err(self.unsupported_dtype(scales));
+        };
+        let n_scales: usize = scales.shape.iter().product();
+        let n_channels = tensor.shape.first().copied().unwrap_or(1);
+        if n_scales != 1 && n_scales != n_channels {
+            return Err(self.wrong_shape(scales, wanted(&[], &n_channels.to_string())));
+        }
+        let inputs = vec![tensor.extent, scales.extent];
+        let len = tensor.extent.len * Float::F32.bytes();
+        let recipe = Recipe::ScaledE4m3 { scales: float };
+        Ok(self.derived().add(&format!("{name}.decoded"), len, inputs, recipe))
     }
 
     /// The blocks of a matrix whose scales are a grid of them.

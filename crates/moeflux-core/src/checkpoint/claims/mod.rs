@@ -16,7 +16,7 @@ pub(super) use stored::{Parts, Stored};
 use super::derived::DerivedTensors;
 use super::{Checkpoint, Dtype, FormatError, Tensor};
 use crate::manifest::{ExpertsDecl, MatrixDecl, VectorDecl};
-use crate::quant::MatrixFormat;
+use crate::quant::{Float, MatrixFormat};
 use crate::{ExpertBank, LayerBank, SourceFile};
 
 /// The tensors of a checkpoint, which are claimed one declaration after another.
@@ -75,14 +75,21 @@ impl<'a> Claims<'a> {
     /// If it is missing, has none of the declared shapes, or has no float type.
     pub fn vector(&mut self, decl: &VectorDecl) -> Result<VectorSource, FormatError> {
         let tensor = self.claim(&decl.name)?;
-        let Dtype::Float(float) = tensor.dtype else {
-            return Err(self.unsupported_dtype(tensor));
+        let stored = match tensor.dtype {
+            Dtype::Float(float) => Some((tensor.extent, float)),
+            Dtype::F8E4M3 => None,
+            _ => return Err(self.unsupported_dtype(tensor)),
         };
         if !decl.shapes.contains(&tensor.shape) {
             let shapes: Vec<String> = decl.shapes.iter().map(|it| format!("{it:?}")).collect();
             return Err(self.wrong_shape(tensor, shapes.join(" or ")));
         }
-        Ok(VectorSource { extent: tensor.extent, float, shape: tensor.shape.clone() })
+        let (extent, float) = match stored {
+            Some(stored) => stored,
+            None => (self.decoded_fp8(&decl.name, tensor)?, Float::F32),
+        };
+        self.add_derived_file();
+        Ok(VectorSource { extent, float, shape: tensor.shape.clone() })
     }
 
     /// Claims the routed experts of a layer.

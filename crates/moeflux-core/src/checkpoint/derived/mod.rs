@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 pub(crate) use integers::{CodeLayout, Input, IntegerMatrix, Plane, ZeroLayout};
 
 use super::{Extent, FileReader, FormatError};
-use crate::quant::{Float, e8m0_to_f32};
+use crate::quant::{Float, e4m3_to_f32, e8m0_to_f32};
 use crate::{FileIdx, SourceFile};
 
 /// Derived tensors begin at multiples of this, so that reads of whole blocks touch one tensor.
@@ -37,6 +37,11 @@ pub(crate) enum Recipe {
     },
     /// Powers of two in eight bits, as `f32`.
     PowersOfTwo,
+    /// Elements in E4M3, each run of which has a scale, as `f32`.
+    ScaledE4m3 {
+        /// How scales are stored.
+        scales: Float,
+    },
     /// Blocks of ggml's NVFP4: their elements, two consecutive columns to a byte.
     GgmlNvfp4Elements,
     /// Blocks of ggml's NVFP4: their scales in E4M3.
@@ -217,6 +222,14 @@ impl Recipe {
                     out.extend_from_slice(&scale.to_le_bytes());
                 }
                 Ok(out)
+            }
+            Recipe::ScaledE4m3 { scales } => {
+                let n_scales = inputs[1].len() / scales.bytes();
+                let run = inputs[0].len().div_ceil(n_scales.max(1)).max(1);
+                let value = |(idx, code): (usize, &u8)| {
+                    (e4m3_to_f32(*code) * scales.read(&inputs[1], idx / run)).to_le_bytes()
+                };
+                Ok(inputs[0].iter().enumerate().flat_map(value).collect())
             }
             Recipe::GgmlNvfp4Elements => Ok(nvfp4_blocks(&inputs[0]).flat_map(elements).collect()),
             Recipe::GgmlNvfp4Scales => Ok(nvfp4_blocks(&inputs[0]).flat_map(scales).collect()),
