@@ -17,7 +17,7 @@ TABLE = Path(__file__).parents[2] / "crates/moeflux-model/src/families/keys.json
 # Keys of the classes that change no logits: training, generation, what tensors say, and what the rotary part of the
 # table covers.
 OTHER = {
-    "attention_dropout", "bos_token_id", "eos_token_id", "initializer_range", "mlp_bias", "num_mtp_layers",
+    "attention_dropout", "bos_token_id", "enable_moe_fp32_combine", "eos_token_id", "initializer_range", "mlp_bias", "num_mtp_layers",
     "output_router_logits", "pad_token_id", "pretraining_tp", "rope_parameters", "router_aux_loss_coef",
     "router_jitter_noise", "use_cache",
 }

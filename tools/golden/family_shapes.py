@@ -97,6 +97,68 @@ def glm_moe_dsa(**over):
         **mla(qk_nope_head_dim=20, v_head_dim=24)), **over)
 
 
+def nested(family, architecture, text, vision, **over):
+    """The config of a model that also sees, around that of its language model."""
+    rest = dict(tie_word_embeddings=False, torch_dtype="bfloat16")
+    return {"architectures": [architecture], "model_type": family, **rest, **over, "text_config": text, "vision_config": vision}
+
+
+def kimi_k25(**over):
+    text = deepseek_v3(
+        model_type="kimi_k2", hidden_size=40, first_k_dense_replace=1, n_group=1, topk_group=1, n_routed_experts=12, num_experts_per_tok=3,
+        num_nextn_predict_layers=0, rms_norm_eps=1e-05, rope_scaling=dict(YARN, factor=64.0), rope_theta=50000.0, routed_scaling_factor=2.827, **over)
+    vision = dict(hidden_size=16, intermediate_size=16, num_attention_heads=2, num_hidden_layers=1, patch_size=4, pos_emb_height=4, pos_emb_time=2,
+                  pos_emb_width=4)
+    return nested("kimi_k25", "KimiK25ForConditionalGeneration", text, vision, media_placeholder_token_id=90, projection_hidden_size=16)
+
+
+def hy_v3(**over):
+    return config("hy_v3", "HYV3ForCausalLM", dict(
+        enable_lm_head_fp32=True, enable_moe_fp32_combine=False, expert_hidden_dim=12, first_k_dense_replace=1, head_dim=16, hidden_size=40,
+        intermediate_size=52, moe_intermediate_size=12, moe_router_enable_expert_bias=True, moe_router_use_sigmoid=True, num_attention_heads=6,
+        num_experts=10, num_experts_per_tok=3, num_hidden_layers=3, num_key_value_heads=2, num_nextn_predict_layers=1, num_shared_experts=1, qk_norm=True,
+        rms_norm_eps=1e-05, rope_parameters=dict(rope_theta=11158840.0, rope_type="default"), route_norm=True, router_scaling_factor=2.826,
+        vocab_size=98), **over)
+
+
+def qwen3_vl_moe(**over):
+    text = qwen3_moe(
+        model_type="qwen3_vl_moe_text", rope_theta=5000000, rope_scaling=dict(mrope_interleaved=True, mrope_section=[4, 4, 4], rope_type="default"), **over)
+    for key in ("max_window_layers", "sliding_window", "use_sliding_window"):
+        del text[key]
+    vision = dict(deepstack_visual_indexes=[0], depth=1, hidden_size=16, intermediate_size=16, num_heads=2, num_position_embeddings=16, out_hidden_size=40,
+                  patch_size=4)
+    return nested("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", text, vision, image_token_id=95, video_token_id=96, vision_start_token_id=93,
+                  vision_end_token_id=94)
+
+
+def solar_open(**over):
+    return config("solar_open", "SolarOpenForCausalLM", dict(
+        first_k_dense_replace=0, head_dim=16, hidden_size=40, intermediate_size=52, moe_intermediate_size=12, n_routed_experts=10, n_shared_experts=1,
+        norm_topk_prob=True, num_attention_heads=6, num_experts_per_tok=3, num_hidden_layers=3, num_key_value_heads=2, partial_rotary_factor=1.0,
+        rms_norm_eps=1e-05, rope_scaling=dict(factor=2.0, original_max_position_embeddings=2048, type="yarn"), rope_theta=1000000,
+        routed_scaling_factor=1.0, vocab_size=97), **over)
+
+
+def exaone_moe(**over):
+    return config("exaone_moe", "ExaoneMoeForCausalLM", dict(
+        first_k_dense_replace=1, head_dim=16, hidden_size=40, intermediate_size=52, is_moe_layer=[False, True, True],
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], moe_intermediate_size=12, n_group=1, norm_topk_prob=True,
+        num_attention_heads=6, num_experts=10, num_experts_per_tok=3, num_hidden_layers=3, num_key_value_heads=2, num_nextn_predict_layers=1,
+        num_shared_experts=1, rms_norm_eps=1e-05, rope_scaling=None, rope_theta=1000000, routed_scaling_factor=2.5, scoring_func="sigmoid",
+        sliding_window=20, sliding_window_pattern="LGL", topk_group=1, topk_method="noaux_tc", vocab_size=99), **over)
+
+
+def glm4v_moe(**over):
+    text = glm4_moe(
+        model_type="glm4v_moe_text", rope_scaling=None, rope_parameters=dict(
+            mrope_section=[2, 1, 1], partial_rotary_factor=0.5, rope_theta=10000.0, rope_type="default"), routed_scaling_factor=1.0, **over)
+    for key in ("partial_rotary_factor", "rope_scaling", "rope_theta", "use_qk_norm", "num_nextn_predict_layers"):
+        del text[key]
+    vision = dict(depth=1, hidden_size=16, image_size=16, intermediate_size=16, num_heads=2, out_hidden_size=40, patch_size=4)
+    return nested("glm4v_moe", "Glm4vMoeForConditionalGeneration", text, vision, image_token_id=92, video_token_id=93)
+
+
 # format: how the large weights are stored (BF16 where left out); prediction: tensors of a module to be skipped
 HF = {
     "qwen3_moe-hf": dict(config=qwen3_moe()),
@@ -118,6 +180,13 @@ HF = {
     # biases, and layers that attend to what an earlier one chose
     "glm_moe_dsa-shared": dict(config=glm_moe_dsa(
         attention_bias=True, indexer_types=["full", "shared", "full", "shared"], num_hidden_layers=4, hidden_size=32, vocab_size=61)),
+    # names of the vision towers and of their projectors, a few tensors each, to be skipped
+    "kimi_k25-hf": dict(config=kimi_k25(), vision=["vision_tower.encoder.final_layernorm.weight", "mm_projector.pre_norm.weight"]),
+    "qwen3_vl_moe-hf": dict(config=qwen3_vl_moe(), vision=["model.visual.blocks.0.norm1.weight", "model.visual.merger.norm.weight"]),
+    "glm4v_moe-hf": dict(config=glm4v_moe(), vision=["model.visual.blocks.0.norm1.weight"]),
+    "hy_v3-hf": dict(config=hy_v3(), prediction=True),
+    "solar_open-hf": dict(config=solar_open()),
+    "exaone_moe-hf": dict(config=exaone_moe(), prediction=True),
     "deepseek_v3-fp8": dict(format="fp8", config=deepseek_v3(
         hidden_size=136, intermediate_size=132, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=2,
         rope_scaling=dict(YARN, mscale_all_dim=0.707), quantization_config=FP8,

@@ -41,6 +41,9 @@ VARIATIONS = [
     ("qwen3_next-hf", {"partial_rotary_factor": 0.5}, ["norm_topk_prob", "rope_theta"]),
     ("hf-bf16", {"rms_norm_eps": 0.5, "num_experts_per_tok": 1}, []),
     ("hf-text-per-expert", {"norm_topk_prob": False, "rope_theta": 500.0}, []),
+    ("hy_v3-hf", {}, ["router_scaling_factor", "rope_parameters", "rms_norm_eps", "first_k_dense_replace"]),
+    ("exaone_moe-hf", {"sliding_window_pattern": 2, "n_group": 2, "norm_topk_prob": False}, ["layer_types", "rope_theta"]),
+    ("solar_open-hf", {"rope_scaling": None, "n_group": 5, "topk_group": 2}, ["partial_rotary_factor", "rope_theta"]),
 ]
 
 

@@ -22,7 +22,17 @@ import numpy as np
 import make_golden as golden
 from family_shapes import HF, MLX
 
-SIGMOID = ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "minimax_m2")
+SIGMOID = (
+    "deepseek_v3", "deepseek_v32", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "minimax_m2", "solar_open")
+# Names of modules of transformers, and those that are published
+RENAMED = {
+    "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
+    "hy_v3": [(r"\.mlp\.gate\.weight$", ".mlp.router.gate.weight"), (r"\.mlp\.e_score_correction_bias$", ".mlp.expert_bias"),
+              (r"\.mlp\.shared_experts\.", ".mlp.shared_mlp.")],
+    "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
+}
+WIDE = ("e_score_correction_bias", "expert_bias")    # stay F32
+VISION = r"(model\.)?(visual|vision_tower|mm_projector)\."
 BLOCK = 128                                          # rows and columns that share a scale in DeepSeek's FP8 checkpoints
 FP4 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
@@ -36,11 +46,13 @@ def make_weights(shapes, family, seed, one_centred=False):
     normal = lambda shape, std, mean=0.0: (rng.standard_normal(shape) * std + mean).astype(np.float32)
     out = {}
     for name, shape in sorted(shapes.items()):
+        if re.match(VISION, name):
+            continue
         last, fan_in = name.split(".")[-1], shape[-1] if len(shape) else 1
         expert = re.search(r"\.(experts|switch_mlp)\.(\w+_proj)(\.weight)?$", name)
         if family == "gpt_oss" and expert and not expert[3] or "embed_q" in name:
             fan_in = shape[-2]                                               # stored with the input first
-        if last == "e_score_correction_bias":
+        if last in WIDE:
             v = normal(shape, 0.05)
         elif last == "A_log":
             v = np.log(rng.uniform(0.5, 7.5, shape)).astype(np.float32)
@@ -71,12 +83,17 @@ def make_weights(shapes, family, seed, one_centred=False):
 
 
 def published(weights, family):
-    """The names under which the family's checkpoints are published: one tensor per expert, except gpt_oss."""
+    """The names under which the family's checkpoints are published: one tensor per expert, except gpt_oss and qwen3_vl_moe."""
     old = family in ("mixtral", "minimax_m2")
     gate, up, down = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
     out = {}
     for k, v in weights.items():
         k = k.replace(".mlp.", ".block_sparse_moe.") if old else k
+        for pattern, name in RENAMED.get(family, ()):
+            k = re.sub(pattern, name, k)
+        if family == "qwen3_vl_moe" and k.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            out[k] = v.swapaxes(1, 2)
+            continue
         base = re.sub(r"(gate_up|down)_proj$", "", k)
         if family != "gpt_oss" and k.endswith("experts.gate_up_proj"):
             for n, x in enumerate(v):
@@ -95,11 +112,14 @@ def prediction_tensors(config, rng):
     if family == "qwen3_next":
         shapes = {"mtp.fc.weight": (h, 2 * h), "mtp.norm.weight": (h,), "mtp.pre_fc_norm_hidden.weight": (h,),
                   "mtp.layers.0.input_layernorm.weight": (h,), "mtp.layers.0.mlp.gate.weight": (config["num_experts"], h)}
+    elif family == "exaone_moe":
+        shapes = {"mtp.layers.0.input_layernorm.weight": (h,), "mtp.layers.0.mlp.up_proj.weight": (4, h)}
     else:
-        p = f"model.layers.{config['num_hidden_layers']}."
-        shapes = {p + "eh_proj.weight": (h, 2 * h), p + "enorm.weight": (h,), p + "hnorm.weight": (h,), p + "shared_head.norm.weight": (h,),
-                  p + "input_layernorm.weight": (h,), p + "mlp.gate.weight": (config["n_routed_experts"], h),
-                  p + "mlp.gate.e_score_correction_bias": (config["n_routed_experts"],), p + "mlp.experts.0.down_proj.weight": (h, 4)}
+        p, n_experts = f"model.layers.{config['num_hidden_layers']}.", config.get("n_routed_experts") or config["num_experts"]
+        norm = "final_layernorm" if family == "hy_v3" else "shared_head.norm"
+        shapes = {p + "eh_proj.weight": (h, 2 * h), p + "enorm.weight": (h,), p + "hnorm.weight": (h,), p + norm + ".weight": (h,),
+                  p + "input_layernorm.weight": (h,), p + "mlp.gate.weight": (n_experts, h),
+                  p + "mlp.gate.e_score_correction_bias": (n_experts,), p + "mlp.experts.0.down_proj.weight": (h, 4)}
     return {k: rng.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
 
 
@@ -143,7 +163,7 @@ def encode(weights, fmt):
     import torch
     stored, meant = {}, {}
     for k, v in weights.items():
-        wide = k.endswith("e_score_correction_bias")
+        wide = k.endswith(WIDE)
         if fmt == "fp8" and is_fp8(k):
             q, scale = to_fp8(v)
             stored[k], stored[k + "_scale_inv"] = q, torch.from_numpy(scale)
@@ -197,18 +217,26 @@ def new_model(config):
         golden.dump(Path(d) / "config.json", {k: v for k, v in config.items() if k != "quantization_config"})
         c = transformers.AutoConfig.from_pretrained(d)
     c._attn_implementation, c._experts_implementation = "eager", "eager"
-    return transformers.AutoModelForCausalLM.from_config(c).eval()
+    return model_class(c).from_config(c).eval()
+
+
+def model_class(config):
+    """transformers' class for a config: that of all modalities where the language model is nested."""
+    import transformers
+    return transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") else transformers.AutoModelForCausalLM
 
 
 def load(d, dtype):
-    """The checkpoint by transformers' own reader; its names must all be known to it."""
+    """The checkpoint by transformers' own reader; its names must all be known to it, but for parts that text does not use."""
     import torch
     import transformers
     torch.set_grad_enabled(False)
-    m, info = transformers.AutoModelForCausalLM.from_pretrained(d, dtype=dtype, attn_implementation="eager", experts_implementation="eager", output_loading_info=True)
-    skipped = ("mtp.", f"model.layers.{m.config.num_hidden_layers}.")
-    unknown = [k for k in info["unexpected_keys"] if not k.startswith(skipped)]
-    assert not info["missing_keys"] and not unknown, (info["missing_keys"], unknown)
+    config = transformers.AutoConfig.from_pretrained(d)
+    m, info = model_class(config).from_pretrained(d, dtype=dtype, attn_implementation="eager", experts_implementation="eager", output_loading_info=True)
+    skipped = ("mtp.", f"model.layers.{m.config.get_text_config().num_hidden_layers}.")
+    unknown = [k for k in info["unexpected_keys"] if not k.startswith(skipped) and not re.match(VISION, k)]
+    missing = [k for k in info["missing_keys"] if not re.match(VISION, k)]
+    assert not missing and not unknown, (missing, unknown)
     return m.eval()
 
 
@@ -245,6 +273,8 @@ def source(case, shapes, seed):
     weights = published(make_weights(shapes, config["model_type"], seed), config["model_type"])
     if case.get("prediction"):
         weights |= prediction_tensors(config, np.random.default_rng(seed + 1))
+    for name in case.get("vision", ()):
+        weights[name] = np.ones(config["vision_config"]["hidden_size"], np.float32)
     return encode(weights, case.get("format", "bf16"))
 
 
@@ -257,6 +287,7 @@ def stage_hf(cases, a):
     for name, case in cases.items():
         d, config, values = a.out / name, case["config"], a.work / f"{name}-values"
         plain = {k: v for k, v in config.items() if k != "quantization_config"}
+        text = config.get("text_config", config)
 
         shapes = {k: tuple(v.shape) for k, v in new_model(config).state_dict().items()}
 
@@ -266,11 +297,11 @@ def stage_hf(cases, a):
             write_hf(values, {k: torch.from_numpy(v) for k, v in meant.items()}, plain)
             m = load(values if "format" in case else d, torch.float32)
             gaps = Gaps()
-            full_by(m)(golden.sequences(config["vocab_size"], "small")[1])
+            full_by(m)(golden.sequences(text["vocab_size"], "small")[1])
             if clearness(config["model_type"], gaps.router, gaps.indexer) < enough:
                 gaps.undo()
                 return None
-            tensors, info = golden.measure(dict(text=config), "small", full_by(m, gaps), golden.hf_step(m))
+            tensors, info = golden.measure(dict(text=text), "small", full_by(m, gaps), golden.hf_step(m))
             gaps.undo()
             info["min_router_gap"] = gaps.router                             # of decoding and of the greedy run as well
             if gaps.indexer < math.inf:
@@ -345,7 +376,7 @@ def mlx_write(d, case, seed):
     m = model_class(args.from_dict(config))
     shapes = {k: tuple(v.shape) for k, v in tree_flatten(m.parameters())}
     weights = make_weights(shapes, config["model_type"], seed, one_centred=True)
-    wide = lambda k: k.endswith("e_score_correction_bias")
+    wide = lambda k: k.endswith(WIDE)
     weights = {k: mx.array(v) if wide(k) else mx.array(v).astype(mx.bfloat16) for k, v in weights.items()}
     joined = join_latent(weights, config, case) if case.get("joined") else {}
     m.update(tree_unflatten(list(weights.items())))

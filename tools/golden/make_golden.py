@@ -301,7 +301,9 @@ def hf_step(model):
                 margin = min(margin, float(np.diff(np.sort(row)[-2:])[0]))
             elif n + i == len(toks):
                 break
-            o = model(input_ids=torch.tensor([[nxt]]), past_key_values=o.past_key_values, use_cache=True)
+            # transformers 5.24 renames the cache, model by model.
+            cache = "cache" if o.get("cache") is not None else "past_key_values"
+            o = model(input_ids=torch.tensor([[nxt]]), use_cache=True, **{cache: o[cache]})
         return np.stack(rows), out, margin
     return run
 

@@ -12,6 +12,7 @@ A case holds what its base does, and in expected.safetensors also
 import argparse
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import make_golden as golden
 import mtp
+from make_families import RENAMED
 
 SEED = 7
 PLACES, DEPTH = 8, 3
@@ -31,10 +33,10 @@ QWEN = {
 }
 
 
-def past_the_last(n):
+def past_the_last(n, norm="shared_head.norm"):
     return {
         "pre_fc_norm_embedding": f"model.layers.{n}.enorm", "pre_fc_norm_hidden": f"model.layers.{n}.hnorm",
-        "fc": f"model.layers.{n}.eh_proj", "norm": f"model.layers.{n}.shared_head.norm", "layers.0": f"model.layers.{n}",
+        "fc": f"model.layers.{n}.eh_proj", "norm": f"model.layers.{n}.{norm}", "layers.0": f"model.layers.{n}",
     }
 
 
@@ -43,11 +45,15 @@ CASES = {
     "qwen3_next-mtp": "qwen3_next-hf",
     "deepseek_v3-mtp": "deepseek_v3-hf",
     "glm4_moe-mtp": "glm4_moe-hf",
+    "hy_v3-mtp": "hy_v3-hf",
 }
 
 
 def names_of(config):
-    return QWEN if config.model_type.startswith("qwen") else past_the_last(config.num_hidden_layers)
+    if config.model_type.startswith("qwen"):
+        return QWEN
+    norm = {"hy_v3": "final_layernorm"}.get(config.model_type, "shared_head.norm")
+    return past_the_last(config.num_hidden_layers, norm)
 
 
 def fill(module, seed):
@@ -75,6 +81,8 @@ def tensors_of(module, names, dtype):
         value = value.detach().to(torch.float32 if name.endswith("e_score_correction_bias") else dtype)
         part = next(it for it in names if name.startswith(it + "."))
         name = names[part] + name.removeprefix(part)
+        for pattern, published in RENAMED.get(module.config.model_type, ()):
+            name = re.sub(pattern, published, name)
         if name.endswith("experts.gate_up_proj"):
             for expert, both in enumerate(value):
                 gate, up = both.chunk(2, 0)

@@ -46,6 +46,9 @@ pub enum GateUp {
     /// In one matrix `(2 * moe_intermediate_size, hidden_size)`: its rows alternate between gate
     /// and up.
     Alternating(MatrixLayout),
+    /// In one matrix `(2 * moe_intermediate_size, hidden_size)`: the rows of gate, then those of
+    /// up. For formats in which some rows of a matrix are not a run of bytes.
+    Joined(MatrixLayout),
 }
 
 /// The layout of the expert records of one layer: for families, which compute with the experts, and
@@ -65,7 +68,7 @@ impl GateUp {
     pub fn matrices(&self) -> impl Iterator<Item = &MatrixLayout> {
         let (first, second) = match self {
             GateUp::Split { gate, up } => (gate, Some(up)),
-            GateUp::Alternating(both) => (both, None),
+            GateUp::Alternating(both) | GateUp::Joined(both) => (both, None),
         };
         [first].into_iter().chain(second)
     }

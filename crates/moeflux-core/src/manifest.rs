@@ -46,6 +46,9 @@ pub struct VectorDecl {
 pub enum FusedOrder {
     /// All of gate, then all of up; outputs before inputs.
     GateThenUp,
+    /// All of gate, then all of up; inputs before outputs as Qwen3-VL is published, or outputs
+    /// before inputs as transformers saves it. The shapes tell which.
+    GateThenUpByShape,
     /// Rows of gate and up in turn (gpt-oss). Quantised tensors have outputs before inputs, others
     /// inputs before outputs.
     Alternating,

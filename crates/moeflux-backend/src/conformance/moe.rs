@@ -39,21 +39,29 @@ pub(super) fn check_formats(suite: &Suite<'_>, formats: &[MatrixFormat]) {
         for inputs in
             [ActivationPrecision::F32, ActivationPrecision::Int16, ActivationPrecision::Int8]
         {
-            experts(suite, Shape { format, alternates: false }, inputs, false);
+            experts(suite, Shape { format, order: Order::Split }, inputs, false);
         }
-        experts(suite, Shape { format, alternates: true }, ActivationPrecision::Int16, false);
-        experts(suite, Shape { format, alternates: false }, ActivationPrecision::Int16, true);
-        experts(suite, Shape { format, alternates: true }, ActivationPrecision::F32, true);
+        let (int16, float) = (ActivationPrecision::Int16, ActivationPrecision::F32);
+        for (order, inputs, is_gpt_oss) in [
+            (Order::Alternating, int16, false),
+            (Order::Joined, int16, false),
+            (Order::Split, int16, true),
+            (Order::Alternating, float, true),
+        ] {
+            experts(suite, Shape { format, order }, inputs, is_gpt_oss);
+        }
     }
 }
 
 /// A layer that the device holds, if it can, and else the ops that are the same.
 pub(super) fn check_held(suite: &Suite<'_>) {
     let affine = formats()[0];
-    for (format, alternates) in [(affine, false), (affine, true), (formats()[9], false)] {
+    let (split, other) = (Order::Split, formats()[9]);
+    let orders = [(affine, split), (affine, Order::Alternating), (affine, Order::Joined)];
+    for (format, order) in orders.into_iter().chain([(other, split)]) {
         for is_gpt_oss in [false, true] {
             for rows in [1, 3, 26] {
-                held(suite, Shape { format, alternates }, is_gpt_oss, rows);
+                held(suite, Shape { format, order }, is_gpt_oss, rows);
             }
         }
     }
@@ -148,7 +156,7 @@ fn shared_expert(
 pub(super) fn check_turns(suite: &Suite<'_>) {
     const N_EXPERTS: u16 = 7;
     const OPS: u32 = 40;
-    let shape = Shape { format: formats()[0], alternates: false };
+    let shape = Shape { format: formats()[0], order: Order::Split };
     suite.case("experts in turns", &|b| {
         let (hidden, intermediate) =
             group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
@@ -199,7 +207,15 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     format: MatrixFormat,
-    alternates: bool,
+    order: Order,
+}
+
+/// How its gate and up lie.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Split,
+    Alternating,
+    Joined,
 }
 
 fn route(
@@ -265,11 +281,13 @@ fn expert(shape: Shape, id: u16, hidden: usize, intermediate: usize) -> Arc<Expe
         MatrixLayout { rows, cols, format, weight, scales, biases }
     };
     let seed = 70 + 3 * u64::from(id);
-    let gate_up = if shape.alternates {
-        GateUp::Alternating(layout(2 * intermediate, hidden, seed))
-    } else {
-        let gate = layout(intermediate, hidden, seed);
-        GateUp::Split { gate, up: layout(intermediate, hidden, seed + 1) }
+    let gate_up = match shape.order {
+        Order::Split => {
+            let gate = layout(intermediate, hidden, seed);
+            GateUp::Split { gate, up: layout(intermediate, hidden, seed + 1) }
+        }
+        Order::Alternating => GateUp::Alternating(layout(2 * intermediate, hidden, seed)),
+        Order::Joined => GateUp::Joined(layout(2 * intermediate, hidden, seed)),
     };
     let down = layout(hidden, intermediate, seed + 2);
     let mut buf = HostBuf::zeroed(bytes.len());

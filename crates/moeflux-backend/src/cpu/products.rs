@@ -241,7 +241,9 @@ impl<'a> Group<'a> {
                     job(call.expert.matrix(gate), 0);
                     job(call.expert.matrix(up), width / 2);
                 }
-                GateUp::Alternating(both) => job(call.expert.matrix(both), 0),
+                GateUp::Alternating(both) | GateUp::Joined(both) => {
+                    job(call.expert.matrix(both), 0);
+                }
             }
         }
         run_jobs(&cpu.pool, cpu.isa, &jobs);

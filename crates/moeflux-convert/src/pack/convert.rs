@@ -178,7 +178,7 @@ impl<'a> PlainMatrix<'a> {
     /// All rows of a matrix.
     pub(super) fn whole(view: &MatrixView<'a>) -> PlainMatrix<'a> {
         if let MatrixFormat::Transposed(_) = view.format {
-            return Self::every(view, 1, 0);
+            return Self::of_rows(view, 0..view.rows);
         }
         PlainMatrix {
             rows: view.rows,
@@ -190,24 +190,26 @@ impl<'a> PlainMatrix<'a> {
         }
     }
 
-    /// Every `step`-th row, from `first` on.
-    pub(super) fn every(view: &MatrixView<'a>, step: usize, first: usize) -> PlainMatrix<'a> {
+    /// Some rows.
+    pub(super) fn of_rows(
+        view: &MatrixView<'a>,
+        rows: impl Iterator<Item = usize> + Clone,
+    ) -> PlainMatrix<'a> {
         assert!(!matches!(view.format, MatrixFormat::Blocks(_)), "rows that share scales");
-        let rows = || (first..view.rows).step_by(step);
         let mut out = QuantisedRows::default();
         if let MatrixFormat::Transposed(float) = view.format {
             let size = float.bytes();
-            for row in rows() {
+            for row in rows.clone() {
                 for col in 0..view.cols {
                     let at = (col * view.rows + row) * size;
                     out.weight.extend_from_slice(&view.weight[at..at + size]);
                 }
             }
         } else {
-            rows().for_each(|row| append(&view.slice_rows(row, 1), &mut out));
+            rows.clone().for_each(|row| append(&view.slice_rows(row, 1), &mut out));
         }
         PlainMatrix {
-            rows: rows().count(),
+            rows: rows.count(),
             cols: view.cols,
             format: plain_format(view.format),
             weight: Cow::Owned(out.weight),
@@ -312,7 +314,7 @@ mod tests {
         for view in views {
             view.assert_sizes();
             for (step, first) in [(1, 0), (2, 0), (2, 1)] {
-                let part = PlainMatrix::every(&view, step, first);
+                let part = PlainMatrix::of_rows(&view, (first..12).step_by(step));
                 let part = part.view();
                 part.assert_sizes();
                 assert_eq!(part.rows, 12 / step);

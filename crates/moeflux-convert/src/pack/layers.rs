@@ -88,7 +88,11 @@ impl Record {
             GateUp::Split { gate, up } => [gate, up].map(whole),
             GateUp::Alternating(both) => {
                 let both = self.matrix(both);
-                [0, 1].map(|first| PlainMatrix::every(&both, 2, first))
+                [0, 1].map(|first| PlainMatrix::of_rows(&both, (first..both.rows).step_by(2)))
+            }
+            GateUp::Joined(both) => {
+                let (both, half) = (self.matrix(both), both.rows / 2);
+                [0, half].map(|first| PlainMatrix::of_rows(&both, first..first + half))
             }
         };
         [gate, up, whole(down)]

@@ -209,7 +209,7 @@ fn count_left(
 ) {
     let first = match &bank.layout.gate_up {
         GateUp::Split { gate, .. } => gate,
-        GateUp::Alternating(both) => both,
+        GateUp::Alternating(both) | GateUp::Joined(both) => both,
     };
     let down = &bank.layout.down;
     for (matrix, is_down, n) in [(first, false, 2), (down, true, 1)] {
@@ -223,7 +223,7 @@ fn packed_layer(decl: &ExpertsDecl, bank: &LayerBank, options: &PackOptions) -> 
     let layout = &bank.layout;
     let (gate, up) = match &layout.gate_up {
         GateUp::Split { gate, up } => (gate, up),
-        GateUp::Alternating(both) => (both, both),
+        GateUp::Alternating(both) | GateUp::Joined(both) => (both, both),
     };
     let target =
         |matrix: &MatrixLayout| options.expert_format(plain_format(matrix.format), matrix.cols);

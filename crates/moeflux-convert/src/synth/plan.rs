@@ -21,7 +21,7 @@ pub(super) const GATE_BITS: u8 = 8;
 
 /// Whether MLX keeps this module at more bits.
 pub(super) fn is_gate(name: &str) -> bool {
-    [".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".shared_expert_gate"]
+    [".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".router.gate", ".shared_expert_gate"]
         .iter()
         .any(|end| name.ends_with(end))
 }
@@ -93,7 +93,8 @@ fn small(decl: &VectorDecl, seed: u64) -> Made {
     let is_mlx = |list: &&Vec<usize>| list.len() == 3 && list[2] == 1;
     let shape = decl.shapes.iter().find(is_mlx).or(decl.shapes.first()).cloned();
     let shape = shape.unwrap_or_default();
-    let wide = decl.name.ends_with("A_log") || decl.name.ends_with("correction_bias");
+    let wide =
+        ["A_log", "correction_bias", "expert_bias"].iter().any(|end| decl.name.ends_with(end));
     let float = if wide { Float::F32 } else { Float::BF16 };
     let noise = Noise::of(seed, &decl.name);
     let bytes = vector(&decl.name, shape.iter().product(), float, noise);

@@ -11,11 +11,22 @@ pub(super) const MODELS: &[(&str, Make)] = &[
     ("deepseek-v3", deepseek_v3),
     ("deepseek-v3.2", deepseek_v32),
     ("kimi-k2", kimi_k2),
+    ("kimi-k2.5", kimi_k25),
     ("glm-5", glm_5),
+    ("glm-5.3", glm_53),
     ("glm-4.7-flash", glm_47_flash),
     ("glm-4.5-air", glm_45_air),
+    ("glm-4.5v", glm_45v),
+    ("glm-4.7", glm_47),
     ("qwen3-30b-a3b", qwen3_30b_a3b),
+    ("qwen3-235b-a22b", qwen3_235b_a22b),
+    ("qwen3-coder-480b-a35b", qwen3_coder_480b_a35b),
+    ("qwen3-vl-30b-a3b", qwen3_vl_30b_a3b),
+    ("qwen3-vl-235b-a22b", qwen3_vl_235b_a22b),
     ("qwen3-next-80b-a3b", qwen3_next_80b_a3b),
+    ("hy3", hy3),
+    ("solar-open-100b", solar_open_100b),
+    ("k-exaone-236b-a23b", k_exaone_236b_a23b),
     ("mixtral-8x7b", mixtral_8x7b),
     ("minimax-m2", minimax_m2),
     ("gpt-oss-20b", gpt_oss_20b),
@@ -114,6 +125,24 @@ fn kimi_k2() -> Value {
     with(deepseek_v3(), changes)
 }
 
+/// A language model inside a model that also sees.
+fn nested(model_type: &str, architecture: &str, text: Value) -> Value {
+    json!({
+        "architectures": [architecture],
+        "model_type": model_type,
+        "text_config": text,
+        "tie_word_embeddings": false,
+    })
+}
+
+fn kimi_k25() -> Value {
+    let mut text =
+        with(kimi_k2(), json!({"rms_norm_eps": 1e-5, "max_position_embeddings": 262_144}));
+    text["rope_scaling"]["factor"] = json!(64.0);
+    text["rope_scaling"]["beta_fast"] = json!(32.0);
+    nested("kimi_k25", "KimiK25ForConditionalGeneration", text)
+}
+
 /// What GLM's models with latent attention share.
 fn glm_latent() -> Value {
     let changes = json!({
@@ -145,6 +174,17 @@ fn glm_5() -> Value {
         "index_n_heads": 32,
     });
     with(glm_latent(), changes)
+}
+
+/// GLM-5.2 and GLM-5.3: every fourth indexer chooses for the next three layers.
+fn glm_53() -> Value {
+    let changes = json!({
+        "index_topk_freq": 4,
+        "index_skip_topk_offset": 3,
+        "max_position_embeddings": 1_048_576,
+        "rope_theta": 8_000_000.0,
+    });
+    with(glm_5(), changes)
 }
 
 fn glm_47_flash() -> Value {
@@ -198,6 +238,131 @@ fn glm_45_air() -> Value {
     })
 }
 
+/// The text of GLM-4.5V and GLM-4.6V: that of GLM-4.5-Air.
+fn glm_45v() -> Value {
+    let changes = json!({
+        "architectures": ["Glm4vMoeForConditionalGeneration"],
+        "model_type": "glm4v_moe_text",
+        "max_position_embeddings": 65_536,
+        "rope_theta": 10_000.0,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [8, 12, 12]},
+    });
+    nested("glm4v_moe", "Glm4vMoeForConditionalGeneration", with(glm_45_air(), changes))
+}
+
+/// GLM-4.5, GLM-4.6 and GLM-4.7.
+fn glm_47() -> Value {
+    let changes = json!({
+        "hidden_size": 5120,
+        "intermediate_size": 12_288,
+        "moe_intermediate_size": 1536,
+        "num_hidden_layers": 92,
+        "n_routed_experts": 160,
+        "routed_scaling_factor": 2.5,
+        "first_k_dense_replace": 3,
+        "use_qk_norm": true,
+        "max_position_embeddings": 202_752,
+    });
+    with(glm_45_air(), changes)
+}
+
+fn hy3() -> Value {
+    json!({
+        "architectures": ["HYV3ForCausalLM"],
+        "model_type": "hy_v3",
+        "vocab_size": 120_832,
+        "hidden_size": 4096,
+        "intermediate_size": 13_312,
+        "moe_intermediate_size": 1536,
+        "expert_hidden_dim": 1536,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "num_experts": 192,
+        "num_experts_per_tok": 8,
+        "num_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "router_scaling_factor": 2.826,
+        "moe_router_use_sigmoid": true,
+        "moe_router_enable_expert_bias": true,
+        "route_norm": true,
+        "qk_norm": true,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 11_158_840.0},
+        "hidden_act": "silu",
+        "max_position_embeddings": 262_144,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": false,
+        "dtype": "bfloat16",
+    })
+}
+
+fn solar_open_100b() -> Value {
+    json!({
+        "architectures": ["SolarOpenForCausalLM"],
+        "model_type": "solar_open",
+        "vocab_size": 196_608,
+        "hidden_size": 4096,
+        "intermediate_size": 10_240,
+        "moe_intermediate_size": 1280,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "n_shared_experts": 1,
+        "n_routed_experts": 128,
+        "routed_scaling_factor": 1.0,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 0,
+        "norm_topk_prob": true,
+        "partial_rotary_factor": 1.0,
+        "rope_theta": 1_000_000.0,
+        "rope_scaling": {
+            "type": "yarn",
+            "factor": 2.0,
+            "original_max_position_embeddings": 65_536,
+        },
+        "hidden_act": "silu",
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": false,
+        "dtype": "bfloat16",
+    })
+}
+
+fn k_exaone_236b_a23b() -> Value {
+    json!({
+        "architectures": ["ExaoneMoeForCausalLM"],
+        "model_type": "exaone_moe",
+        "vocab_size": 153_600,
+        "hidden_size": 6144,
+        "intermediate_size": 18_432,
+        "moe_intermediate_size": 2048,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "num_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "norm_topk_prob": true,
+        "routed_scaling_factor": 2.5,
+        "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+        "n_group": 1,
+        "topk_group": 1,
+        "sliding_window": 128,
+        "sliding_window_pattern": 4,
+        "rope_theta": 1_000_000.0,
+        "hidden_act": "silu",
+        "max_position_embeddings": 262_144,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": false,
+        "dtype": "bfloat16",
+    })
+}
+
 fn qwen3_30b_a3b() -> Value {
     json!({
         "architectures": ["Qwen3MoeForCausalLM"],
@@ -224,6 +389,55 @@ fn qwen3_30b_a3b() -> Value {
         "tie_word_embeddings": false,
         "dtype": "bfloat16",
     })
+}
+
+fn qwen3_235b_a22b() -> Value {
+    let changes = json!({
+        "hidden_size": 4096,
+        "intermediate_size": 12_288,
+        "moe_intermediate_size": 1536,
+        "num_hidden_layers": 94,
+        "num_attention_heads": 64,
+    });
+    with(qwen3_30b_a3b(), changes)
+}
+
+fn qwen3_coder_480b_a35b() -> Value {
+    let changes = json!({
+        "hidden_size": 6144,
+        "intermediate_size": 8192,
+        "moe_intermediate_size": 2560,
+        "num_hidden_layers": 62,
+        "num_attention_heads": 96,
+        "num_key_value_heads": 8,
+        "num_experts": 160,
+        "rope_theta": 10_000_000.0,
+        "max_position_embeddings": 262_144,
+    });
+    with(qwen3_30b_a3b(), changes)
+}
+
+/// The text of a Qwen3-VL model, from that of a Qwen3 model.
+fn qwen3_vl(text: Value) -> Value {
+    let changes = json!({
+        "model_type": "qwen3_vl_moe_text",
+        "rope_theta": 5_000_000.0,
+        "rope_scaling": {
+            "rope_type": "default",
+            "mrope_interleaved": true,
+            "mrope_section": [24, 20, 20],
+        },
+        "max_position_embeddings": 262_144,
+    });
+    nested("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", with(text, changes))
+}
+
+fn qwen3_vl_30b_a3b() -> Value {
+    qwen3_vl(qwen3_30b_a3b())
+}
+
+fn qwen3_vl_235b_a22b() -> Value {
+    qwen3_vl(qwen3_235b_a22b())
 }
 
 fn qwen3_next_80b_a3b() -> Value {

@@ -56,6 +56,23 @@ const SHAPES: &[(&str, Qwen35)] = &[
             vocab: 248_320,
         },
     ),
+    (
+        "qwen3.8-2.4t-a95b",
+        Qwen35 {
+            hidden: 8192,
+            n_layers: 92,
+            n_heads: 64,
+            n_kv_heads: 4,
+            head_dim: 256,
+            n_v_heads: 128,
+            n_k_heads: 16,
+            linear_dim: 128,
+            n_experts: 512,
+            top_k: 10,
+            intermediate: 2048,
+            vocab: 248_320,
+        },
+    ),
     // Layers of the 35B model under a small vocabulary.
     (
         "mid",
@@ -114,7 +131,9 @@ pub(super) fn config(name: &str, n_layers: Option<usize>) -> Option<Value> {
     if let Some((_, make)) = published::MODELS.iter().find(|(model, _)| *model == name) {
         let mut config = make();
         if let Some(n_layers) = n_layers {
-            config["num_hidden_layers"] = n_layers.into();
+            let is_nested = config.get("text_config").is_some();
+            let text = if is_nested { &mut config["text_config"] } else { &mut config };
+            text["num_hidden_layers"] = n_layers.into();
         }
         return Some(config);
     }

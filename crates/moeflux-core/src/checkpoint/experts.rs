@@ -151,9 +151,10 @@ impl<'a> Claims<'a> {
         };
         let both = matrix("gate_up_proj", 2 * intermediate, *hidden)?;
         let down = matrix("down_proj", *hidden, *intermediate)?;
-        let gate_up = match fused {
-            FusedOrder::Alternating => GateUp::Alternating(both),
-            FusedOrder::GateThenUp => GateUp::Split {
+        let gate_up = match (fused, both.format) {
+            (FusedOrder::Alternating, _) => GateUp::Alternating(both),
+            (_, MatrixFormat::Transposed(_)) => GateUp::Joined(both),
+            _ => GateUp::Split {
                 gate: rows_of(&both, 0, *intermediate),
                 up: rows_of(&both, *intermediate, *intermediate),
             },
@@ -161,8 +162,7 @@ impl<'a> Claims<'a> {
         Ok(layer_bank(decl, pieces, gate_up, down))
     }
 
-    /// Claims a fused tensor. Outputs come before inputs, except of floats where rows of gate and up
-    /// alternate (gpt-oss).
+    /// Claims a fused tensor. Outputs come before inputs, except of floats in some families.
     fn fused_tensor(
         &mut self,
         decl: &ExpertsDecl,
@@ -171,7 +171,13 @@ impl<'a> Claims<'a> {
         cols: usize,
     ) -> Result<Stored<'a>, FormatError> {
         let tensor = self.claim(name)?;
-        if decl.fused == FusedOrder::GateThenUp {
+        let has_outputs_first = match decl.fused {
+            FusedOrder::GateThenUp => true,
+            FusedOrder::GateThenUpByShape => self.has_outputs_first(decl),
+            FusedOrder::Alternating => false,
+        };
+        // Packed tensors have another shape.
+        if has_outputs_first || !matches!(tensor.dtype, Dtype::Float(_)) {
             return self.stored_weight(name, tensor, &[decl.n_experts, rows], cols);
         }
         let Dtype::Float(float) = tensor.dtype else {
@@ -179,6 +185,17 @@ impl<'a> Claims<'a> {
         };
         self.expect_shape(tensor, &[decl.n_experts, cols], rows)?;
         Ok(Stored::plain(MatrixFormat::Transposed(float), tensor))
+    }
+
+    /// Whether the fused tensors of a layer have outputs before inputs. No two sizes give both
+    /// tensors the same shapes either way.
+    fn has_outputs_first(&self, decl: &ExpertsDecl) -> bool {
+        let ExpertsDecl { prefix, n_experts, hidden, intermediate, .. } = decl;
+        let fits = |name: &str, rows: usize, cols: usize| {
+            let tensor = self.checkpoint.tensors().get(&format!("{prefix}.experts.{name}"));
+            tensor.is_some_and(|tensor| tensor.shape == [*n_experts, rows, cols])
+        };
+        fits("gate_up_proj", 2 * intermediate, *hidden) && fits("down_proj", *hidden, *intermediate)
     }
 
     /// Claims a fused tensor of gpt-oss as published: `[experts, rows, groups, 16]` bytes, and one

@@ -8,12 +8,13 @@ const PREFIXES: [&str; 4] =
 
 /// Parts of a checkpoint that text generation does not use, by the first
 /// component of the canonical name.
-const SKIPPED_PARTS: [&str; 6] = [
+const SKIPPED_PARTS: [&str; 7] = [
     "visual",       // Qwen's vision tower
     "vision_tower", // MLX's and LLaVA's
     "vision_model",
     "vision_embed_tokens",
     "multi_modal_projector",
+    "mm_projector", // Kimi's
     "audio_tower",
 ];
 
@@ -115,7 +116,9 @@ mod tests {
 
     #[test]
     fn leaves_vision_aside() {
-        for name in ["model.visual.blocks.0.x", "visual.x", "vision_tower.x"] {
+        for name in
+            ["model.visual.blocks.0.x", "visual.x", "vision_tower.x", "mm_projector.proj.0.weight"]
+        {
             check(json!({}), name, None);
         }
     }

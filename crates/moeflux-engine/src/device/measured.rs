@@ -135,7 +135,7 @@ pub(crate) fn products(
                 add(routed(gate, top_k));
                 add(routed(up, top_k));
             }
-            GateUp::Alternating(both) => add(routed(both, top_k)),
+            GateUp::Alternating(both) | GateUp::Joined(both) => add(routed(both, top_k)),
         }
         add(routed(&layer.layout.down, top_k));
     }

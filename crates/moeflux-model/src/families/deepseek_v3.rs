@@ -1,4 +1,4 @@
-//! DeepSeek-V3 and R1, Cogito-V2-671B, Kimi-K2: multi-head latent attention,
+//! DeepSeek-V3 and R1, Cogito-V2-671B, Kimi K2 and the text of K2.5: multi-head latent attention,
 //! a few dense layers, then experts that sigmoid scores choose. As in
 //! transformers' `modeling_deepseek_v3`.
 
@@ -20,12 +20,12 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family =
-    Family { name: "deepseek_v3", model_types: &["deepseek_v3", "kimi_k2"], build };
+    Family { name: "deepseek_v3", model_types: &["deepseek_v3", "kimi_k2", "kimi_k25"], build };
 
 pub(super) fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
     let attention = MlaShape::read(config)?;
-    let mlps = MlpShape::read(config, outline.n_layers)?;
+    let mlps = MlpShape::read(config, outline.n_layers, MlpTerms::DEEPSEEK)?;
     let rope = rope::with_dim(config, attention.rope_dim)?;
     let rope = build.backend().load_rope(RopeSpec { pairs: attention.pairs, ..rope });
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
@@ -39,35 +39,78 @@ pub(super) fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Mo
     })
 }
 
+/// What configs and checkpoints call the parts of layers with experts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MlpTerms {
+    /// The key of the number of experts.
+    pub(super) n_experts: &'static str,
+    /// The key of the number of experts that every row gets.
+    pub(super) n_shared: &'static str,
+    /// The key of the factor of the experts' weights.
+    pub(super) scale: &'static str,
+    /// The router, inside a block.
+    pub(super) router: &'static str,
+    /// The biases of the choice, inside a block.
+    pub(super) bias: &'static str,
+    /// Whether a checkpoint may lack these biases.
+    pub(super) may_lack_bias: bool,
+    /// The experts that every row gets, inside a block.
+    pub(super) shared: &'static str,
+}
+
+impl MlpTerms {
+    /// As DeepSeek-V3 has them.
+    pub(super) const DEEPSEEK: MlpTerms = MlpTerms {
+        n_experts: "n_routed_experts",
+        n_shared: "n_shared_experts",
+        scale: "routed_scaling_factor",
+        router: "gate",
+        bias: "gate.e_score_correction_bias",
+        may_lack_bias: false,
+        shared: "shared_experts",
+    };
+}
+
 /// What follows attention, in all layers.
 #[derive(Clone, Debug)]
 pub(super) struct MlpShape {
-    is_dense: Vec<bool>,
-    /// Columns of dense layers between their products.
-    dense_intermediate: usize,
+    pub(super) is_dense: Vec<bool>,
+    /// Columns of dense layers between their products; absent where no layer is dense.
+    dense_intermediate: Option<usize>,
     moe: MoeShape,
     routing: SigmoidRouting,
+    terms: MlpTerms,
 }
 
 impl MlpShape {
-    pub(super) fn read(config: &Config, n_layers: usize) -> Result<MlpShape, LoadError> {
-        let mut moe = MoeShape::read(config, "n_routed_experts", "moe_intermediate_size")?;
-        moe.shared = SharedShape::read(config, moe.intermediate)?;
+    pub(super) fn read(
+        config: &Config,
+        n_layers: usize,
+        terms: MlpTerms,
+    ) -> Result<MlpShape, LoadError> {
+        let mut moe = MoeShape::read(config, terms.n_experts, "moe_intermediate_size")?;
+        moe.router = terms.router;
+        moe.shared = SharedShape::read(config, terms.n_shared, terms.shared, moe.intermediate)?;
+        let is_dense = dense_layers(config, n_layers)?;
+        let has_dense = is_dense.contains(&true);
         Ok(MlpShape {
-            is_dense: dense_layers(config, n_layers)?,
-            dense_intermediate: config.usize("intermediate_size")?,
-            routing: SigmoidRouting::read(config, &mut moe)?,
+            dense_intermediate: has_dense.then(|| config.usize("intermediate_size")).transpose()?,
+            is_dense,
+            routing: SigmoidRouting::read(config, terms.scale, &mut moe)?,
             moe,
+            terms,
         })
     }
 }
 
 /// `mlp_layer_types` where the config has it; else the first
-/// `first_k_dense_replace` layers.
+/// `first_k_dense_replace` layers, or one.
 fn dense_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
     let refuse = |key, rule: &str| Err(config.refuse(key, rule).into());
     let Some(types) = config.str_list("mlp_layer_types")? else {
-        let n_dense = config.usize_in("first_k_dense_replace", 0..=n_layers - 1)?;
+        let key = "first_k_dense_replace";
+        let n_dense = config.get(key).map(|_| config.usize_in(key, 0..=n_layers - 1));
+        let n_dense = n_dense.transpose()?.unwrap_or(1);
         return Ok((0..n_layers).map(|i| i < n_dense).collect());
     };
     let key = "mlp_layer_types";
@@ -93,8 +136,7 @@ pub(super) struct MlpBlocks {
 
 impl MlpBlocks {
     pub(super) fn new(shape: MlpShape, builder: &mut Builder<'_, '_>) -> MlpBlocks {
-        let has_dense = shape.is_dense.contains(&true);
-        let dense = has_dense.then(|| GatedScratch::alloc(shape.dense_intermediate, builder));
+        let dense = shape.dense_intermediate.map(|cols| GatedScratch::alloc(cols, builder));
         MlpBlocks { moe: MoeBlocks::new(shape.moe, builder), dense, shape }
     }
 
@@ -110,9 +152,11 @@ impl MlpBlocks {
         {
             return Ok(Mlp::Dense(Dense::load(scratch, name, builder)?));
         }
-        let bias = format!("{name}.gate.e_score_correction_bias");
-        let bias = builder.vector(&bias, self.shape.moe.n_experts)?;
-        let scoring = self.shape.routing.scoring(Some(bias));
+        let MlpTerms { bias, may_lack_bias, .. } = self.shape.terms;
+        let bias = format!("{name}.{bias}");
+        let is_there = !may_lack_bias || builder.build.weights.holds(&bias);
+        let bias = is_there.then(|| builder.vector(&bias, self.shape.moe.n_experts)).transpose()?;
+        let scoring = self.shape.routing.scoring(bias);
         Ok(Mlp::Moe(self.moe.load(layer, name, scoring, builder)?))
     }
 }

@@ -6,7 +6,7 @@ use moeflux_backend::{KvType, RopePairs, RopeSpec};
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
-use super::deepseek_v3::{MlpBlocks, MlpShape};
+use super::deepseek_v3::{MlpBlocks, MlpShape, MlpTerms};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::indexer::{IndexerBlocks, IndexerShape};
 use crate::layers::mla::{MlaBlocks, MlaShape, Positions};
@@ -58,7 +58,7 @@ fn build(
     };
     let indexer = IndexerShape::read(config, q_rank, rope_dim)?;
     let is_full = indexed_layers(config, outline.n_layers, differences)?;
-    let mlps = MlpShape::read(config, outline.n_layers)?;
+    let mlps = MlpShape::read(config, outline.n_layers, MlpTerms::DEEPSEEK)?;
     let index_pairs =
         if differences.interleaves_index { RopePairs::Adjacent } else { RopePairs::Halves };
     let rope = rope::with_dim(config, rope_dim)?;

@@ -23,7 +23,7 @@ impl Family {
     /// The config as this family reads it: every key under one name, with the
     /// family's own default where it is absent.
     pub fn resolve(&self, config: &Config) -> Result<Config, LoadError> {
-        Ok(FamilyKeys::of(self.name).resolve(config)?)
+        Ok(FamilyKeys::of(self.name).resolve(config, self.model_types)?)
     }
 
     /// Reads the shape from a config as stored, and loads the weights.

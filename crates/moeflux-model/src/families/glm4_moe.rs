@@ -5,7 +5,7 @@
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
-use super::deepseek_v3::{MlpBlocks, MlpShape};
+use super::deepseek_v3::{MlpBlocks, MlpShape, MlpTerms};
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::mtp::MtpNames;
@@ -26,16 +26,26 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
 }
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let mtp = MtpNames::past_the_last(config.usize("num_hidden_layers")?);
+    decoder(config, attention_shape(config)?, MlpTerms::DEEPSEEK, Some(mtp), build)
+}
+
+/// Layers of grouped-query attention and of DeepSeek-V3's experts, under the names of a family.
+pub(super) fn decoder(
+    config: &Config,
+    attention: AttentionShape,
+    terms: MlpTerms,
+    mtp: Option<MtpNames>,
+    build: &mut Build<'_>,
+) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
-    let attention = attention_shape(config)?;
-    let mlps = MlpShape::read(config, outline.n_layers)?;
+    let mlps = MlpShape::read(config, outline.n_layers, terms)?;
     let rope = rope::read(config, attention.head_dim)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let mlps = MlpBlocks::new(mlps, &mut builder);
-    let mtp = MtpNames::past_the_last(outline.n_layers);
-    builder.finish_with(Some(mtp), |builder, idx, name| {
+    builder.finish_with(mtp, |builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
         builder.layer(name, mixer, mlp)

@@ -45,6 +45,16 @@ fn windows(config: &Config, n_layers: usize) -> Result<Vec<Option<usize>>, LoadE
     let Some(types) = config.str_list("layer_types")? else {
         return Ok((0..n_layers).map(|i| i.is_multiple_of(2).then_some(window)).collect());
     };
+    windows_of_types(config, &types, n_layers, window)
+}
+
+/// The window of every layer of `layer_types`, which has that many entries.
+pub(super) fn windows_of_types(
+    config: &Config,
+    types: &[&str],
+    n_layers: usize,
+    window: usize,
+) -> Result<Vec<Option<usize>>, LoadError> {
     let refuse = |rule| LoadError::from(config.refuse("layer_types", rule));
     if types.len() != n_layers {
         return Err(refuse("have num_hidden_layers entries"));

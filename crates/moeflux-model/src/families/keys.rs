@@ -21,6 +21,9 @@ use serde_json::{Map, Value, json};
 /// What one family reads.
 #[derive(Debug, Deserialize)]
 pub(super) struct FamilyKeys {
+    /// Values of the root's `model_type` with which the keys are in `text_config`.
+    #[serde(default)]
+    nested: Vec<String>,
     /// Second names of keys, with the first ones.
     #[serde(default)]
     aliases: BTreeMap<String, String>,
@@ -74,13 +77,17 @@ impl FamilyKeys {
         tables.get(family).unwrap_or_else(|| panic!("{family} has no entry in keys.json"))
     }
 
-    /// The config in the family's terms.
+    /// The config in the terms of the family with these `model_type`s.
     ///
     /// # Errors
     /// Where a key has a `null` or another value that the family does not take,
     /// or two names of one key disagree.
-    pub(super) fn resolve(&self, config: &Config) -> Result<Config, FormatError> {
-        let scope = scope(config);
+    pub(super) fn resolve(
+        &self,
+        config: &Config,
+        model_types: &[&str],
+    ) -> Result<Config, FormatError> {
+        let scope = self.scope(config, model_types);
         let reader = Reader { config, scope, keys: self };
         let mut resolved = ResolvedKeys::default();
         for (key, entry) in &self.keys {
@@ -100,14 +107,17 @@ impl FamilyKeys {
         resolved.rope = reader.rope(&resolved.values)?;
         Ok(config.resolved(resolved))
     }
-}
 
-/// The object that holds a model's keys: `text_config` of the one family that
-/// nests them, else the whole. Like the reference, it does not mix the two.
-fn scope(config: &Config) -> &Value {
-    let root = config.value();
-    let is_nested = root.get("model_type").is_some_and(|it| it == "qwen3_5_moe");
-    root.get("text_config").filter(|it| is_nested && it.is_object()).unwrap_or(root)
+    /// The object that holds a model's keys: `text_config` where the root is that of a model with
+    /// more parts, else the whole. Like the reference, it does not mix the two.
+    fn scope<'a>(&self, config: &'a Config, model_types: &[&str]) -> &'a Value {
+        let root = config.value();
+        // Another root's language model is of this family by the `model_type` in `text_config`.
+        let is_nested = root.get("model_type").and_then(Value::as_str).is_none_or(|outer| {
+            self.nested.iter().any(|it| it == outer) || !model_types.contains(&outer)
+        });
+        root.get("text_config").filter(|it| is_nested && it.is_object()).unwrap_or(root)
+    }
 }
 
 /// One config, read by one family.
@@ -375,6 +385,20 @@ mod tests {
         assert!(!resolved(nested(Value::Null)).unwrap().bool("tie_word_embeddings").unwrap());
         let flat = json!({"model_type": "qwen3_moe", "text_config": {"hidden_size": 7}});
         assert_eq!(resolved(flat).unwrap().usize("hidden_size").unwrap(), 2048);
+    }
+
+    #[test]
+    fn the_language_model_of_any_other_model_is_nested() {
+        let size = |root: Value| resolved(root).unwrap().usize("hidden_size").unwrap();
+        for outer in ["kimi_k25", "kimi_vl"] {
+            let text = json!({"model_type": "deepseek_v3", "hidden_size": 7});
+            assert_eq!(size(json!({"model_type": outer, "text_config": text})), 7, "{outer}");
+        }
+        for outer in ["qwen3_vl_moe", "glm4v_moe"] {
+            assert_eq!(size(json!({"model_type": outer, "text_config": {"hidden_size": 7}})), 7);
+        }
+        // A file of the language model alone, which has the type of the inner object.
+        assert_eq!(size(json!({"model_type": "qwen3_vl_moe_text", "hidden_size": 7})), 7);
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         parts: NUMBERED_PARTS,
         ..MoeShape::read(config, "num_local_experts", "intermediate_size")?
     };
-    let routing = SigmoidRouting::read(config, &mut moe)?;
+    let routing = SigmoidRouting::read(config, "routed_scaling_factor", &mut moe)?;
     let rope = rope::read(config, attention.head_dim)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);

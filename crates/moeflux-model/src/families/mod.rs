@@ -2,18 +2,23 @@
 
 mod deepseek_v3;
 mod deepseek_v32;
+mod exaone_moe;
 mod family;
 mod glm4_moe;
 mod glm4_moe_lite;
+mod glm4v_moe;
 mod gpt_oss;
+mod hy_v3;
 mod keys;
 mod minimax_m2;
 mod mixtral;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
+mod qwen3_vl_moe;
 #[cfg(test)]
 mod refusals;
+mod solar_open;
 #[cfg(test)]
 mod tests;
 
@@ -28,14 +33,19 @@ pub const FAMILIES: &[Family] = &[
     deepseek_v3::FAMILY,
     deepseek_v32::DEEPSEEK_V32,
     deepseek_v32::GLM_MOE_DSA,
+    exaone_moe::FAMILY,
     glm4_moe::FAMILY,
     glm4_moe_lite::FAMILY,
+    glm4v_moe::FAMILY,
     gpt_oss::FAMILY,
+    hy_v3::FAMILY,
     minimax_m2::FAMILY,
     mixtral::FAMILY,
     qwen3_5_moe::FAMILY,
     qwen3_moe::FAMILY,
     qwen3_next::FAMILY,
+    qwen3_vl_moe::FAMILY,
+    solar_open::FAMILY,
 ];
 
 impl Family {

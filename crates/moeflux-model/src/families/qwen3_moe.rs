@@ -31,9 +31,18 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
 }
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
-    let outline = Outline::read(config)?;
-    let attention = attention_shape(config)?;
     let moe = MoeShape::read(config, "num_experts", "moe_intermediate_size")?;
+    decoder(config, attention_shape(config)?, moe, build)
+}
+
+/// Layers of grouped-query attention and experts by softmax, some of them dense.
+pub(super) fn decoder(
+    config: &Config,
+    attention: AttentionShape,
+    moe: MoeShape,
+    build: &mut Build<'_>,
+) -> Result<Box<dyn Model>, LoadError> {
+    let outline = Outline::read(config)?;
     let is_sparse = sparse_layers(config, outline.n_layers)?;
     let has_dense = is_sparse.contains(&false);
     let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;

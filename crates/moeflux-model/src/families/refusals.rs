@@ -20,7 +20,9 @@ fn build_variant(case: &str, key: &str, value: &Value, variant: Variant) -> Resu
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden");
     let bytes = std::fs::read(golden.join(case).join("config.json")).unwrap();
     let mut root: Value = serde_json::from_slice(&bytes).unwrap();
-    root[key] = value.clone();
+    let is_nested = root.get("text_config").is_some();
+    let keys = if is_nested { &mut root["text_config"] } else { &mut root };
+    keys[key] = value.clone();
     let config = Config::from_value(Path::new("config.json"), root).unwrap();
     let mut survey = Survey::new(None);
     let mut build =
@@ -46,13 +48,19 @@ fn every_family_checks_what_decoders_share() {
     let cases = [
         "deepseek_v3-hf",
         "deepseek_v32-mlx-q4",
+        "exaone_moe-hf",
         "glm4_moe-mlx-q4",
+        "glm4v_moe-hf",
+        "hy_v3-hf",
+        "kimi_k25-hf",
         "glm4_moe_lite-mlx-q4",
         "gpt_oss-mlx-q4",
         "minimax_m2-mlx-q4",
         "mixtral-hf",
         "qwen3_moe-hf",
         "qwen3_next-mlx-q4",
+        "qwen3_vl_moe-hf",
+        "solar_open-hf",
     ];
     for case in cases {
         check_taken(case, "unknown_key", json!(1));
@@ -120,6 +128,43 @@ fn glm4_moe_takes_what_transformers_takes() {
     check_taken(case, "use_qk_norm", json!(false));
     check_refused(case, "topk_group", json!(5), "be at most n_group");
     check_refused(case, "scoring_func", json!("softmax"), "be \"sigmoid\"");
+}
+
+#[test]
+fn families_that_differ_by_names_refuse_what_their_configs_could_say() {
+    let case = "hy_v3-hf";
+    for key in ["qk_norm", "route_norm", "moe_router_use_sigmoid"] {
+        check_refused(case, key, json!(false), "be true");
+    }
+    check_taken(case, "enable_moe_fp32_combine", json!(true));
+    check_refused(case, "mlp_bias", json!(true), "be false");
+    let rule = "equal moe_intermediate_size, which is 12";
+    check_refused(case, "expert_hidden_dim", json!(16), rule);
+    check_refused(case, "mlp_layer_types", json!(["sparse"]), "have num_hidden_layers entries");
+    check_refused("qwen3_vl_moe-hf", "norm_topk_prob", json!(false), "be true");
+    check_refused("glm4v_moe-hf", "use_qk_norm", json!(true), "be false");
+    let case = "solar_open-hf";
+    check_taken(case, "intermediate_size", json!(7));
+    check_refused(case, "first_k_dense_replace", json!(1), "be 0");
+    check_refused(case, "partial_rotary_factor", json!(0.5), "be 1");
+    check_refused("kimi_k25-hf", "topk_method", json!("greedy"), "be \"noaux_tc\"");
+}
+
+#[test]
+fn exaone_moe_has_windows_where_it_rotates() {
+    let case = "exaone_moe-hf";
+    let rule = "have num_hidden_layers entries";
+    check_refused(case, "layer_types", json!(["full_attention"]), rule);
+    check_refused(case, "sliding_window", json!(0), "be a whole number from 1 to 1048576");
+    let rule = "agree with mlp_layer_types and first_k_dense_replace";
+    check_refused(case, "is_moe_layer", json!([true, true, true]), rule);
+    check_refused(case, "attention_bias", json!(true), "be false");
+    let rule = "be a number, for layers that slide";
+    let got = build(case, "sliding_window", &Value::Null).expect_err("refused");
+    assert_eq!(got, format!("config.json: sliding_window is missing; it must {rule}"));
+    // Layers alternate by a word, which is not a number.
+    let got = build(case, "layer_types", &Value::Null).expect_err("refused");
+    assert!(got.contains("sliding_window_pattern is \"LGL\"; it must be a whole number"), "{got}");
 }
 
 #[test]

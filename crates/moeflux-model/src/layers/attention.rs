@@ -101,7 +101,7 @@ pub(crate) struct AttentionLayer {
     v_proj: Linear,
     o_proj: Linear,
     norms: Option<Norms>,
-    rope: Rope,
+    pub(crate) rope: Rope,
     /// Multiplies every score.
     scale: f32,
     /// Number of positions that a token attends to, its own included; all where absent.

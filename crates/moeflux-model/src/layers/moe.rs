@@ -134,14 +134,15 @@ impl MoeShape {
 }
 
 impl SharedShape {
-    /// DeepSeek's: `n_shared_experts` in one, which no gate scales.
+    /// DeepSeek's: several in one, which no gate scales; `n_shared` is the config's key.
     pub(crate) fn read(
         config: &Config,
+        n_shared: &str,
+        name: &'static str,
         intermediate: usize,
     ) -> Result<Option<SharedShape>, LoadError> {
-        let n = config.usize_in("n_shared_experts", 0..=1024)?;
-        let shape =
-            SharedShape { name: "shared_experts", intermediate: n * intermediate, gate: None };
+        let n = config.usize_in(n_shared, 0..=1024)?;
+        let shape = SharedShape { name, intermediate: n * intermediate, gate: None };
         Ok((n > 0).then_some(shape))
     }
 }

@@ -50,6 +50,11 @@ impl MtpNames {
         }
     }
 
+    /// The same with another name for the norm before the head, inside the layer.
+    pub(crate) fn with_norm(self, norm: &str) -> MtpNames {
+        MtpNames { norm: format!("{}.{norm}", self.layer), ..self }
+    }
+
     /// Whether a checkpoint has them; some keep a few.
     pub(crate) fn are_in(&self, weights: &dyn Weights) -> bool {
         let MtpNames { embed_norm, hidden_norm, joint, norm, layer } = self;

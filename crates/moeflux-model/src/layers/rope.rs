@@ -26,6 +26,11 @@ pub(crate) fn read(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadErr
     with_dim(config, rotary_dim)
 }
 
+/// No rotation: an angle of zero for one pair, since a device has a table of every rotation.
+pub(crate) fn none() -> RopeSpec {
+    RopeSpec { inv_freq: vec![0.0], pairs: RopePairs::Halves, scale: 1.0 }
+}
+
 /// The rotation of `rotary_dim` columns, an even number.
 pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, LoadError> {
     let theta = config.rope_f32("rope_theta")?.filter(|it| *it > 1.0);

@@ -17,8 +17,12 @@ pub(crate) struct SigmoidRouting {
 }
 
 impl SigmoidRouting {
-    /// For blocks of a shape, whose eligible experts it counts.
-    pub(crate) fn read(config: &Config, moe: &mut MoeShape) -> Result<SigmoidRouting, LoadError> {
+    /// For blocks of a shape, whose eligible experts it counts; `scale` is the config's key.
+    pub(crate) fn read(
+        config: &Config,
+        scale: &str,
+        moe: &mut MoeShape,
+    ) -> Result<SigmoidRouting, LoadError> {
         let groups = expert_groups(config, moe)?;
         if let Some(ExpertGroups { n, kept }) = groups {
             moe.n_eligible = moe.n_experts / n * kept;
@@ -26,7 +30,7 @@ impl SigmoidRouting {
         Ok(SigmoidRouting {
             groups,
             renormalise: config.bool("norm_topk_prob")?,
-            scale: config.f32("routed_scaling_factor")?,
+            scale: config.f32(scale)?,
         })
     }
 
@@ -70,7 +74,7 @@ mod tests {
         root["model_type"] = json!("glm4_moe");
         let config = resolved(root)?;
         let mut moe = MoeShape::read(&config, "n_routed_experts", "moe_intermediate_size")?;
-        SigmoidRouting::read(&config, &mut moe)
+        SigmoidRouting::read(&config, "routed_scaling_factor", &mut moe)
     }
 
     #[track_caller]

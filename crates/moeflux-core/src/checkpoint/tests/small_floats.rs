@@ -90,6 +90,42 @@ fn reads_unquantised_gpt_oss_inputs_first() {
 }
 
 #[test]
+fn finds_out_by_shapes_which_way_fused_experts_lie() {
+    let lying = |hidden: usize, intermediate: usize, is_turned: bool| {
+        let (gate_up, down) = if is_turned {
+            ([3, hidden, 2 * intermediate], [3, intermediate, hidden])
+        } else {
+            ([3, 2 * intermediate, hidden], [3, hidden, intermediate])
+        };
+        let tensors: Tensors<'_> = &[
+            ("model.language_model.layers.0.mlp.experts.gate_up_proj", "BF16", &gate_up),
+            ("model.language_model.layers.0.mlp.experts.down_proj", "BF16", &down),
+        ];
+        let decl = experts_decl(PARTS, FusedOrder::GateThenUpByShape);
+        claim_experts(json!({}), tensors, &ExpertsDecl { hidden, intermediate, ..decl })
+    };
+    // Square matrices too: of gate and up in the second case, of down in the third.
+    for (hidden, intermediate) in [(64, 96), (64, 32), (64, 64)] {
+        let bank = lying(hidden, intermediate, true).unwrap();
+        let GateUp::Joined(both) = bank.layout.gate_up else { panic!("one matrix") };
+        let transposed = MatrixFormat::Transposed(Float::BF16);
+        assert_eq!((both.rows, both.cols, both.format), (2 * intermediate, hidden, transposed));
+        assert_eq!(bank.layout.down.format, transposed);
+        let bank = lying(hidden, intermediate, false).unwrap();
+        let GateUp::Split { gate, up } = bank.layout.gate_up else { panic!("two matrices") };
+        assert_eq!((gate.rows, up.rows), (intermediate, intermediate));
+        assert_eq!(up.weight.offset, intermediate * hidden * 2);
+    }
+    let bank = claim_experts(
+        json!({}),
+        &[("layers.0.mlp.experts.gate_up_proj", "BF16", &[3, 64, 190])],
+        &experts_decl(PARTS, FusedOrder::GateThenUpByShape),
+    );
+    let got = bank.unwrap_err().to_string();
+    assert!(got.contains("gate_up_proj has shape [3, 64, 190]"), "{got}");
+}
+
+#[test]
 fn reads_mlx_modes_under_either_name() {
     let modes = [("mxfp4", 8, 2, 12, 3), ("nvfp4", 8, 4, 12, 6), ("mxfp8", 16, 2, 24, 3)];
     for (mode, words, groups, down_words, down_groups) in modes {

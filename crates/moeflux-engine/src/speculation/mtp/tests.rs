@@ -17,7 +17,8 @@ use crate::session::handle::Session;
 use crate::speculation::mtp::{MtpRequest, mtp_draft};
 use crate::speculation::options::Speculation;
 
-const CASES: [&str; 4] = ["qwen3_5_moe-mtp", "qwen3_next-mtp", "deepseek_v3-mtp", "glm4_moe-mtp"];
+const CASES: [&str; 5] =
+    ["qwen3_5_moe-mtp", "qwen3_next-mtp", "deepseek_v3-mtp", "glm4_moe-mtp", "hy_v3-mtp"];
 /// Places where tokens are drafted, and how many.
 const PLACES: usize = 8;
 const DEPTH: usize = 3;

@@ -231,7 +231,9 @@ pub(crate) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
                 parts.map(|part| vec![part]).to_vec()
             }
         }
-        GateUp::Alternating(both) => vec![vec![Part { matrix: both, which: 0, out: 0 }]],
+        GateUp::Alternating(both) | GateUp::Joined(both) => {
+            vec![vec![Part { matrix: both, which: 0, out: 0 }]]
+        }
     }
 }
 

@@ -1,0 +1,31 @@
+//! The text of Qwen3-VL's mixture-of-experts models: Qwen3's layers, whose fused experts lie the
+//! other way round. Positions of text have one coordinate, with which the rotation is a plain one.
+//! As in transformers' `modeling_qwen3_vl_moe`.
+
+use moeflux_core::checkpoint::Config;
+use moeflux_core::manifest::FusedOrder;
+
+use super::Family;
+use super::qwen3_moe::decoder;
+use crate::layers::attention::{AttentionShape, QkNorm};
+use crate::layers::moe::MoeShape;
+use crate::load::LoadError;
+use crate::model::{Build, Model};
+
+pub(crate) const FAMILY: Family =
+    Family { name: "qwen3_vl_moe", model_types: &["qwen3_vl_moe", "qwen3_vl_moe_text"], build };
+
+fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let has_bias = config.bool("attention_bias")?;
+    let attention = AttentionShape {
+        norms: QkNorm::PerHead,
+        has_qkv_bias: has_bias,
+        has_output_bias: has_bias,
+        ..AttentionShape::read(config)?
+    };
+    let moe = MoeShape {
+        fused: FusedOrder::GateThenUpByShape,
+        ..MoeShape::read(config, "num_experts", "moe_intermediate_size")?
+    };
+    decoder(config, attention, moe, build)
+}
