@@ -8,6 +8,19 @@ SIGMOID = dict(scoring_func="sigmoid", topk_method="noaux_tc", norm_topk_prob=Tr
 FP8 = dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", weight_block_size=[128, 128])
 MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], quant_method="mxfp4")
 
+# Families whose routers are sigmoids
+BY_SIGMOID = (
+    "deepseek_v3", "deepseek_v32", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "minimax_m2", "solar_open")
+# Names of modules of transformers, and those that are published
+RENAMED = {
+    "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
+    "hy_v3": [(r"\.mlp\.gate\.weight$", ".mlp.router.gate.weight"), (r"\.mlp\.e_score_correction_bias$", ".mlp.expert_bias"),
+              (r"\.mlp\.shared_experts\.", ".mlp.shared_mlp.")],
+    "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
+}
+WIDE = ("e_score_correction_bias", "expert_bias")    # stay F32
+VISION = r"(model\.)?(visual|vision_tower|mm_projector)\."
+
 
 def config(family, architecture, base, **over):
     return {"architectures": [architecture], "model_type": family, **COMMON, **base, **over}

@@ -20,19 +20,8 @@ from pathlib import Path
 import numpy as np
 
 import make_golden as golden
-from family_shapes import HF, MLX
+from family_shapes import BY_SIGMOID, HF, MLX, RENAMED, VISION, WIDE
 
-SIGMOID = (
-    "deepseek_v3", "deepseek_v32", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "minimax_m2", "solar_open")
-# Names of modules of transformers, and those that are published
-RENAMED = {
-    "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
-    "hy_v3": [(r"\.mlp\.gate\.weight$", ".mlp.router.gate.weight"), (r"\.mlp\.e_score_correction_bias$", ".mlp.expert_bias"),
-              (r"\.mlp\.shared_experts\.", ".mlp.shared_mlp.")],
-    "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
-}
-WIDE = ("e_score_correction_bias", "expert_bias")    # stay F32
-VISION = r"(model\.)?(visual|vision_tower|mm_projector)\."
 BLOCK = 128                                          # rows and columns that share a scale in DeepSeek's FP8 checkpoints
 FP4 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
@@ -71,11 +60,11 @@ def make_weights(shapes, family, seed, one_centred=False):
         elif name.startswith("lm_head"):
             v = normal(shape, 2.0 / math.sqrt(fan_in))
         elif re.search(r"(mlp|block_sparse_moe)\.(gate|router)\.weight$", name):
-            v = normal(shape, (2.0 if family in SIGMOID else 3.0) / math.sqrt(fan_in))
+            v = normal(shape, (2.0 if family in BY_SIGMOID else 3.0) / math.sqrt(fan_in))
         elif expert and expert[2] != "down_proj" and family == "gpt_oss":
             v = normal(shape, 3.0 / math.sqrt(fan_in))                       # large enough to reach the clamp
         elif expert and expert[2] == "down_proj":
-            v = normal(shape, (0.5 if family in SIGMOID else 0.4 if family == "gpt_oss" else 1.2) / math.sqrt(fan_in))
+            v = normal(shape, (0.5 if family in BY_SIGMOID else 0.4 if family == "gpt_oss" else 1.2) / math.sqrt(fan_in))
         else:
             v = normal(shape, 1.2 / math.sqrt(fan_in))
         out[name] = v
@@ -563,7 +552,7 @@ def stage_check(cases, a):
 
 def clearness(family, router, indexer, greedy=math.inf):
     """How far the closest of the choices is from a tie, on the scale of router logits (a sigmoid is at most a quarter as steep)."""
-    return min((4 if family in SIGMOID else 1) * router, greedy / 4, 10 * indexer)
+    return min((4 if family in BY_SIGMOID else 1) * router, greedy / 4, 10 * indexer)
 
 
 def search(build, seeds, family):

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import make_golden as golden
 import mtp
-from make_families import RENAMED
+from family_shapes import RENAMED
 
 SEED = 7
 PLACES, DEPTH = 8, 3
