@@ -10,10 +10,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use moeflux_core::FileIdx;
+use moeflux_core::gguf::parse_gguf_header;
+
 use super::cache::create_parent;
 use super::error::HubError;
 use super::event::Event;
-use super::gguf_head;
 use super::listing::{Listing, RemoteFile, Source};
 use super::name::is_gguf;
 use super::pool::{self, Message, Worker};
@@ -143,13 +145,13 @@ fn gguf_header(
 ) -> Result<Vec<u8>, HubError> {
     let mut head = Head {
         fetch: |start, end| read_part(source, file, start, end, worker),
-        size: file.size.min(gguf_head::MAX_BYTES),
+        size: file.size,
         bytes: Vec::new(),
         at: 0,
         failure: None,
     };
-    // Where the header is cut off or endless, the reader of the file says so.
-    let _ = gguf_head::pass_over(&mut head);
+    // What is wrong with a header, the reader of the directory says: it reads the same bytes.
+    let _ = parse_gguf_header(&mut head, FileIdx(0), file.size);
     let Head { bytes, at, failure, .. } = head;
     match failure {
         Some(failure) => Err(failure),

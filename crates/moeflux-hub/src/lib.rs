@@ -19,7 +19,6 @@ mod env;
 mod error;
 mod event;
 mod gguf;
-mod gguf_head;
 mod headers;
 mod http;
 mod listing;

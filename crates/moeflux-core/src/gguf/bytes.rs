@@ -71,13 +71,19 @@ impl<R: Read> Bytes<R> {
     }
 
     fn fill(&mut self, out: &mut [u8]) -> Result<(), HeaderError> {
+        let ends =
+            || malformed("the file ends inside its header; is the download complete?".into());
         if self.left() < out.len() as u64 {
-            let what = "the file ends inside its header; is the download complete?";
-            return malformed(what.to_owned());
+            return ends();
         }
-        self.inner.read_exact(out).map_err(HeaderError::Io)?;
-        self.at += out.len() as u64;
-        Ok(())
+        match self.inner.read_exact(out) {
+            Ok(()) => {
+                self.at += out.len() as u64;
+                Ok(())
+            }
+            Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => ends(),
+            Err(err) => Err(HeaderError::Io(err)),
+        }
     }
 }
 

@@ -57,13 +57,18 @@ pub struct GgufHeader {
     pub tensors: Vec<Tensor>,
 }
 
-/// Parses the header of a file from its first bytes. `file_len` is the length of the whole file in
-/// bytes.
+/// Parses the header of a file. `source` gives the file from its start on and is read to the end of
+/// the header, or to where damage shows. `file_len` is the length of the whole file in bytes, of
+/// which the source may have fewer.
 ///
 /// # Errors
 /// A description of the problem, without the name of the file.
-pub fn parse_gguf_header(bytes: &[u8], file: FileIdx, file_len: u64) -> Result<GgufHeader, String> {
-    read_header(bytes, file, file_len).map_err(|err| match err {
+pub fn parse_gguf_header(
+    source: impl Read,
+    file: FileIdx,
+    file_len: u64,
+) -> Result<GgufHeader, String> {
+    read_header(source, file, file_len).map_err(|err| match err {
         HeaderError::Io(err) => err.to_string(),
         HeaderError::Malformed(what) => what,
     })

@@ -352,3 +352,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_header_is_read_to_its_end_and_no_further() {
+    let file = model("qwen3moe");
+    let (header, bytes) = (file.header(), file.to_bytes());
+    let mut source = &bytes[..];
+    parse_gguf_header(&mut source, FileIdx(0), bytes.len() as u64).unwrap();
+    assert_eq!(bytes.len() - source.len(), header.len());
+    // What is no header is left soon.
+    for start in [&b"version https://git-lfs"[..], b"GGUF\x01\0\0\0", b"GGUF\0\0\0\x03"] {
+        let bytes = [start, &[0; 100]].concat();
+        let mut source = &bytes[..];
+        parse_gguf_header(&mut source, FileIdx(0), bytes.len() as u64).unwrap_err();
+        assert!(bytes.len() - source.len() <= 8);
+    }
+}
+
+#[test]
+fn a_source_may_have_fewer_bytes_than_the_file() {
+    let file = model("qwen3moe");
+    let (header, len) = (file.header(), file.to_bytes().len() as u64);
+    assert!(parse_gguf_header(&header[..], FileIdx(0), len).is_ok());
+    for n in [0, 3, 30, header.len() / 2, header.len() - 1] {
+        let got = parse_gguf_header(&header[..n], FileIdx(0), len).unwrap_err();
+        assert!(got.contains("ends inside its header"), "{n}: {got}");
+    }
+}
