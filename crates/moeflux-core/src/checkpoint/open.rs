@@ -109,17 +109,17 @@ impl Checkpoint {
     }
 
     fn open_safetensors(root: PathBuf) -> Result<Checkpoint, FormatError> {
-        let paths = match shards::find(&root) {
-            Err(none @ FormatError::NotACheckpoint { .. }) => {
-                let found = Found::in_dir(&root)?;
-                if found.is_empty() {
-                    return Err(none);
-                }
+        let path = root.join("config.json");
+        let paths = shards::find(&root);
+        // Safetensors without a config and of other names than a model's may belong to a GGUF file.
+        let are_aside = !path.exists() && !shards::are_named(&root);
+        if are_aside || matches!(paths, Err(FormatError::NotACheckpoint { .. })) {
+            let found = Found::in_dir(&root)?;
+            if !found.is_empty() {
                 return Self::open_gguf(&found.only()?);
             }
-            other => other?,
-        };
-        let path = root.join("config.json");
+        }
+        let paths = paths?;
         let config = Config::from_slice(&path, &read_json(&path)?)?;
         let (files, tensors) = shards::read(&root, &paths)?;
         Self::assemble(Parts {

@@ -48,6 +48,11 @@ pub(super) fn find(root: &Path) -> Result<Shards, FormatError> {
     Ok(Shards { paths, index: BTreeMap::new() })
 }
 
+/// Whether a directory has safetensors by the names of a model's.
+pub(super) fn are_named(root: &Path) -> bool {
+    [INDEX, SINGLE].iter().any(|name| root.join(name).is_file())
+}
+
 fn from_index(root: &Path, path: &Path) -> Result<Shards, FormatError> {
     let index: Index =
         serde_json::from_slice(&read_json(path)?).map_err(FormatError::json(path))?;

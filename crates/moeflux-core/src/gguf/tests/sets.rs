@@ -6,7 +6,7 @@ use std::path::Path;
 use super::message;
 use super::models::model;
 use super::writer::GgufWriter;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, CheckpointKind};
 
 fn part_name(prefix: &str, nth: usize, n: usize) -> String {
     format!("{prefix}-{:05}-of-{n:05}.gguf", nth + 1)
@@ -224,6 +224,17 @@ fn safetensors_come_before_gguf_files() {
     fs::write(dir.path().join("model.safetensors"), "").unwrap();
     let got = message(dir.path(), Checkpoint::open(dir.path()));
     assert!(got.starts_with("config.json"), "{got}");
+}
+
+#[test]
+fn other_safetensors_of_a_directory_without_a_config_are_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    model("qwen3moe").write(&dir.path().join("m.gguf"));
+    fs::write(dir.path().join("importance.safetensors"), "").unwrap();
+    assert_eq!(Checkpoint::open(dir.path()).unwrap().kind(), CheckpointKind::Gguf);
+    fs::write(dir.path().join("config.json"), "{}").unwrap();
+    let got = message(dir.path(), Checkpoint::open(dir.path()));
+    assert!(got.starts_with("importance.safetensors"), "{got}");
 }
 
 #[cfg(unix)]
