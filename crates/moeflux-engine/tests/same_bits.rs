@@ -21,7 +21,16 @@ use cut::{Cut, check_names_layer_file, packed};
 use proptest::prelude::*;
 
 /// Cases that differ in storage, record layout, layer types and shapes.
-const CASES: [&str; 5] = ["hf-bf16", "hf-text-per-expert", "mlx-q3", "mlx-q4", "mlx-q4-g128"];
+const CASES: [&str; 8] = [
+    "hf-bf16",
+    "hf-text-per-expert",
+    "mlx-q3",
+    "mlx-q4",
+    "mlx-q4-g128",
+    "gguf-qwen35moe",
+    "gguf-qwen3moe",
+    "gguf-gpt-oss",
+];
 
 fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")

@@ -76,7 +76,8 @@ fn families() -> Vec<PathBuf> {
 fn subjects() -> Vec<Subject> {
     let takes = |dir: &PathBuf, kv_type: KvType| {
         let name = dir.to_string_lossy();
-        let is_indexed = name.contains("deepseek_v32") || name.contains("glm_moe_dsa");
+        let indexed = ["deepseek_v32", "deepseek32", "glm_moe_dsa"];
+        let is_indexed = indexed.iter().any(|part| name.contains(part));
         !is_indexed || kv_type != KvType::Q8
     };
     let open = |dir: &PathBuf, kv_type| {

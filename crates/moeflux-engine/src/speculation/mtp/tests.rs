@@ -17,8 +17,14 @@ use crate::session::handle::Session;
 use crate::speculation::mtp::{MtpRequest, mtp_draft};
 use crate::speculation::options::Speculation;
 
-const CASES: [&str; 5] =
-    ["qwen3_5_moe-mtp", "qwen3_next-mtp", "deepseek_v3-mtp", "glm4_moe-mtp", "hy_v3-mtp"];
+const CASES: [&str; 6] = [
+    "qwen3_5_moe-mtp",
+    "qwen3_next-mtp",
+    "deepseek_v3-mtp",
+    "glm4_moe-mtp",
+    "hy_v3-mtp",
+    "gguf-qwen35moe",
+];
 /// Places where tokens are drafted, and how many.
 const PLACES: usize = 8;
 const DEPTH: usize = 3;

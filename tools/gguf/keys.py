@@ -1,0 +1,150 @@
+"""The keys that llama.cpp's converter writes for a config."""
+
+from layout import ARCHITECTURES, DELTA, LATENT
+
+# The names of the ways in which texts are split.
+SPLITTERS = {
+    "qwen3_5_moe_text": "qwen35",
+    "deepseek_v3": "deepseek-v3",
+    "deepseek_v32": "deepseek-v3",
+    "glm4_moe": "glm4",
+    "glm_moe_dsa": "glm4",
+    "gpt_oss": "gpt-4o",
+}
+SOFTMAX, SIGMOID = 1, 2
+NORMAL, CONTROL = 1, 3
+
+
+def keys(config: dict, n_predicting: int) -> dict:
+    """All keys of a file; `n_predicting` layers predict the token after the next one."""
+    family = config["model_type"]
+    arch = ARCHITECTURES[family]
+    own = common(config, n_predicting)
+    own |= latent(config) if family in LATENT else grouped(config)
+    own |= rope(config) | routing(config)
+    if family in DELTA:
+        own |= delta(config)
+    if family == "gpt_oss":
+        own["attention.sliding_window"] = config["sliding_window"]
+    return {"general.architecture": arch, **{f"{arch}.{key}": value for key, value in own.items()}, **tokenizer(config)}
+
+
+def common(config, n_predicting):
+    own = {
+        "block_count": config["num_hidden_layers"] + n_predicting,
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+    }
+    if "intermediate_size" in config:
+        own["feed_forward_length"] = config["intermediate_size"]
+    if n_predicting:
+        own["nextn_predict_layers"] = n_predicting
+    return own
+
+
+def grouped(config):
+    return {
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.key_length": config["head_dim"],
+        "attention.value_length": config["head_dim"],
+    }
+
+
+def latent(config):
+    own = {
+        "attention.head_count_kv": 1,
+        "attention.key_length": config["kv_lora_rank"] + config["qk_rope_head_dim"],
+        "attention.value_length": config["kv_lora_rank"],
+        "attention.key_length_mla": config["qk_nope_head_dim"] + config["qk_rope_head_dim"],
+        "attention.value_length_mla": config["v_head_dim"],
+        "attention.q_lora_rank": config["q_lora_rank"],
+        "attention.kv_lora_rank": config["kv_lora_rank"],
+        "vocab_size": config["vocab_size"],
+    }
+    if "index_topk" in config:
+        own |= {
+            "attention.indexer.head_count": config["index_n_heads"],
+            "attention.indexer.key_length": config["index_head_dim"],
+            "attention.indexer.top_k": config["index_topk"],
+        }
+    return own
+
+
+def rope(config):
+    parameters = config.get("rope_parameters") or {}
+    theta = parameters.get("rope_theta") or config["rope_theta"]
+    part = parameters.get("partial_rotary_factor") or config.get("partial_rotary_factor", 1.0)
+    n_rotated = int(config.get("head_dim", 0) * part)
+    if config["model_type"] in LATENT:
+        n_rotated = config["qk_rope_head_dim"]
+    own = {
+        "rope.freq_base": float(theta),
+        "rope.dimension_count": config.get("rotary_dim", n_rotated),
+    }
+    if "mrope_section" in parameters:
+        own["rope.dimension_sections"] = [*parameters["mrope_section"], 0]
+    scaling = config.get("rope_scaling")
+    if scaling:
+        own |= {
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": float(scaling["factor"]),
+            "rope.scaling.original_context_length": scaling["original_max_position_embeddings"],
+            "rope.scaling.yarn_beta_fast": float(scaling["beta_fast"]),
+            "rope.scaling.yarn_beta_slow": float(scaling["beta_slow"]),
+        }
+        if "mscale_all_dim" in scaling:
+            own["rope.scaling.yarn_log_multiplier"] = 0.1 * scaling["mscale_all_dim"]
+    return own
+
+
+def routing(config):
+    family = config["model_type"]
+    first = lambda *names: next(config[name] for name in names if name in config)
+    own = {
+        "expert_count": first("n_routed_experts", "num_local_experts", "num_experts"),
+        "expert_used_count": config["num_experts_per_tok"],
+        "expert_feed_forward_length": first("moe_intermediate_size", "intermediate_size"),
+    }
+    if family == "minimax_m2":
+        own["expert_gating_func"] = SIGMOID
+    if "n_shared_experts" in config:
+        own |= {
+            "expert_gating_func": SIGMOID,
+            "expert_shared_count": config["n_shared_experts"],
+            "expert_group_count": config["n_group"],
+            "expert_group_used_count": config["topk_group"],
+            "expert_weights_scale": float(config["routed_scaling_factor"]),
+            "expert_weights_norm": config["norm_topk_prob"],
+            "leading_dense_block_count": config["first_k_dense_replace"],
+        }
+    if "shared_expert_intermediate_size" in config:
+        own["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
+    return own
+
+
+def delta(config):
+    n_values = config["linear_num_value_heads"]
+    return {
+        "ssm.conv_kernel": config["linear_conv_kernel_dim"],
+        "ssm.state_size": config["linear_key_head_dim"],
+        "ssm.group_count": config["linear_num_key_heads"],
+        "ssm.time_step_rank": n_values,
+        "ssm.inner_size": n_values * config["linear_value_head_dim"],
+        "full_attention_interval": config["full_attention_interval"],
+    }
+
+
+def tokenizer(config):
+    """One token for each character from space on, in the alphabet of byte-level vocabularies, and an end."""
+    n = config["vocab_size"]
+    texts = ["\u0120"] + [chr(code) for code in range(33, 32 + n - 1)] + ["<|im_end|>"]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": SPLITTERS.get(config["model_type"], "qwen2"),
+        "tokenizer.ggml.tokens": texts,
+        "tokenizer.ggml.token_type": [NORMAL] * (n - 1) + [CONTROL],
+        "tokenizer.ggml.merges": [],
+        "tokenizer.ggml.eos_token_id": n - 1,
+    }
