@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use moeflux_convert::synth::shape_names;
+use moeflux_convert::synth::{GgufMix, shape_names};
 use moeflux_engine::{MAX_DRAFT, Speculation};
 
 use crate::words::did_you_mean;
@@ -54,6 +54,12 @@ pub(crate) fn shape(text: &str) -> Result<String, String> {
         Some(near) => format!("did you mean {near}? There are {}", known()),
         None => format!("there are {}", known()),
     })
+}
+
+/// Types of a GGUF file that `synth` writes.
+pub(crate) fn mix(text: &str) -> Result<GgufMix, String> {
+    let known = || GgufMix::names().collect::<Vec<_>>().join(", ");
+    GgufMix::by_name(text).ok_or_else(|| format!("there are {}", known()))
 }
 
 /// Columns that share a scale.

@@ -167,6 +167,11 @@ fn bits_and_groups_that_do_not_exist_are_refused_before_anything_is_written() {
     let other = ["synth", "--shape", "tiny", "--out", out, "--family", "mixtral"];
     refuses(&other, 2, &["--family", "\"mixtral\"", "tiny", "qwen3_5_moe"]);
     refuses(&["synth", "--shape", "tiny", "--out", out, "--layers", "0"], 2, &["--layers", "'0'"]);
+    let synth = ["synth", "--shape", "tiny", "--out", out];
+    let gguf = [&synth[..], &["--format", "gguf"]].concat();
+    refuses(&[&gguf[..], &["--type", "Q4_K_X"]].concat(), 2, &["--type", "Q4_K_X", "Q4_K_M"]);
+    refuses(&[&gguf[..], &["--bits", "4"]].concat(), 2, &["--bits", "--type"]);
+    refuses(&[&synth[..], &["--type", "Q4_0"]].concat(), 2, &["--type", "--format gguf"]);
     let layers = ["synth", "--shape", "tiny", "--out", out, "--layers", "1001"];
     refuses(&layers, 2, &["layers", "1001", "1 to 1000"]);
     assert!(listing(dir.path()).is_empty());

@@ -261,6 +261,10 @@ fn made_up_checkpoints_run_inspect_and_pack() {
     assert_eq!((kind, format), (json!("packed container"), json!("3-bit, groups of 32")));
     let (sixteen, _, format) = make("sixteen", &["--bits", "16", "--layers", "2"]);
     assert_eq!(format, "bf16");
+    let (_, kind, format) = make("gguf", &["--format", "gguf", "--type", "q4_0"]);
+    assert_eq!((kind, format), (json!("GGUF"), json!("Q4_0")));
+    let (split, ..) = make("split", &["--format", "gguf", "--part-size", "1MB"]);
+    assert!(listing(&split).iter().any(|name| name.contains("tiny-Q4_K_M-00002-of-000")));
     for (i, source) in [mlx, packed, sixteen].iter().enumerate() {
         let out = dir.path().join(format!("pack-{i}"));
         succeeds(&["pack", arg(source), arg(&out)]);

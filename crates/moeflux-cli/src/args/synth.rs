@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use moeflux_convert::synth::GgufMix;
 
-use crate::values::{count, group_size, seed, shape, weight_bits};
+use crate::bytes::parse_some;
+use crate::values::{count, group_size, mix, seed, shape, weight_bits};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   moeflux synth --shape tiny --out ./tiny
-  moeflux synth --shape qwen3.6-35b-a3b --layers 8 --out ./qwen-8-layers")]
+  moeflux synth --shape qwen3.6-35b-a3b --layers 8 --out ./qwen-8-layers
+  moeflux synth --shape qwen3.6-35b-a3b --format gguf --type Q4_K_M --out ./qwen-gguf")]
 pub(crate) struct SynthArgs {
     /// Shape, such as qwen3.6-35b-a3b
     #[arg(long, value_name = "NAME", value_parser = shape)]
@@ -21,18 +24,24 @@ pub(crate) struct SynthArgs {
     /// Family of the shape, checked if given
     #[arg(long, value_name = "NAME")]
     pub(crate) family: Option<String>,
-    /// mlx (safetensors) or packed (container)
+    /// mlx (safetensors), packed (container) or gguf
     #[arg(long, value_enum, default_value_t = SynthKind::Mlx, value_name = "KIND", hide_possible_values = true)]
     pub(crate) format: SynthKind,
-    /// Bits of the weights: 2 to 6, 8, or 16 (BF16)
-    #[arg(long, default_value_t = 4, value_parser = weight_bits, allow_negative_numbers = true)]
-    pub(crate) bits: u8,
-    /// Columns that share a scale: 32, 64 or 128
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = group_size, allow_negative_numbers = true)]
-    pub(crate) group_size: usize,
+    /// Bits of the weights: 2 to 6, 8, or 16 (BF16) [default: 4]
+    #[arg(long, value_parser = weight_bits, allow_negative_numbers = true)]
+    pub(crate) bits: Option<u8>,
+    /// Columns that share a scale: 32, 64 or 128 [default: 64]
+    #[arg(long, value_name = "N", value_parser = group_size, allow_negative_numbers = true)]
+    pub(crate) group_size: Option<usize>,
     /// Experts in MXFP4, as in gpt-oss
     #[arg(long)]
     pub(crate) mxfp4_experts: bool,
+    /// Types of a GGUF file, such as Q4_K_M, Q4_0 or IQ4_XS [default: Q4_K_M]
+    #[arg(long = "type", value_name = "NAME", value_parser = mix)]
+    pub(crate) mix: Option<GgufMix>,
+    /// Split a GGUF file into parts of up to this size, such as 5GB
+    #[arg(long, value_name = "SIZE", value_parser = parse_some)]
+    pub(crate) part_size: Option<u64>,
     /// Add a layer of multi-token prediction
     #[arg(long)]
     pub(crate) mtp: bool,
@@ -50,4 +59,6 @@ pub(crate) enum SynthKind {
     Mlx,
     /// The packed container.
     Packed,
+    /// GGUF, as llama.cpp writes it.
+    Gguf,
 }

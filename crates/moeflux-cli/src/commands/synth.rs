@@ -17,15 +17,20 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     if let Some(family) = &args.family {
         check_family(family, &args.shape)?;
     }
+    check_format(args)?;
+    let default = SynthOptions::default();
     let options = SynthOptions {
-        bits: args.bits,
-        group_size: args.group_size,
+        bits: args.bits.unwrap_or(default.bits),
+        group_size: args.group_size.unwrap_or(default.group_size),
         has_mxfp4_experts: args.mxfp4_experts,
         has_mtp: args.mtp,
         format: match args.format {
             SynthKind::Mlx => SynthFormat::Mlx,
             SynthKind::Packed => SynthFormat::Packed,
+            SynthKind::Gguf => SynthFormat::Gguf,
         },
+        mix: args.mix.unwrap_or(default.mix),
+        part_bytes: args.part_size,
         seed: args.seed,
         n_layers: args.layers,
         is_hollow: false,
@@ -41,6 +46,26 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     drop((bar, removal));
     print(&format!("{} in {}\n", bytes::show(n), args.out.display()))?;
     Ok(())
+}
+
+/// Refuses options that have no effect on the format.
+fn check_format(args: &SynthArgs) -> Result<(), UsageError> {
+    let is_gguf = args.format == SynthKind::Gguf;
+    let of_gguf = [("--type", args.mix.is_some()), ("--part-size", args.part_size.is_some())];
+    let of_others = [
+        ("--bits", args.bits.is_some()),
+        ("--group-size", args.group_size.is_some()),
+        ("--mxfp4-experts", args.mxfp4_experts),
+    ];
+    let given =
+        |flags: &[(&'static str, bool)]| flags.iter().find(|flag| flag.1).map(|flag| flag.0);
+    match (is_gguf, given(&of_gguf), given(&of_others)) {
+        (false, Some(flag), _) => Err(UsageError(format!("{flag}: only with --format gguf"))),
+        (true, _, Some(flag)) => {
+            Err(UsageError(format!("{flag}: not with --format gguf; choose a --type")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a family that does not exist, and a shape that belongs to another family.

@@ -1,7 +1,7 @@
 //! Random bytes with the statistics of weights: a counter and a mixer, so
 //! that any chunk of any tensor is made by itself, as fast as a drive writes.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled};
 use moeflux_core::{SplitMix64, fnv1a_64};
 
 /// A source of random words: word `i` of key `k` is always the same.
@@ -42,6 +42,20 @@ pub(super) enum Fill {
     Cycle(Vec<u8>),
     /// Elements of two bytes, drawn from a table of 65536.
     Table(Vec<u8>),
+    /// Normal elements in `F32` with this standard deviation.
+    Floats(f32),
+    /// Blocks of random bits but for their scales.
+    Blocks(Blocks),
+}
+
+/// Blocks of a type of ggml.
+#[derive(Clone, Debug)]
+pub(super) struct Blocks {
+    n_bytes: usize,
+    /// Where in a block the bytes of its scales are.
+    at: Vec<usize>,
+    /// These bytes, block by block, over and over.
+    scales: Vec<u8>,
 }
 
 /// Entries of a cycle of scales: a prime, so that columns do not repeat.
@@ -52,8 +66,11 @@ impl Fill {
     /// the standard deviation `std`.
     pub(super) fn matrix(format: MatrixFormat, std: f32, noise: Noise) -> [Fill; 3] {
         match format {
+            MatrixFormat::Dense(Float::F32) => {
+                [Fill::Floats(std), Fill::Cycle(Vec::new()), Fill::Cycle(Vec::new())]
+            }
             MatrixFormat::Dense(float) => {
-                assert_eq!(float, Float::BF16, "unquantised weights are BF16");
+                assert_eq!(float.bytes(), 2, "tables have elements of two bytes");
                 let mut table = Vec::with_capacity(2 << 16);
                 (0..1 << 16).for_each(|i| float.append(noise.normal(i) * std, &mut table));
                 [Fill::Table(table), Fill::Cycle(Vec::new()), Fill::Cycle(Vec::new())]
@@ -64,6 +81,10 @@ impl Fill {
             }
             MatrixFormat::Micro(MicroScaled::MXFP4) => {
                 [Fill::Bits, Fill::Cycle(powers(std, noise)), Fill::Cycle(Vec::new())]
+            }
+            MatrixFormat::Ggml(kind) => {
+                let blocks = Fill::Blocks(Blocks::new(kind, std, noise));
+                [blocks, Fill::Cycle(Vec::new()), Fill::Cycle(Vec::new())]
             }
             other => panic!("{other:?} is not made up"),
         }
@@ -87,6 +108,15 @@ impl Fill {
                     part.copy_from_slice(&cycle[..part.len()]);
                 }
             }
+            Fill::Floats(std) => {
+                for (out, i) in out.as_chunks_mut().0.iter_mut().zip(offset / 4..) {
+                    *out = (noise.normal(i) * std).to_le_bytes();
+                }
+            }
+            Fill::Blocks(blocks) => {
+                Fill::Bits.make(noise, offset, out);
+                blocks.put_scales(offset, out);
+            }
             Fill::Table(table) => {
                 for (out, word) in out.chunks_mut(8).zip(words) {
                     for (out, i) in out.chunks_exact_mut(2).zip(0..) {
@@ -97,6 +127,78 @@ impl Fill {
             }
         }
     }
+}
+
+impl Blocks {
+    /// Blocks whose elements have the standard deviation `std`.
+    fn new(kind: BlockType, std: f32, noise: Noise) -> Blocks {
+        let n_bytes = kind.block_bytes();
+        if kind == BlockType::MXFP4 {
+            return Blocks { n_bytes, at: vec![0], scales: powers(std, noise) };
+        }
+        let offsets = kind.scale_offsets();
+        assert!(!offsets.is_empty(), "{kind:?} is not made up");
+        let at = offsets.iter().flat_map(|at| [*at, at + 1]).collect();
+        let mut blocks = Blocks { n_bytes, at, scales: halves(kind, [1.0].into_iter()) };
+        let unit_std = blocks.std(kind, noise);
+        // Scales of both signs make up for codes whose mean is not zero.
+        let sign = |i| if noise.word(i) & 1 == 0 { 1.0 } else { -1.0 };
+        let scale = |i| sign(i) * std / unit_std * (0.75 + 0.5 * noise.unit(i));
+        blocks.scales = halves(kind, (0..CYCLE).map(scale));
+        blocks
+    }
+
+    /// The standard deviation of the elements.
+    fn std(&self, kind: BlockType, noise: Noise) -> f32 {
+        const N_BLOCKS: usize = 512;
+        let cols = N_BLOCKS * kind.block_cols();
+        let mut weight = vec![0; N_BLOCKS * self.n_bytes];
+        Fill::Blocks(self.clone()).make(noise, 0, &mut weight);
+        let format = MatrixFormat::Ggml(kind);
+        let view = MatrixView { rows: 1, cols, format, weight: &weight, scales: &[], biases: &[] };
+        let mut elements = vec![0.0; cols];
+        view.decode_row(0, &mut elements);
+        (elements.iter().map(|element| element * element).sum::<f32>() / cols as f32).sqrt()
+    }
+
+    /// Overwrites the bytes of scales in bytes `offset..` of a run of blocks.
+    fn put_scales(&self, offset: u64, out: &mut [u8]) {
+        let n_cycle = (self.scales.len() / self.at.len()) as u64;
+        let first = offset / self.n_bytes as u64;
+        let n = out.len() / self.n_bytes + 2;
+        for block in first..first + n as u64 {
+            let start = block as i64 * self.n_bytes as i64 - offset as i64;
+            let entry = (block % n_cycle) as usize * self.at.len();
+            for (at, byte) in self.at.iter().zip(&self.scales[entry..]) {
+                let place = usize::try_from(start + *at as i64).ok();
+                if let Some(out) = place.and_then(|place| out.get_mut(place)) {
+                    *out = *byte;
+                }
+            }
+        }
+    }
+}
+
+/// The bytes of the scales of blocks, each followed by the offset, if there is one, that centres
+/// the elements of random codes on zero.
+fn halves(kind: BlockType, scales: impl Iterator<Item = f32>) -> Vec<u8> {
+    let offset = match kind {
+        BlockType::Q4_1 => Some(-7.5),
+        BlockType::Q5_1 => Some(-15.5),
+        // Subtracted.
+        BlockType::Q2_K => Some(1.5),
+        BlockType::Q4_K => Some(7.5),
+        BlockType::Q5_K => Some(15.5),
+        _ => None,
+    };
+    let mut out = Vec::new();
+    for scale in scales {
+        Float::F16.append(scale, &mut out);
+        if let Some(offset) = offset {
+            Float::F16.append(scale * offset, &mut out);
+        }
+    }
+    out
 }
 
 /// Scales around the one that gives uniform integers the standard deviation
@@ -134,6 +236,7 @@ pub(super) fn vector(name: &str, n: usize, float: Float, noise: Noise) -> Vec<u8
         let value = match name {
             // Decays as trained models have them: exp(A_log) from 0.5 to 16.
             _ if name.ends_with("A_log") => (0.5 + 15.5 * noise.unit(i)).ln(),
+            _ if name.ends_with("linear_attn.A") => -(0.5 + 15.5 * noise.unit(i)),
             _ if name.ends_with("dt_bias") => -3.0 + normal,
             _ if name.contains("conv1d") => 0.5 * normal,
             _ if name.contains("norm") => 1.0 + 0.1 * normal,
@@ -146,8 +249,6 @@ pub(super) fn vector(name: &str, n: usize, float: Float, noise: Noise) -> Vec<u8
 
 #[cfg(test)]
 mod tests {
-    use moeflux_core::quant::MatrixView;
-
     use super::*;
 
     #[test]
@@ -155,7 +256,10 @@ mod tests {
         let noise = Noise::of(1, "x");
         let dense = MatrixFormat::Dense(Float::BF16);
         let [table, ..] = Fill::matrix(dense, 1.0, noise);
-        for fill in [Fill::Bits, Fill::Cycle((0..22).collect()), table] {
+        let blocks = |kind| Fill::Blocks(Blocks::new(kind, 1.0, noise));
+        let [q6_k, q4_0] = [BlockType::Q6_K, BlockType::Q4_0].map(blocks);
+        let cycle = Fill::Cycle((0..22).collect());
+        for fill in [Fill::Bits, cycle, table, Fill::Floats(1.0), q6_k, q4_0] {
             let mut whole = vec![0; 1000];
             fill.make(noise, 0, &mut whole);
             let mut parts = vec![0; 1000];
@@ -209,6 +313,24 @@ mod tests {
             check_statistics(MatrixFormat::Affine(affine));
         }
         check_statistics(MatrixFormat::Dense(Float::BF16));
+        check_statistics(MatrixFormat::Dense(Float::F32));
         check_statistics(MatrixFormat::Micro(MicroScaled::MXFP4));
+        let all = [
+            BlockType::Q4_0,
+            BlockType::Q5_0,
+            BlockType::Q5_1,
+            BlockType::Q8_0,
+            BlockType::Q2_K,
+            BlockType::Q3_K,
+            BlockType::Q4_K,
+            BlockType::Q5_K,
+            BlockType::Q6_K,
+            BlockType::IQ2_XXS,
+            BlockType::IQ3_XXS,
+            BlockType::IQ4_NL,
+            BlockType::IQ4_XS,
+            BlockType::MXFP4,
+        ];
+        all.into_iter().map(MatrixFormat::Ggml).for_each(check_statistics);
     }
 }

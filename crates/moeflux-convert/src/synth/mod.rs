@@ -2,6 +2,7 @@
 //! and run as the real ones do, and say nothing.
 
 mod fill;
+mod gguf;
 pub(crate) mod options;
 mod plan;
 mod published;
@@ -32,6 +33,7 @@ use moeflux_core::WriteError;
 use plan::{GATE_BITS, Made};
 
 pub use crate::synth::options::SynthOptions;
+pub use gguf::mix::GgufMix;
 pub use options::SynthFormat;
 pub use shapes::{shape_family, shape_names};
 
@@ -119,8 +121,15 @@ pub fn synth(
     if out.exists() {
         require_empty(out)?;
     }
+    let parts = match options.format {
+        SynthFormat::Gguf => gguf::parts(shape, &config, &manifest, options)?,
+        SynthFormat::Mlx | SynthFormat::Packed => Vec::new(),
+    };
     let dir = WorkDir::create(out)?;
-    let total = total_bytes(&manifest, options);
+    let total = match options.format {
+        SynthFormat::Gguf => parts.iter().map(gguf::Part::n_bytes).sum(),
+        SynthFormat::Mlx | SynthFormat::Packed => total_bytes(&manifest, options),
+    };
     if !options.is_hollow {
         require_space(&dir.path, total)?;
     }
@@ -135,13 +144,17 @@ pub fn synth(
     };
     // Its directory is there: making the first tensor takes a while.
     making.advance("config.json", 0);
-    let mut files = making.text(&config)?;
     match options.format {
-        SynthFormat::Mlx => making.mlx(&config)?,
+        SynthFormat::Mlx => {
+            making.text(&config)?;
+            making.mlx(&config)?;
+        }
         SynthFormat::Packed => {
+            let mut files = making.text(&config)?;
             let layers = making.packed(&mut files)?;
             making.container(shape, &config, layers, files)?;
         }
+        SynthFormat::Gguf => parts.iter().try_for_each(|part| making.gguf(part))?,
     }
     let done = making.done;
     dir.publish(out)?;
@@ -168,7 +181,7 @@ fn check(options: &SynthOptions) -> Result<(), SynthError> {
 fn total_bytes(manifest: &Manifest, options: &SynthOptions) -> u64 {
     let of = |all: &[Made]| all.iter().map(|made| made.entry.n_bytes()).sum::<u64>();
     let experts = manifest.experts.iter().map(|expert| match options.format {
-        SynthFormat::Mlx => of(&plan::stacked(expert, options)),
+        SynthFormat::Mlx | SynthFormat::Gguf => of(&plan::stacked(expert, options)),
         SynthFormat::Packed => {
             let layer = layer_entry(expert, plan::expert_formats(options, expert));
             layer.stride_bytes * layer.n_experts as u64
@@ -236,7 +249,8 @@ impl Making<'_, '_> {
         let entries: Vec<_> = tensors.iter().map(|tensor| tensor.entry.clone()).collect();
         let header = safetensors_header(&entries);
         if self.options.is_hollow {
-            return self.hollow(name, &header, tensors);
+            let data = tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum::<u64>();
+            return self.hollow(name, &header, header.len() as u64 + data);
         }
         let parts = tensor_ranges(&header, &entries);
         let mut writer = FileWriter::create_with_parts(&self.dir.join(name), parts)?;
@@ -251,16 +265,27 @@ impl Making<'_, '_> {
         Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128 })
     }
 
+    /// A GGUF file.
+    fn gguf(&mut self, part: &gguf::Part) -> Result<(), SynthError> {
+        let name = &part.name;
+        if self.options.is_hollow {
+            self.hollow(name, &part.header, part.n_bytes())?;
+            return Ok(());
+        }
+        let mut writer = FileWriter::create(&self.dir.join(name))?;
+        writer.write(&part.header)?;
+        self.advance(name, part.header.len() as u64);
+        for tensor in &part.tensors {
+            self.tensor(name, &tensor.made, 0, &mut writer)?;
+            writer.pad(gguf::ALIGNMENT)?;
+            self.advance(name, tensor.padded_bytes() - tensor.made.entry.n_bytes());
+        }
+        Ok(writer.finish()?.publish()?)
+    }
+
     /// A file of the right size with nothing behind its header.
-    fn hollow(
-        &mut self,
-        name: &str,
-        header: &[u8],
-        tensors: &[Made],
-    ) -> Result<PackedFile, SynthError> {
+    fn hollow(&mut self, name: &str, header: &[u8], bytes: u64) -> Result<PackedFile, SynthError> {
         let path = self.dir.join(name);
-        let bytes =
-            header.len() as u64 + tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum::<u64>();
         fs::write(&path, header).map_err(WriteError::at(&path))?;
         if cfg!(windows) {
             leave_holes(&path);

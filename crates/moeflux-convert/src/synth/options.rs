@@ -1,5 +1,7 @@
 //! How a checkpoint is synthesised.
 
+use super::gguf::mix::GgufMix;
+
 /// How a checkpoint is to be made up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SynthOptions {
@@ -13,12 +15,16 @@ pub struct SynthOptions {
     pub has_mtp: bool,
     /// What is written.
     pub format: SynthFormat,
+    /// The types of a GGUF file, in the place of bits and groups.
+    pub mix: GgufMix,
+    /// Splits a GGUF file into parts of up to this many bytes of tensors.
+    pub part_bytes: Option<u64>,
     /// The same seed gives the same bytes.
     pub seed: u64,
     /// Replaces the shape's number of layers.
     pub n_layers: Option<usize>,
     /// Leaves the weights out: the files have their sizes and take no room.
-    /// For planning; MLX's layout only.
+    /// For planning; not for containers.
     pub is_hollow: bool,
 }
 
@@ -29,6 +35,8 @@ pub enum SynthFormat {
     Mlx,
     /// The packed container.
     Packed,
+    /// GGUF, as llama.cpp writes it.
+    Gguf,
 }
 
 impl Default for SynthOptions {
@@ -39,6 +47,8 @@ impl Default for SynthOptions {
             has_mxfp4_experts: false,
             has_mtp: false,
             format: SynthFormat::Mlx,
+            mix: GgufMix::default(),
+            part_bytes: None,
             seed: 0,
             n_layers: None,
             is_hollow: false,

@@ -61,18 +61,22 @@ pub(super) fn resident(manifest: &Manifest, options: &SynthOptions) -> Vec<Made>
     matrices.chain(vectors).collect()
 }
 
-fn matrix(decl: &MatrixDecl, options: &SynthOptions) -> Vec<Made> {
-    let format = matrix_format(options, decl);
-    // Embedded tokens have elements around one; logits of heads and routers
-    // spread enough that one token and some experts stand out.
-    let gain = match decl.role {
+/// The standard deviation of a matrix's products with inputs of 1. Embedded tokens have elements
+/// around one; logits of heads and routers spread enough that one token and some experts stand out.
+pub(super) fn gain(decl: &MatrixDecl) -> f32 {
+    match decl.role {
         Role::Embedding => (decl.cols as f32).sqrt(),
         Role::Head => 2.0,
         _ if is_gate(&decl.name) => 3.0,
         _ => 1.0,
-    };
+    }
+}
+
+fn matrix(decl: &MatrixDecl, options: &SynthOptions) -> Vec<Made> {
+    let format = matrix_format(options, decl);
     let entries = matrix_entries(&decl.name, &[decl.rows], decl.cols, format);
-    made(entries, format, gain / (decl.cols as f32).sqrt(), options.seed, &decl.name)
+    let std = gain(decl) / (decl.cols as f32).sqrt();
+    made(entries, format, std, options.seed, &decl.name)
 }
 
 fn made(

@@ -1,7 +1,7 @@
 //! Random checkpoints hold together.
 
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind};
-use moeflux_model::{Declared, WithMtp};
+use moeflux_model::{Declared, Variant, WithMtp};
 
 use crate::pack::{open_and_claim, verify};
 
@@ -19,6 +19,59 @@ fn make(out: &Path, options: &SynthOptions) -> Result<u64, SynthError> {
 fn check_claims(out: &Path) {
     let checkpoint = Checkpoint::open(out).unwrap();
     open_and_claim(out, &manifest_of(checkpoint.config()).unwrap()).unwrap();
+}
+
+/// A GGUF file says by its tensors in which of several forms weights are stored.
+#[track_caller]
+fn check_gguf(out: &Path, kind: &str) {
+    let checkpoint = Checkpoint::open(out).unwrap_or_else(|err| panic!("{kind}: {err}"));
+    assert_eq!(checkpoint.kind(), CheckpointKind::Gguf);
+    let declared = Declared::of(&checkpoint, Variant::default()).unwrap();
+    open_and_claim(out, &declared.manifest).unwrap_or_else(|err| panic!("{kind}: {err}"));
+}
+
+#[test]
+fn gguf_files_of_every_shape_and_mix_open_and_are_claimed_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let hollow = SynthOptions {
+        format: SynthFormat::Gguf,
+        is_hollow: true,
+        n_layers: Some(4),
+        ..SynthOptions::default()
+    };
+    for shape in shape_names() {
+        let out = dir.path().join(shape);
+        synth(shape, &out, &hollow, &manifest_of, &mut |_| {})
+            .unwrap_or_else(|err| panic!("{shape}: {err}"));
+        check_gguf(&out, shape);
+    }
+    for name in GgufMix::names() {
+        let out = dir.path().join(name);
+        let mix = GgufMix::by_name(&name.to_lowercase()).unwrap();
+        make(&out, &SynthOptions { mix, ..hollow.clone() }).unwrap();
+        check_gguf(&out, name);
+    }
+}
+
+#[test]
+fn a_split_gguf_file_has_the_tensors_of_a_whole_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let tensors = |name: &str, part_bytes| {
+        let out = dir.path().join(name);
+        let format = SynthFormat::Gguf;
+        make(&out, &SynthOptions { format, part_bytes, ..SynthOptions::default() }).unwrap();
+        check_gguf(&out, name);
+        let checkpoint = Checkpoint::open(&out).unwrap();
+        let read = |tensor: &moeflux_core::checkpoint::Tensor| {
+            checkpoint.reader().read(tensor.extent).unwrap()
+        };
+        let tensors: Vec<_> = checkpoint.tensors().values().map(read).collect();
+        (checkpoint.files().len(), tensors)
+    };
+    let ((n_whole, whole), (n_split, split)) =
+        (tensors("whole", None), tensors("split", Some(300_000)));
+    assert!(n_whole == 1 && n_split > 3, "{n_whole} and {n_split} files");
+    assert!(whole == split);
 }
 
 #[test]
@@ -64,7 +117,7 @@ fn the_same_seed_gives_the_same_bytes() {
 #[test]
 fn progress_ends_at_the_total() {
     let dir = tempfile::tempdir().unwrap();
-    for format in [SynthFormat::Mlx, SynthFormat::Packed] {
+    for format in [SynthFormat::Mlx, SynthFormat::Packed, SynthFormat::Gguf] {
         let mut last = (0, 0);
         let out = dir.path().join(format!("{format:?}"));
         let options = SynthOptions { format, ..SynthOptions::default() };

@@ -11,7 +11,7 @@ const QWEN_IDS: [usize; 5] = [248_044, 248_045, 248_046, 248_068, 248_069];
 const N_BYTES: usize = 256;
 
 /// A byte is a token here, so turns go without their roles' names.
-const CHAT_TEMPLATE: &str = "\
+pub(super) const CHAT_TEMPLATE: &str = "\
 {%- for message in messages %}
     {{- '<|im_start|>' + message.content + '<|im_end|>' }}
 {%- endfor %}
@@ -49,18 +49,42 @@ fn special_ids(vocab: usize) -> [usize; 5] {
     if vocab > QWEN_IDS[4] { QWEN_IDS } else { std::array::from_fn(|i| vocab - 5 + i) }
 }
 
+/// The id of the token that ends a turn.
+pub(super) fn end_of_turn(vocab: usize) -> usize {
+    special_ids(vocab)[2]
+}
+
+/// Whether a word is a token of its own that texts do not contain; `None` for the others.
+pub(super) fn special(word: &str) -> Option<bool> {
+    SPECIAL.contains(&word).then(|| !word.contains("think"))
+}
+
+/// The words of all ids.
+pub(super) fn words(vocab: usize) -> Vec<String> {
+    let mut words: Vec<String> = byte_words().map(String::from).collect();
+    words.extend((N_BYTES..vocab).map(filler));
+    for (content, id) in SPECIAL.into_iter().zip(special_ids(vocab)) {
+        words[id] = content.to_owned();
+    }
+    words
+}
+
+/// A word that no text has. "Ġ" is how byte-level tokenizers write a space.
+fn filler(id: usize) -> String {
+    format!("Ġw{id}")
+}
+
 fn tokenizer(vocab: usize, ids: [usize; 5]) -> Value {
     let mut words = Map::new();
     for (id, word) in byte_words().enumerate() {
         words.insert(word.to_string(), json!(id));
     }
     for id in (N_BYTES..vocab).filter(|id| !ids.contains(id)) {
-        // "Ġ" is how byte-level tokenizers write a space.
-        words.insert(format!("Ġw{id}"), json!(id));
+        words.insert(filler(id), json!(id));
     }
     let added = |(content, id): (&str, usize)| {
         json!({
-            "id": id, "content": content, "special": !content.contains("think"),
+            "id": id, "content": content, "special": special(content),
             "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
         })
     };

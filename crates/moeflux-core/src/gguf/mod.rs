@@ -10,7 +10,8 @@ mod set;
 mod split;
 mod types;
 
-pub(crate) use arch::{NamedTensor, StoredNames, translate};
+pub use arch::StoredNames;
+pub(crate) use arch::{NamedTensor, translate};
 pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};
 pub(crate) use set::{Found, GgufSet};

@@ -101,16 +101,23 @@ pub(crate) struct Translated {
     pub(crate) stored_names: StoredNames,
 }
 
-/// Translates canonical names of tensors back into those of the file.
+/// Translates canonical names of tensors into those of files.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StoredNames {
+pub struct StoredNames {
     architecture: &'static Architecture,
     n_layers: usize,
 }
 
 impl StoredNames {
+    /// The names in files of an architecture with this many layers, those of multi-token prediction
+    /// not counted; `None` if the architecture is not known.
+    pub fn of(architecture: &str, n_layers: usize) -> Option<StoredNames> {
+        let architecture = ARCHITECTURES.iter().find(|known| known.name == architecture)?;
+        Some(StoredNames { architecture, n_layers })
+    }
+
     /// The name that the file would have for a tensor; `None` if it has no such tensor.
-    pub(crate) fn stored(&self, canonical: &str) -> Option<String> {
+    pub fn stored(&self, canonical: &str) -> Option<String> {
         self.architecture.names.stored(canonical, self.n_layers)
     }
 }

@@ -1,0 +1,122 @@
+//! GGUF files of random weights, in one file or several.
+
+mod header;
+mod keys;
+pub(super) mod mix;
+mod tensors;
+
+use moeflux_core::checkpoint::{Config, FormatError};
+use moeflux_core::gguf::StoredNames;
+use moeflux_core::manifest::Manifest;
+use moeflux_model::FAMILIES;
+
+use super::options::SynthOptions;
+use super::text;
+use header::{Key, Value, header};
+use keys::Model;
+use tensors::{Maker, Stored};
+
+pub(super) use tensors::ALIGNMENT;
+
+/// The names of families' architectures in GGUF files.
+const ARCHITECTURES: [(&str, &str); 11] = [
+    ("deepseek_v3", "deepseek2"),
+    ("deepseek_v32", "deepseek32"),
+    ("glm4_moe", "glm4moe"),
+    ("glm4_moe_lite", "deepseek2"),
+    ("glm_moe_dsa", "glm-dsa"),
+    ("gpt_oss", "gpt-oss"),
+    ("minimax_m2", "minimax-m2"),
+    ("mixtral", "llama"),
+    ("qwen3_5_moe", "qwen35moe"),
+    ("qwen3_moe", "qwen3moe"),
+    ("qwen3_next", "qwen3next"),
+];
+
+/// A file to be written.
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) header: Vec<u8>,
+    pub(super) tensors: Vec<Stored>,
+}
+
+impl Part {
+    /// Bytes of the file.
+    pub(super) fn n_bytes(&self) -> u64 {
+        let data: u64 = self.tensors.iter().map(Stored::padded_bytes).sum();
+        self.header.len() as u64 + data
+    }
+}
+
+/// The files of a model.
+pub(super) fn parts(
+    shape: &str,
+    config: &Config,
+    manifest: &Manifest,
+    options: &SynthOptions,
+) -> Result<Vec<Part>, FormatError> {
+    let architecture = architecture(config)?;
+    let n_layers = config.usize("num_hidden_layers")?;
+    let n_declared = manifest.experts.iter().map(|experts| experts.layer.idx() + 1).max();
+    let n_nextn = n_declared.unwrap_or(0).saturating_sub(n_layers);
+    config.usize_in("vocab_size", text::MIN_VOCAB..=1 << 24)?;
+    let names = StoredNames::of(architecture, n_layers).expect("an architecture of the table");
+    let mix = options.mix;
+    let maker = Maker { config, names, mix, n_layers, seed: options.seed };
+    let tensors = maker.all(manifest)?;
+    let stem = format!("{shape}-{}", mix.name());
+    let keys = keys::keys(&Model { config, architecture, n_layers, n_nextn }, &stem)?;
+    Ok(match options.part_bytes {
+        None => {
+            vec![Part { name: format!("{stem}.gguf"), header: header(&keys, &tensors), tensors }]
+        }
+        Some(most) => split(&stem, keys, tensors, most),
+    })
+}
+
+fn architecture(config: &Config) -> Result<&'static str, FormatError> {
+    let model_type = config.str("model_type")?;
+    let family = FAMILIES.iter().find(|family| family.model_types.contains(&model_type));
+    let known = |family: &str| ARCHITECTURES.iter().find(|known| known.0 == family);
+    let found = family.and_then(|family| known(family.name));
+    found.map(|known| known.1).ok_or_else(|| config.refuse("model_type", "have GGUF files"))
+}
+
+/// Parts of up to `most` bytes of tensors, the first with all keys. A larger tensor has a part of
+/// its own.
+fn split(stem: &str, keys: Vec<Key>, tensors: Vec<Stored>, most: u64) -> Vec<Part> {
+    let n_tensors = tensors.len();
+    let mut groups: Vec<Vec<Stored>> = vec![Vec::new()];
+    let mut n_free = most;
+    for tensor in tensors {
+        let n_bytes = tensor.padded_bytes();
+        let group = groups.last_mut().expect("never empty");
+        if n_bytes > n_free && !group.is_empty() {
+            groups.push(vec![tensor]);
+            n_free = most.saturating_sub(n_bytes);
+        } else {
+            group.push(tensor);
+            n_free = n_free.saturating_sub(n_bytes);
+        }
+    }
+    let n = groups.len();
+    let mut keys = Some(keys);
+    let part = |(nth, tensors): (usize, Vec<Stored>)| {
+        let mut keys = keys.take().unwrap_or_default();
+        keys.extend(split_keys(nth, n, n_tensors));
+        let name = format!("{stem}-{:05}-of-{n:05}.gguf", nth + 1);
+        Part { name, header: header(&keys, &tensors), tensors }
+    };
+    groups.into_iter().enumerate().map(part).collect()
+}
+
+/// What each part says of its set.
+fn split_keys(nth: usize, n: usize, n_tensors: usize) -> [Key; 3] {
+    let short = |n: usize| Value::U16(u16::try_from(n).expect("fewer parts than tensors"));
+    let n_tensors = Value::I32(i32::try_from(n_tensors).expect("thousands of tensors"));
+    [
+        ("split.no".to_owned(), short(nth)),
+        ("split.count".to_owned(), short(n)),
+        ("split.tensors.count".to_owned(), n_tensors),
+    ]
+}

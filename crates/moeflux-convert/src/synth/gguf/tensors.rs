@@ -1,0 +1,212 @@
+//! Which tensors a synthetic GGUF file has: those that a family declares, under the names and in
+//! the shapes that llama.cpp's converter gives them.
+
+use moeflux_core::checkpoint::{Config, Dtype, FormatError};
+use moeflux_core::gguf::StoredNames;
+use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::quant::{BlockType, Float, MatrixFormat};
+
+use super::mix::{GgufMix, LayerOf, Use};
+use crate::pack::files::TensorEntry;
+use crate::synth::fill::{Fill, Noise, vector};
+use crate::synth::plan::{Made, gain, is_gate};
+
+/// What tensors are aligned to.
+pub(in crate::synth) const ALIGNMENT: usize = 32;
+
+/// A tensor as it is stored.
+pub(in crate::synth) struct Stored {
+    /// Its bytes, under its name in the file.
+    pub(in crate::synth) made: Made,
+    /// Its dimensions, the outermost first.
+    pub(super) shape: Vec<usize>,
+    pub(super) kind: Kind,
+}
+
+/// How elements are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain(Float),
+    Blocks(BlockType),
+}
+
+impl Stored {
+    /// Bytes from its start to that of the next tensor.
+    pub(in crate::synth) fn padded_bytes(&self) -> u64 {
+        self.made.entry.n_bytes().next_multiple_of(ALIGNMENT as u64)
+    }
+}
+
+impl Kind {
+    /// The number of the type in files.
+    pub(super) fn id(self) -> u32 {
+        match self {
+            Kind::Plain(Float::F32) => 0,
+            Kind::Plain(Float::F16) => 1,
+            Kind::Plain(Float::BF16) => 30,
+            Kind::Blocks(block) => block.id(),
+        }
+    }
+
+    fn format(self) -> MatrixFormat {
+        match self {
+            Kind::Plain(float) => MatrixFormat::Dense(float),
+            Kind::Blocks(block) => MatrixFormat::Ggml(block),
+        }
+    }
+}
+
+/// What tensors are made for.
+pub(super) struct Maker<'a> {
+    pub(super) config: &'a Config,
+    pub(super) names: StoredNames,
+    pub(super) mix: GgufMix,
+    pub(super) n_layers: usize,
+    pub(super) seed: u64,
+}
+
+/// A matrix, or a stack of matrices, in the file.
+struct Shaped {
+    name: String,
+    /// Dimensions without the columns.
+    outer: Vec<usize>,
+    cols: usize,
+}
+
+impl Maker<'_> {
+    /// All tensors of a model.
+    pub(super) fn all(&self, manifest: &Manifest) -> Result<Vec<Stored>, FormatError> {
+        let mut all = Vec::new();
+        for decl in &manifest.matrices {
+            for shaped in self.shapes(decl)? {
+                all.push(self.matrix(decl, shaped));
+            }
+        }
+        for decl in &manifest.vectors {
+            all.extend(self.vector(decl));
+        }
+        for decl in &manifest.experts {
+            all.extend(self.experts(decl));
+        }
+        Ok(all)
+    }
+
+    /// The name in the file. Families declare nothing that files have no name for.
+    fn name(&self, canonical: &str) -> String {
+        self.names.stored(canonical).unwrap_or_else(|| canonical.to_owned())
+    }
+
+    /// The tensors that a declared matrix is stored as.
+    fn shapes(&self, decl: &MatrixDecl) -> Result<Vec<Shaped>, FormatError> {
+        let number = |key: &str| self.config.usize(key);
+        let shaped = |module: &str, outer: &[usize], cols| Shaped {
+            name: self.name(&format!("{module}.weight")),
+            outer: outer.to_vec(),
+            cols,
+        };
+        if let Some(block) = decl.name.strip_suffix("kv_b_proj") {
+            let (n_heads, rank) = (number("num_attention_heads")?, decl.cols);
+            let (nope, values) = (number("qk_nope_head_dim")?, number("v_head_dim")?);
+            return Ok(vec![
+                shaped(&format!("{block}embed_q"), &[n_heads, rank], nope),
+                shaped(&format!("{block}unembed_out"), &[n_heads, values], rank),
+            ]);
+        }
+        if let Some(block) = decl.name.strip_suffix("in_proj_qkvz") {
+            let n_gates = number("linear_num_value_heads")? * number("linear_value_head_dim")?;
+            return Ok(vec![
+                shaped(&format!("{block}in_proj_qkv"), &[decl.rows - n_gates], decl.cols),
+                shaped(&format!("{block}in_proj_z"), &[n_gates], decl.cols),
+            ]);
+        }
+        Ok(vec![shaped(&decl.name, &[decl.rows], decl.cols)])
+    }
+
+    fn matrix(&self, decl: &MatrixDecl, shaped: Shaped) -> Stored {
+        let purpose = match decl.role {
+            Role::Embedding => Use::Embedding,
+            Role::Head => Use::Head,
+            _ if shaped.name.ends_with(".attn_v.weight") => Use::Values,
+            _ => Use::Dense,
+        };
+        // What the converter keeps, quantisers keep as well.
+        let is_kept = is_gate(&decl.name) || decl.name.ends_with(".indexer.weights_proj");
+        let layer = layer_of(&shaped.name);
+        let kind = match is_kept {
+            true => Kind::Plain(Float::F32),
+            false => self.kind(purpose, layer, shaped.cols),
+        };
+        let std = gain(decl) / (shaped.cols as f32).sqrt();
+        self.filled(shaped, kind, std)
+    }
+
+    fn kind(&self, purpose: Use, layer: usize, cols: usize) -> Kind {
+        let layer = LayerOf { idx: layer, n: self.n_layers };
+        let block = self.mix.block_type(purpose, layer, cols);
+        block.map_or(Kind::Plain(Float::F16), Kind::Blocks)
+    }
+
+    fn filled(&self, shaped: Shaped, kind: Kind, std: f32) -> Stored {
+        let Shaped { name, outer, cols } = shaped;
+        let noise = Noise::of(self.seed, &name);
+        let rows: usize = outer.iter().product();
+        let [fill, ..] = Fill::matrix(kind.format(), std, noise);
+        let entry = TensorEntry {
+            name,
+            dtype: Dtype::U8,
+            shape: vec![rows, kind.format().row_bytes(cols)],
+        };
+        let shape = outer.into_iter().chain([cols]).collect();
+        Stored { made: Made { entry, fill, noise }, shape, kind }
+    }
+
+    fn experts(&self, decl: &ExpertsDecl) -> [Stored; 3] {
+        let layer = decl.layer.idx();
+        let part = |part: &str, purpose, rows, cols: usize| {
+            let name = format!("blk.{layer}.ffn_{part}_exps.weight");
+            let kind = self.kind(purpose, layer, cols);
+            let shaped = Shaped { name, outer: vec![decl.n_experts, rows], cols };
+            self.filled(shaped, kind, 1.0 / (cols as f32).sqrt())
+        };
+        let (hidden, intermediate) = (decl.hidden, decl.intermediate);
+        [
+            part("gate", Use::GateUp, intermediate, hidden),
+            part("up", Use::GateUp, intermediate, hidden),
+            part("down", Use::Down, hidden, intermediate),
+        ]
+    }
+
+    fn vector(&self, decl: &VectorDecl) -> Vec<Stored> {
+        let n: usize = decl.shapes.first().map_or(0, |shape| shape.iter().product());
+        if let Some(block) = decl.name.strip_suffix("gate_up_proj_bias") {
+            let parts = ["gate_proj.bias", "up_proj.bias"];
+            let n_experts = decl.shapes.first().map_or(1, |shape| shape[0]);
+            let shape = vec![n_experts, n / n_experts / 2];
+            return parts.map(|part| self.small(&format!("{block}{part}"), shape.clone())).into();
+        }
+        let renamed = [("down_proj_bias", "down_proj.bias"), ("A_log", "A")];
+        let canonical = renamed.iter().find_map(|(from, to)| {
+            decl.name.strip_suffix(from).map(|block| format!("{block}{to}"))
+        });
+        let canonical = canonical.unwrap_or_else(|| decl.name.clone());
+        // Convolutions lose the dimension of one; all others have one shape.
+        let shape = decl.shapes.iter().min_by_key(|shape| shape.len()).cloned();
+        vec![self.small(&canonical, shape.unwrap_or_default())]
+    }
+
+    /// A tensor in `F32`.
+    fn small(&self, canonical: &str, shape: Vec<usize>) -> Stored {
+        let noise = Noise::of(self.seed, canonical);
+        let bytes = vector(canonical, shape.iter().product(), Float::F32, noise);
+        let name = self.name(canonical);
+        let entry = TensorEntry { name, dtype: Dtype::Float(Float::F32), shape: shape.clone() };
+        let made = Made { entry, fill: Fill::Cycle(bytes), noise };
+        Stored { made, shape, kind: Kind::Plain(Float::F32) }
+    }
+}
+
+/// The layer in a tensor's name; 0 for those outside of layers.
+fn layer_of(name: &str) -> usize {
+    let number = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
