@@ -60,6 +60,22 @@ fn a_scale_that_is_not_finite_is_found() {
             assert_eq!(block_type.find_not_finite(&blocks), Some((1, f32::INFINITY)));
             blocks[n + at..n + at + 2].copy_from_slice(&stored);
         }
+        if block_type == BlockType::MXFP4 {
+            for (exponent, is_found) in [(251, false), (252, true), (255, true)] {
+                blocks[n] = exponent;
+                let format = MatrixFormat::Ggml(block_type);
+                let (rows, cols) = (1, block_type.block_cols());
+                // The largest magnitude of both signs.
+                blocks[n + 1] = 0xf7;
+                let weight = &blocks[n..2 * n];
+                let view = MatrixView { rows, cols, format, weight, scales: &[], biases: &[] };
+                let mut elements = vec![0.0; cols];
+                view.decode_row(0, &mut elements);
+                let found = block_type.find_not_finite(&blocks);
+                assert_eq!(found, is_found.then_some((1, f32::INFINITY)), "{exponent}");
+                assert!(is_found || elements.iter().all(|element| element.is_finite()));
+            }
+        }
         if block_type == BlockType::IQ1_M {
             let scale = 2 * n - 8;
             blocks[scale..].iter_mut().for_each(|byte| *byte |= 0xf0);

@@ -259,8 +259,15 @@ impl BlockType {
     }
 
     /// Index of the first of some blocks whose scales are not all finite, and the stored scale.
-    /// Every scale of MXFP4 and NVFP4 is.
+    /// Every scale of NVFP4 is. Those of MXFP4 are powers of two; the largest give infinite elements.
     pub fn find_not_finite(self, blocks: &[u8]) -> Option<(usize, f32)> {
+        /// The exponent of 2^123, whose product with the largest code, 24, is finite.
+        const MAX_EXPONENT: u8 = 251;
+        if self == BlockType::MXFP4 {
+            let mut exponents = blocks.as_chunks::<17>().0.iter().map(|block| block[0]);
+            let idx = exponents.position(|exponent| exponent > MAX_EXPONENT)?;
+            return Some((idx, f32::INFINITY));
+        }
         if self == BlockType::IQ1_M {
             let blocks = blocks.as_chunks::<56>().0;
             let scales = blocks.iter().map(|block| half_to_f32(codebooks::iq1_m_scale(block)));
