@@ -24,7 +24,7 @@ pub(crate) struct SynthArgs {
     /// Family of the shape, checked if given
     #[arg(long, value_name = "NAME")]
     pub(crate) family: Option<String>,
-    /// mlx (safetensors), packed (container) or gguf
+    /// mlx, packed, gguf, nvfp4, int4, gptq, awq or fp8
     #[arg(long, value_enum, default_value_t = SynthKind::Mlx, value_name = "KIND", hide_possible_values = true)]
     pub(crate) format: SynthKind,
     /// Bits of the weights: 2 to 6, 8, or 16 (BF16) [default: 4]
@@ -61,4 +61,14 @@ pub(crate) enum SynthKind {
     Packed,
     /// GGUF, as llama.cpp writes it.
     Gguf,
+    /// NVFP4 of ModelOpt.
+    Nvfp4,
+    /// Experts in four bits of compressed-tensors.
+    Int4,
+    /// GPTQ in four bits.
+    Gptq,
+    /// AWQ in four bits.
+    Awq,
+    /// FP8 in blocks.
+    Fp8,
 }

@@ -1,7 +1,7 @@
 //! `moeflux synth`: random weights in a real shape.
 
 use anyhow::Result;
-use moeflux_convert::synth::{SynthFormat, SynthOptions, partial_of, shape_family};
+use moeflux_convert::synth::{SynthFormat, SynthOptions, ToolFormat, partial_of, shape_family};
 use moeflux_convert::synthesise;
 use moeflux_engine::FAMILIES;
 
@@ -28,6 +28,11 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
             SynthKind::Mlx => SynthFormat::Mlx,
             SynthKind::Packed => SynthFormat::Packed,
             SynthKind::Gguf => SynthFormat::Gguf,
+            SynthKind::Nvfp4 => SynthFormat::Tool(ToolFormat::Nvfp4),
+            SynthKind::Int4 => SynthFormat::Tool(ToolFormat::Int4),
+            SynthKind::Gptq => SynthFormat::Tool(ToolFormat::Gptq),
+            SynthKind::Awq => SynthFormat::Tool(ToolFormat::Awq),
+            SynthKind::Fp8 => SynthFormat::Tool(ToolFormat::Fp8),
         },
         mix: args.mix.unwrap_or(default.mix),
         part_bytes: args.part_size,
@@ -51,6 +56,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
 /// Refuses options that have no effect on the format.
 fn check_format(args: &SynthArgs) -> Result<(), UsageError> {
     let is_gguf = args.format == SynthKind::Gguf;
+    let has_bits = matches!(args.format, SynthKind::Mlx | SynthKind::Packed);
     let of_gguf = [("--type", args.mix.is_some()), ("--part-size", args.part_size.is_some())];
     let of_others = [
         ("--bits", args.bits.is_some()),
@@ -59,10 +65,13 @@ fn check_format(args: &SynthArgs) -> Result<(), UsageError> {
     ];
     let given =
         |flags: &[(&'static str, bool)]| flags.iter().find(|flag| flag.1).map(|flag| flag.0);
-    match (is_gguf, given(&of_gguf), given(&of_others)) {
-        (false, Some(flag), _) => Err(UsageError(format!("{flag}: only with --format gguf"))),
-        (true, _, Some(flag)) => {
+    match (given(&of_gguf), given(&of_others)) {
+        (Some(flag), _) if !is_gguf => Err(UsageError(format!("{flag}: only with --format gguf"))),
+        (_, Some(flag)) if is_gguf => {
             Err(UsageError(format!("{flag}: not with --format gguf; choose a --type")))
+        }
+        (_, Some(flag)) if !has_bits => {
+            Err(UsageError(format!("{flag}: only with --format mlx or packed")))
         }
         _ => Ok(()),
     }

@@ -1,6 +1,8 @@
 //! Random bytes with the statistics of weights: a counter and a mixer, so
 //! that any chunk of any tensor is made by itself, as fast as a drive writes.
 
+use std::sync::Arc;
+
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled};
 use moeflux_core::{SplitMix64, fnv1a_64};
 
@@ -22,7 +24,7 @@ impl Noise {
     }
 
     /// Uniform in `0..1`.
-    fn unit(self, idx: u64) -> f32 {
+    pub(super) fn unit(self, idx: u64) -> f32 {
         (self.word(idx) >> 40) as f32 / (1u64 << 24) as f32
     }
 
@@ -39,7 +41,9 @@ pub(super) enum Fill {
     /// Every bit random: packed integers of any width.
     Bits,
     /// These bytes over and over.
-    Cycle(Vec<u8>),
+    Cycle(Arc<[u8]>),
+    /// Codes of E4M3 below two, none of which is NaN.
+    SmallE4m3,
     /// Elements of two bytes, drawn from a table of 65536.
     Table(Vec<u8>),
     /// Normal elements in `F32` with this standard deviation.
@@ -62,29 +66,34 @@ pub(super) struct Blocks {
 const CYCLE: u64 = 4099;
 
 impl Fill {
+    /// These bytes over and over.
+    pub(super) fn cycle(bytes: impl Into<Arc<[u8]>>) -> Fill {
+        Fill::Cycle(bytes.into())
+    }
+
     /// Fills of a matrix's weights, scales and biases, its elements having
     /// the standard deviation `std`.
     pub(super) fn matrix(format: MatrixFormat, std: f32, noise: Noise) -> [Fill; 3] {
         match format {
             MatrixFormat::Dense(Float::F32) => {
-                [Fill::Floats(std), Fill::Cycle(Vec::new()), Fill::Cycle(Vec::new())]
+                [Fill::Floats(std), Fill::cycle([]), Fill::cycle([])]
             }
             MatrixFormat::Dense(float) => {
                 assert_eq!(float.bytes(), 2, "tables have elements of two bytes");
                 let mut table = Vec::with_capacity(2 << 16);
                 (0..1 << 16).for_each(|i| float.append(noise.normal(i) * std, &mut table));
-                [Fill::Table(table), Fill::Cycle(Vec::new()), Fill::Cycle(Vec::new())]
+                [Fill::Table(table), Fill::cycle([]), Fill::cycle([])]
             }
             MatrixFormat::Affine(affine) => {
                 let (scales, biases) = params(affine, std, noise);
-                [Fill::Bits, Fill::Cycle(scales), Fill::Cycle(biases)]
+                [Fill::Bits, Fill::cycle(scales), Fill::cycle(biases)]
             }
             MatrixFormat::Micro(MicroScaled::MXFP4) => {
-                [Fill::Bits, Fill::Cycle(powers(std, noise)), Fill::Cycle(Vec::new())]
+                [Fill::Bits, Fill::cycle(powers(std, noise)), Fill::cycle([])]
             }
             MatrixFormat::Ggml(kind) => {
                 let blocks = Fill::Blocks(Blocks::new(kind, std, noise));
-                [blocks, Fill::Cycle(Vec::new()), Fill::Cycle(Vec::new())]
+                [blocks, Fill::cycle([]), Fill::cycle([])]
             }
             other => panic!("{other:?} is not made up"),
         }
@@ -99,6 +108,10 @@ impl Fill {
                 for (out, word) in out.chunks_mut(8).zip(words) {
                     out.copy_from_slice(&word.to_le_bytes()[..out.len()]);
                 }
+            }
+            Fill::SmallE4m3 => {
+                Fill::Bits.make(noise, offset, out);
+                out.iter_mut().for_each(|code| *code &= 0xbf);
             }
             Fill::Cycle(cycle) => {
                 let start = (offset % cycle.len() as u64) as usize;
@@ -201,6 +214,11 @@ fn halves(kind: BlockType, scales: impl Iterator<Item = f32>) -> Vec<u8> {
     out
 }
 
+/// The scales of [`params`].
+pub(super) fn affine_scales(affine: Affine, std: f32, noise: Noise) -> Vec<u8> {
+    params(affine, std, noise).0
+}
+
 /// Scales around the one that gives uniform integers the standard deviation
 /// `std`, and biases that centre each group on zero.
 fn params(affine: Affine, std: f32, noise: Noise) -> (Vec<u8>, Vec<u8>) {
@@ -258,7 +276,7 @@ mod tests {
         let [table, ..] = Fill::matrix(dense, 1.0, noise);
         let blocks = |kind| Fill::Blocks(Blocks::new(kind, 1.0, noise));
         let [q6_k, q4_0] = [BlockType::Q6_K, BlockType::Q4_0].map(blocks);
-        let cycle = Fill::Cycle((0..22).collect());
+        let cycle = Fill::cycle((0..22).collect::<Vec<u8>>());
         for fill in [Fill::Bits, cycle, table, Fill::Floats(1.0), q6_k, q4_0] {
             let mut whole = vec![0; 1000];
             fill.make(noise, 0, &mut whole);

@@ -8,6 +8,7 @@ mod plan;
 mod published;
 mod shapes;
 mod text;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -34,7 +35,7 @@ use plan::{GATE_BITS, Made};
 
 pub use crate::synth::options::SynthOptions;
 pub use gguf::mix::GgufMix;
-pub use options::SynthFormat;
+pub use options::{SynthFormat, ToolFormat};
 pub use shapes::{shape_family, shape_names};
 
 /// How far making up is.
@@ -123,12 +124,17 @@ pub fn synth(
     }
     let parts = match options.format {
         SynthFormat::Gguf => gguf::parts(shape, &config, &manifest, options)?,
-        SynthFormat::Mlx | SynthFormat::Packed => Vec::new(),
+        SynthFormat::Mlx | SynthFormat::Packed | SynthFormat::Tool(_) => Vec::new(),
+    };
+    let tensors = match options.format {
+        SynthFormat::Tool(tool) => tools::tensors(&manifest, tool, options.seed),
+        _ => Vec::new(),
     };
     let dir = WorkDir::create(out)?;
     let total = match options.format {
         SynthFormat::Gguf => parts.iter().map(gguf::Part::n_bytes).sum(),
         SynthFormat::Mlx | SynthFormat::Packed => total_bytes(&manifest, options),
+        SynthFormat::Tool(_) => tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum(),
     };
     if !options.is_hollow {
         require_space(&dir.path, total)?;
@@ -155,6 +161,13 @@ pub fn synth(
             making.container(shape, &config, layers, files)?;
         }
         SynthFormat::Gguf => parts.iter().try_for_each(|part| making.gguf(part))?,
+        SynthFormat::Tool(tool) => {
+            making.text(&config)?;
+            making.shards(tensors)?;
+            let mut config = config.value().clone();
+            config["quantization_config"] = tools::declaration(tool);
+            making.config(&config)?;
+        }
     }
     let done = making.done;
     dir.publish(out)?;
@@ -181,7 +194,9 @@ fn check(options: &SynthOptions) -> Result<(), SynthError> {
 fn total_bytes(manifest: &Manifest, options: &SynthOptions) -> u64 {
     let of = |all: &[Made]| all.iter().map(|made| made.entry.n_bytes()).sum::<u64>();
     let experts = manifest.experts.iter().map(|expert| match options.format {
-        SynthFormat::Mlx | SynthFormat::Gguf => of(&plan::stacked(expert, options)),
+        SynthFormat::Mlx | SynthFormat::Gguf | SynthFormat::Tool(_) => {
+            of(&plan::stacked(expert, options))
+        }
         SynthFormat::Packed => {
             let layer = layer_entry(expert, plan::expert_formats(options, expert));
             layer.stride_bytes * layer.n_experts as u64
@@ -304,6 +319,24 @@ impl Making<'_, '_> {
         for made in &mut all {
             made.entry.name = mlx_name(&made.entry.name);
         }
+        self.shards(all)?;
+        let mut config = config.value().clone();
+        if self.options.bits != 16 || self.options.has_mxfp4_experts {
+            let block = self.quantization();
+            config["quantization"] = block.clone();
+            config["quantization_config"] = block;
+        }
+        self.config(&config)
+    }
+
+    fn config(&self, config: &Value) -> Result<(), SynthError> {
+        let text = serde_json::to_vec_pretty(config).expect("a config is plain data");
+        self.file("config.json", &text)?;
+        Ok(())
+    }
+
+    /// Shards of these tensors, and their index.
+    fn shards(&mut self, all: Vec<Made>) -> Result<(), SynthError> {
         let shards = into_shards(all);
         let (mut weight_map, mut total) = (Map::new(), 0);
         for (i, shard) in shards.iter().enumerate() {
@@ -316,14 +349,6 @@ impl Making<'_, '_> {
         }
         let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
         self.file("model.safetensors.index.json", index.to_string().as_bytes())?;
-        let mut config = config.value().clone();
-        if self.options.bits != 16 || self.options.has_mxfp4_experts {
-            let block = self.quantization();
-            config["quantization"] = block.clone();
-            config["quantization_config"] = block;
-        }
-        let text = serde_json::to_vec_pretty(&config).expect("a config is plain data");
-        self.file("config.json", &text)?;
         Ok(())
     }
 

@@ -37,6 +37,24 @@ pub enum SynthFormat {
     Packed,
     /// GGUF, as llama.cpp writes it.
     Gguf,
+    /// Sharded safetensors, as another tool than MLX writes them.
+    Tool(ToolFormat),
+}
+
+/// A format of a tool other than MLX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolFormat {
+    /// NVFP4 of ModelOpt.
+    Nvfp4,
+    /// `pack-quantized` of compressed-tensors: experts in four bits, groups of 32, as Kimi K2 has
+    /// them.
+    Int4,
+    /// GPTQ in four bits, groups of 128.
+    Gptq,
+    /// AWQ in four bits, groups of 128.
+    Awq,
+    /// FP8 in blocks of 128 rows and columns.
+    Fp8,
 }
 
 impl Default for SynthOptions {

@@ -79,7 +79,7 @@ fn matrix(decl: &MatrixDecl, options: &SynthOptions) -> Vec<Made> {
     made(entries, format, std, options.seed, &decl.name)
 }
 
-fn made(
+pub(super) fn made(
     entries: Vec<TensorEntry>,
     format: MatrixFormat,
     std: f32,
@@ -91,7 +91,7 @@ fn made(
     entries.into_iter().zip(fills).map(|(entry, fill)| Made { entry, fill, noise }).collect()
 }
 
-fn small(decl: &VectorDecl, seed: u64) -> Made {
+pub(super) fn small(decl: &VectorDecl, seed: u64) -> Made {
     // Of a convolution's shapes MLX's, (channels, kernel, 1), which also says
     // that norms are stored as they multiply.
     let is_mlx = |list: &&Vec<usize>| list.len() == 3 && list[2] == 1;
@@ -103,7 +103,7 @@ fn small(decl: &VectorDecl, seed: u64) -> Made {
     let noise = Noise::of(seed, &decl.name);
     let bytes = vector(&decl.name, shape.iter().product(), float, noise);
     let entry = TensorEntry { name: decl.name.clone(), dtype: Dtype::Float(float), shape };
-    Made { entry, fill: Fill::Cycle(bytes), noise }
+    Made { entry, fill: Fill::cycle(bytes), noise }
 }
 
 /// The experts of a layer as MLX stacks them.
@@ -131,7 +131,7 @@ pub(super) fn record(decl: &ExpertsDecl, options: &SynthOptions) -> Vec<Made> {
     (0..3).flat_map(part).collect()
 }
 
-fn part_shape(decl: &ExpertsDecl, part: usize) -> (usize, usize) {
+pub(super) fn part_shape(decl: &ExpertsDecl, part: usize) -> (usize, usize) {
     match part {
         2 => (decl.hidden, decl.intermediate),
         _ => (decl.intermediate, decl.hidden),

@@ -101,6 +101,31 @@ fn packed_checkpoints_pass_verification() {
     assert_eq!(Checkpoint::open(&out).unwrap().kind(), CheckpointKind::Packed);
 }
 
+const TOOLS: [ToolFormat; 5] =
+    [ToolFormat::Nvfp4, ToolFormat::Int4, ToolFormat::Gptq, ToolFormat::Awq, ToolFormat::Fp8];
+
+#[test]
+fn formats_of_other_tools_are_claimed_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    for tool in TOOLS {
+        let format = SynthFormat::Tool(tool);
+        let out = dir.path().join(format!("{tool:?}"));
+        make(&out, &SynthOptions { format, ..SynthOptions::default() }).unwrap();
+        check_claims(&out);
+        for shape in ["qwen3.6-35b-a3b", "deepseek-v3"] {
+            let out = dir.path().join(format!("{tool:?}-{shape}"));
+            let hollow = SynthOptions {
+                format,
+                is_hollow: true,
+                n_layers: Some(4),
+                ..SynthOptions::default()
+            };
+            synth(shape, &out, &hollow, &manifest_of, &mut |_| {}).unwrap();
+            check_claims(&out);
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +142,10 @@ fn the_same_seed_gives_the_same_bytes() {
 #[test]
 fn progress_ends_at_the_total() {
     let dir = tempfile::tempdir().unwrap();
-    for format in [SynthFormat::Mlx, SynthFormat::Packed, SynthFormat::Gguf] {
+    let tools = TOOLS.map(SynthFormat::Tool);
+    for format in
+        [SynthFormat::Mlx, SynthFormat::Packed, SynthFormat::Gguf].into_iter().chain(tools)
+    {
         let mut last = (0, 0);
         let out = dir.path().join(format!("{format:?}"));
         let options = SynthOptions { format, ..SynthOptions::default() };

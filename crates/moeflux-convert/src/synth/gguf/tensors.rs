@@ -200,7 +200,7 @@ impl Maker<'_> {
         let bytes = vector(canonical, shape.iter().product(), Float::F32, noise);
         let name = self.name(canonical);
         let entry = TensorEntry { name, dtype: Dtype::Float(Float::F32), shape: shape.clone() };
-        let made = Made { entry, fill: Fill::Cycle(bytes), noise };
+        let made = Made { entry, fill: Fill::cycle(bytes), noise };
         Stored { made, shape, kind: Kind::Plain(Float::F32) }
     }
 }
