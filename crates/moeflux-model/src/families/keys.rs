@@ -114,9 +114,9 @@ impl FamilyKeys {
         let root = config.value();
         // Another root's language model is of this family by the `model_type` in `text_config`.
         let is_nested = root.get("model_type").and_then(Value::as_str).is_none_or(|outer| {
-            self.nested.iter().any(|it| it == outer) || !model_types.contains(&outer)
+            self.nested.iter().any(|name| name == outer) || !model_types.contains(&outer)
         });
-        root.get("text_config").filter(|it| is_nested && it.is_object()).unwrap_or(root)
+        root.get("text_config").filter(|text| is_nested && text.is_object()).unwrap_or(root)
     }
 }
 
