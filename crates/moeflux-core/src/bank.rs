@@ -91,12 +91,12 @@ impl ExpertBank {
     /// Bytes of all records.
     pub fn total_bytes(&self) -> u64 {
         let layers = self.layers.iter().flatten();
-        layers.map(|it| it.layout.record_bytes() as u64 * it.n_experts as u64).sum()
+        layers.map(|layer| layer.layout.record_bytes() as u64 * layer.n_experts as u64).sum()
     }
 
     /// Number of experts of all layers.
     pub fn n_experts(&self) -> usize {
-        self.layers.iter().flatten().map(|it| it.n_experts).sum()
+        self.layers.iter().flatten().map(|layer| layer.n_experts).sum()
     }
 
     /// Whether all matrix parts of all records begin at offsets in their files that are multiples
@@ -104,14 +104,17 @@ impl ExpertBank {
     pub fn is_aligned(&self, bytes: usize) -> bool {
         let is_multiple = |at: u64| at.is_multiple_of(bytes as u64);
         self.layers.iter().flatten().all(|layer| {
-            let spans = layer.layout.matrices().flat_map(|it| [it.weight, it.scales, it.biases]);
+            let spans = layer
+                .layout
+                .matrices()
+                .flat_map(|matrix| [matrix.weight, matrix.scales, matrix.biases]);
             let begins_aligned = |source: &ExtentSource| match source {
                 ExtentSource::Strided { base, stride, .. } => {
                     is_multiple(*base) && (is_multiple(*stride) || layer.n_experts < 2)
                 }
-                ExtentSource::Listed(all) => all.iter().all(|it| is_multiple(it.1)),
+                ExtentSource::Listed(all) => all.iter().all(|entry| is_multiple(entry.1)),
             };
-            spans.filter(|it| it.len > 0).all(|it| is_multiple(it.offset as u64))
+            spans.filter(|span| span.len > 0).all(|span| is_multiple(span.offset as u64))
                 && layer.sources.iter().all(begins_aligned)
         })
     }
@@ -145,7 +148,7 @@ impl ExpertBank {
 
     /// Bytes of the largest record.
     pub fn max_record_bytes(&self) -> usize {
-        self.layers.iter().flatten().map(|it| it.layout.record_bytes()).max().unwrap_or(0)
+        self.layers.iter().flatten().map(|layer| layer.layout.record_bytes()).max().unwrap_or(0)
     }
 }
 
@@ -175,8 +178,9 @@ mod tests {
     #[test]
     fn records_are_aligned_where_all_their_parts_are() {
         let strided = |base, stride| ExtentSource::Strided { file: FileIdx(0), base, stride };
-        let listed =
-            |all: &[u64]| ExtentSource::Listed(all.iter().map(|it| (FileIdx(0), *it)).collect());
+        let listed = |all: &[u64]| {
+            ExtentSource::Listed(all.iter().map(|offset| (FileIdx(0), *offset)).collect())
+        };
         let parts = [0, 16, 48];
         assert!(layer(3, parts, strided(32, 4096)).is_aligned(16));
         assert!(layer(2, parts, listed(&[4096, 16])).is_aligned(16));

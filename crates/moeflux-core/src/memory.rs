@@ -321,11 +321,11 @@ mod tests {
         assert!(slab.carve(1).is_none());
         drop(slab);
         for (i, buf) in bufs.iter_mut().enumerate() {
-            assert!(buf.iter().all(|it| *it == 0));
+            assert!(buf.iter().all(|byte| *byte == 0));
             buf.fill(u8::try_from(i).unwrap());
         }
         for (i, buf) in bufs.iter().enumerate() {
-            assert!(buf.len() == PAGE_BYTES && buf.iter().all(|it| usize::from(*it) == i));
+            assert!(buf.len() == PAGE_BYTES && buf.iter().all(|byte| usize::from(*byte) == i));
         }
     }
 
@@ -372,7 +372,7 @@ mod tests {
         first.join(third);
         let want = [1, 2, 2, 3, 3];
         for (page, want) in first.chunks(PAGE_BYTES).zip(want) {
-            assert!(page.iter().all(|it| *it == want));
+            assert!(page.iter().all(|byte| *byte == want));
         }
     }
 

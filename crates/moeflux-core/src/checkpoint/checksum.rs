@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn does_not_depend_on_the_pieces() {
-        let bytes: Vec<u8> = (0..10_000u32).map(|it| it as u8).collect();
+        let bytes: Vec<u8> = (0..10_000u32).map(|value| value as u8).collect();
         let mut whole = Checksum::default();
         whole.update(&bytes);
         let mut pieces = Checksum::default();
-        bytes.chunks(7).for_each(|it| pieces.update(it));
+        bytes.chunks(7).for_each(|piece| pieces.update(piece));
         assert_eq!(whole.hex(), pieces.hex());
         assert_eq!(Checksum::default().hex(), "99aa06d3014798d86001c324468d497f");
     }

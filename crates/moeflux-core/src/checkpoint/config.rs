@@ -126,12 +126,12 @@ impl Config {
             return resolved.rope.get(key).filter(|value| !value.is_null());
         }
         let nested =
-            |scope| ROPE_OBJECTS.iter().find_map(move |it| present(present(scope, it)?, key));
+            |scope| ROPE_OBJECTS.iter().find_map(move |name| present(present(scope, name)?, key));
         self.scopes().find_map(nested).or_else(|| self.get(key))
     }
 
     fn scopes(&self) -> impl Iterator<Item = &Value> {
-        let text = self.root.get("text_config").filter(|it| it.is_object());
+        let text = self.root.get("text_config").filter(|text| text.is_object());
         text.into_iter().chain([&self.root])
     }
 
@@ -162,8 +162,8 @@ impl Config {
     pub fn usize_in(&self, key: &str, range: RangeInclusive<usize>) -> Result<usize, FormatError> {
         let rule = format!("be a whole number from {} to {}", range.start(), range.end());
         let value = self.require(key, &rule)?;
-        let number = value.as_u64().and_then(|it| usize::try_from(it).ok());
-        number.filter(|it| range.contains(it)).ok_or_else(|| self.refuse(key, &rule))
+        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+        number.filter(|number| range.contains(number)).ok_or_else(|| self.refuse(key, &rule))
     }
 
     /// A finite number, at least 0.
@@ -197,7 +197,7 @@ impl Config {
         let old = (key == "rope_type").then_some("type");
         let nested = |key: &str| {
             let in_scope =
-                |scope| ROPE_OBJECTS.iter().find_map(|it| present(present(scope, it)?, key));
+                |scope| ROPE_OBJECTS.iter().find_map(|name| present(present(scope, name)?, key));
             self.scopes().find_map(in_scope)
         };
         let value = nested(key).or_else(|| nested(old?)).or_else(|| self.get(key));
@@ -238,7 +238,7 @@ impl Config {
     /// If it is present and not a list of strings.
     pub fn str_list(&self, key: &str) -> Result<Option<Vec<&str>>, FormatError> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let list = value.as_array().and_then(|it| it.iter().map(Value::as_str).collect());
+        let list = value.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
         list.map(Some).ok_or_else(|| self.refuse(key, "be a list of strings"))
     }
 
@@ -248,8 +248,8 @@ impl Config {
     /// If it is present and not a list of whole numbers.
     pub fn usize_list(&self, key: &str) -> Result<Option<Vec<usize>>, FormatError> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let number = |it: &Value| it.as_u64().and_then(|it| usize::try_from(it).ok());
-        let list = value.as_array().and_then(|it| it.iter().map(number).collect());
+        let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
+        let list = value.as_array().and_then(|list| list.iter().map(number).collect());
         list.map(Some).ok_or_else(|| self.refuse(key, "be a list of whole numbers"))
     }
 
@@ -345,16 +345,16 @@ fn quoted_words(bytes: &[u8]) -> Vec<u8> {
 const FLOAT_RULE: &str = "be a finite number from 0 to 1e12";
 
 fn float(value: &Value) -> Option<f32> {
-    let number = value.as_f64().filter(|it| (0.0..=MAX_FLOAT).contains(it))?;
+    let number = value.as_f64().filter(|number| (0.0..=MAX_FLOAT).contains(number))?;
     Some(number as f32)
 }
 
 fn present<'a>(scope: &'a Value, key: &str) -> Option<&'a Value> {
-    scope.get(key).filter(|it| !it.is_null())
+    scope.get(key).filter(|value| !value.is_null())
 }
 
 fn cap(key: &str) -> usize {
-    CAPS.iter().find(|(it, _)| *it == key).map_or(MAX_ANY, |(_, cap)| *cap)
+    CAPS.iter().find(|(name, _)| *name == key).map_or(MAX_ANY, |(_, cap)| *cap)
 }
 
 /// The text of a value, shortened to fit a line.

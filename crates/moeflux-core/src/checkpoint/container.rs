@@ -188,7 +188,7 @@ impl Container {
         }
         let version = value.get("version").and_then(Value::as_u64);
         if version != Some(u64::from(Self::VERSION)) {
-            let version = version.map_or("none".to_owned(), |it| it.to_string());
+            let version = version.map_or("none".to_owned(), |version| version.to_string());
             let what = format!("container version {version} (this program reads version 1)");
             return Err(FormatError::unsupported(path, what));
         }
@@ -208,7 +208,7 @@ impl Container {
 
     /// The entry of a file.
     pub fn file(&self, path: &str) -> Option<&PackedFile> {
-        self.files.iter().find(|it| it.path == path)
+        self.files.iter().find(|file| file.path == path)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -221,7 +221,7 @@ impl Container {
             if !is_plain_path(path) || !seen.insert(path.as_str()) {
                 return Err(format!("file {path:?} is not a plain path below the container, once"));
             }
-            if xxh3_128.len() != 32 || !xxh3_128.bytes().all(|it| it.is_ascii_hexdigit()) {
+            if xxh3_128.len() != 32 || !xxh3_128.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                 return Err(format!(
                     "checksum {xxh3_128:?} of {path} is not 32 hexadecimal digits"
                 ));
@@ -236,7 +236,7 @@ impl Container {
                 MatrixFormat::Affine(affine) => affine.group_size,
                 MatrixFormat::Micro(micro) => micro.group_size,
                 MatrixFormat::Ggml(block_type) => block_type.block_cols(),
-                _ => 1,
+                MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Blocks(_) => 1,
             };
             if !format.is_supported(group_size) {
                 return Err(format!("{name} has {format:?}, which no kernel reads"));
@@ -247,7 +247,7 @@ impl Container {
                 return Err(format!("checksum {sum:?} of {name} is not 16 hexadecimal digits"));
             }
         }
-        self.layers.iter().flatten().try_for_each(|it| self.check_layer(it))
+        self.layers.iter().flatten().try_for_each(|layer| self.check_layer(layer))
     }
 
     fn check_layer(&self, layer: &PackedLayer) -> Result<(), String> {
@@ -394,7 +394,7 @@ impl From<MatrixFormat> for StoredFormat {
                 StoredFormat::Affine { bits, group_size, params: params.into(), symmetric }
             }
             MatrixFormat::Micro(micro) => {
-                let mode = StoredMode::ALL.into_iter().find(|it| it.to_micro() == micro);
+                let mode = StoredMode::ALL.into_iter().find(|mode| mode.to_micro() == micro);
                 StoredFormat::Micro { mode: mode.expect("a format that has a name") }
             }
             MatrixFormat::Blocks(ScaledBlocks { block_rows, block_cols, scales, .. }) => {

@@ -15,6 +15,7 @@ pub(super) fn read_json(path: &Path) -> Result<Vec<u8>, FormatError> {
 
 /// Whether a relative path stays below its start, on every system.
 pub(super) fn is_plain_path(path: &str) -> bool {
-    let only_names = Path::new(path).components().all(|it| matches!(it, Component::Normal(_)));
+    let only_names =
+        Path::new(path).components().all(|component| matches!(component, Component::Normal(_)));
     !path.is_empty() && only_names && !path.contains(['\\', ':', '\0'])
 }

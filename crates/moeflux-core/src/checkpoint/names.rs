@@ -44,7 +44,7 @@ const SKIPPED_BUFFERS: [&str; 16] = [
 
 /// The name without the prefixes: `layers.0.mlp.gate.weight`, `lm_head.weight`.
 pub fn canonical_name(name: &str) -> &str {
-    PREFIXES.iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name)
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
 /// Which tensors of a checkpoint are skipped, and which are optional.
@@ -75,7 +75,7 @@ impl SkipRule {
     pub(crate) fn is_optional(&self, name: &str) -> bool {
         let mut parts = name.split('.');
         let first = parts.next().unwrap_or_default();
-        let layer = parts.next().and_then(|it| it.parse::<usize>().ok());
+        let layer = parts.next().and_then(|idx| idx.parse::<usize>().ok());
         let is_mtp_layer = match (first, layer, self.first_mtp_layer) {
             ("layers", Some(layer), Some(first_mtp)) => layer >= first_mtp,
             _ => false,

@@ -148,7 +148,7 @@ impl Checkpoint {
     /// Path of a file that belongs to the model, such as `tokenizer.json`; `None` if it does not
     /// exist.
     pub fn companion(&self, name: &str) -> Option<PathBuf> {
-        self.companion_dirs.iter().map(|it| it.join(name)).find(|it| it.is_file())
+        self.companion_dirs.iter().map(|dir| dir.join(name)).find(|path| path.is_file())
     }
 
     /// Path of a folder that belongs to the model, such as that of further chat templates; `None`

@@ -62,8 +62,8 @@ struct Entry {
 
 /// The path of the index below `root`; `None` if there is none.
 pub(super) fn find_index(root: &Path) -> Option<PathBuf> {
-    let paths = WEIGHTS_DIRS.iter().map(|it| root.join(it).join("model_weights.json"));
-    paths.into_iter().find(|it| it.is_file())
+    let paths = WEIGHTS_DIRS.iter().map(|dir| root.join(dir).join("model_weights.json"));
+    paths.into_iter().find(|path| path.is_file())
 }
 
 /// Opens a directory, given the path of its index.
@@ -74,12 +74,12 @@ pub(super) fn open(root: &Path, index_path: &Path) -> Result<Prepared, FormatErr
     let metadata = path.metadata().map_err(FormatError::io(&path))?;
     let file = SourceFile::new(path, metadata.len());
     let (tensors, rules) = read_entries(index_path, &index.tensors, file.len)?;
-    let config = CONFIG_DIRS.iter().map(|it| root.join(it).join("config.json"));
-    let config = match config.into_iter().find(|it| it.is_file()) {
+    let config = CONFIG_DIRS.iter().map(|dir| root.join(dir).join("config.json"));
+    let config = match config.into_iter().find(|path| path.is_file()) {
         Some(path) => Config::from_slice(&path, &read_json(&path)?)?,
         None => config_of_index(index_path, index.config)?,
     };
-    let companion_dirs = CONFIG_DIRS.iter().map(|it| root.join(it)).collect();
+    let companion_dirs = CONFIG_DIRS.iter().map(|dir| root.join(dir)).collect();
     Ok(Prepared { config, file, tensors, rules, experts: experts_dir(root), companion_dirs })
 }
 
@@ -109,8 +109,8 @@ fn read_entries(
         let Some(element) = dtype.bytes() else {
             return Err(fail(format!("dtype {} is not supported", dtype.name())));
         };
-        let bytes = entry.shape.iter().try_fold(element, |bytes, it| bytes.checked_mul(*it));
-        let Some(len) = bytes.filter(|it| *it as u64 == entry.size) else {
+        let bytes = entry.shape.iter().try_fold(element, |bytes, side| bytes.checked_mul(*side));
+        let Some(len) = bytes.filter(|n| *n as u64 == entry.size) else {
             let (size, shape) = (entry.size, &entry.shape);
             return Err(fail(format!("{size} bytes cannot be {} {shape:?}", entry.dtype)));
         };
@@ -146,10 +146,10 @@ fn experts_dir(root: &Path) -> ExpertsDir {
     let all = EXPERTS_FOLDERS.iter().flat_map(|(folder, bits)| {
         EXPERTS_DIRS
             .iter()
-            .map(move |it| ExpertsDir { path: root.join(it).join(folder), bits: *bits })
+            .map(move |name| ExpertsDir { path: root.join(name).join(folder), bits: *bits })
     });
     let default = ExpertsDir { path: root.join(EXPERTS_FOLDERS[0].0), bits: EXPERTS_FOLDERS[0].1 };
-    all.into_iter().find(|it| it.path.is_dir()).unwrap_or(default)
+    all.into_iter().find(|dir| dir.path.is_dir()).unwrap_or(default)
 }
 
 /// Name of a layer's file.
@@ -180,7 +180,7 @@ pub(super) fn layer_file(
     };
     let len = match path.metadata() {
         Ok(metadata) => metadata.len(),
-        Err(it) if it.kind() == io::ErrorKind::NotFound => len_of(usual),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => len_of(usual),
         Err(source) => return Err(FormatError::Io { path, source }),
     };
     let known = [dir.bits].into_iter().chain(Affine::BITS);

@@ -18,7 +18,7 @@ pub struct FileReader {
 impl FileReader {
     /// A reader of these files, none of which is open yet.
     pub fn new(files: &[SourceFile]) -> FileReader {
-        FileReader { files: files.iter().map(|it| (it.clone(), OnceLock::new())).collect() }
+        FileReader { files: files.iter().map(|file| (file.clone(), OnceLock::new())).collect() }
     }
 
     /// Fills `out` from byte `offset` of a file.

@@ -37,7 +37,7 @@ pub(super) fn find(root: &Path) -> Result<Shards, FormatError> {
     let mut paths = Vec::new();
     for entry in root.read_dir().map_err(FormatError::io(root))? {
         let path = entry.map_err(FormatError::io(root))?.path();
-        if path.extension().is_some_and(|it| it == "safetensors") && path.is_file() {
+        if path.extension().is_some_and(|extension| extension == "safetensors") && path.is_file() {
             paths.push(path);
         }
     }
@@ -60,7 +60,7 @@ fn from_index(root: &Path, path: &Path) -> Result<Shards, FormatError> {
     if names.is_empty() {
         return Err(FormatError::malformed(path, "weight_map names no file"));
     }
-    if let Some(name) = names.iter().find(|it| !is_plain_path(it) || it.contains('/')) {
+    if let Some(name) = names.iter().find(|name| !is_plain_path(name) || name.contains('/')) {
         let what = format!("weight_map names {name:?}, which is not a file beside it");
         return Err(FormatError::malformed(path, what));
     }
@@ -69,7 +69,7 @@ fn from_index(root: &Path, path: &Path) -> Result<Shards, FormatError> {
             format!("weight_map names {name}, which is not there; is the download complete?");
         return Err(FormatError::malformed(path, what));
     }
-    let paths = names.iter().map(|it| root.join(it)).collect();
+    let paths = names.iter().map(|name| root.join(name)).collect();
     Ok(Shards { paths, index: index.weight_map })
 }
 
@@ -85,14 +85,15 @@ pub(super) fn read(
         let (file, header) = read_header(path, FileIdx(idx))?;
         if !shards.index.is_empty() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let pairs = header.tensors.iter().map(|it| (it.stored_name.clone(), name.to_string()));
+            let pairs =
+                header.tensors.iter().map(|tensor| (tensor.stored_name.clone(), name.to_string()));
             held.extend(pairs);
         }
         files.push(file);
         // If several files hold a tensor, the one that the index names is used.
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let counts =
-            |tensor: &Tensor| shards.index.get(&tensor.stored_name).is_none_or(|it| it == name);
+            |tensor: &Tensor| shards.index.get(&tensor.stored_name).is_none_or(|file| file == name);
         tensors.extend(header.tensors.into_iter().filter(counts));
     }
     for (name, file) in &shards.index {

@@ -34,7 +34,8 @@ fn manifest(config: &Config) -> Manifest {
     let types = config.str_list("layer_types").unwrap();
     let interval = config.usize_or("full_attention_interval", 4).unwrap();
     for i in 0..n_layers {
-        let full = types.as_ref().map_or((i + 1) % interval == 0, |it| it[i] == "full_attention");
+        let full =
+            types.as_ref().map_or((i + 1) % interval == 0, |types| types[i] == "full_attention");
         let at = |name: &str| format!("layers.{i}.{name}");
         all.vectors.push(vector(at("input_layernorm.weight"), hidden));
         all.vectors.push(vector(at("post_attention_layernorm.weight"), hidden));
@@ -117,10 +118,10 @@ fn check_bounds(layer: &LayerBank, files: &[SourceFile]) {
 #[track_caller]
 fn check_golden(case: &str, want: MatrixFormat, n_extents: usize) {
     let dir = golden(case);
-    let checkpoint = Checkpoint::open(&dir).unwrap_or_else(|it| panic!("{case}: {it}"));
-    let bank = claim_all(&checkpoint).unwrap_or_else(|it| panic!("{case}: {it}"));
+    let checkpoint = Checkpoint::open(&dir).unwrap_or_else(|err| panic!("{case}: {err}"));
+    let bank = claim_all(&checkpoint).unwrap_or_else(|err| panic!("{case}: {err}"));
     for layer in bank.layers.iter().flatten() {
-        assert!(layer.layout.matrices().all(|it| it.format == want), "{case}");
+        assert!(layer.layout.matrices().all(|matrix| matrix.format == want), "{case}");
         assert_eq!(layer.layout.extents.len(), n_extents, "{case}");
     }
 }
@@ -162,7 +163,7 @@ fn fused_experts_have_gate_rows_before_up_rows() {
 fn counts_what_is_left_aside() {
     let checkpoint = Checkpoint::open(&golden("hf-bf16")).unwrap();
     assert_eq!(checkpoint.n_skipped(), 4);
-    assert_eq!(checkpoint.tensors().keys().filter(|it| checkpoint.is_optional(it)).count(), 6);
+    assert_eq!(checkpoint.tensors().keys().filter(|name| checkpoint.is_optional(name)).count(), 6);
 }
 
 #[test]
@@ -278,7 +279,7 @@ fn claims_stacks_of_matrices_as_one() {
 #[test]
 fn names_tensors_that_nobody_claimed() {
     let one: &[usize] = &[1];
-    let names = ["a.x", "b.x", "c.x", "d.x"].map(|it| (it, "F32", one));
+    let names = ["a.x", "b.x", "c.x", "d.x"].map(|name| (name, "F32", one));
     let dir = small(json!({}), &names);
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
     let mut claims = Claims::new(&checkpoint);

@@ -159,7 +159,9 @@ fn reads_mlx_modes_under_either_name() {
             // under these names.
             let decl = experts_decl(["w1", "w3", "w2"], FusedOrder::GateThenUp);
             let bank = claim_experts(config, &tensors, &decl).unwrap();
-            assert!(bank.layout.matrices().all(|it| it.format == MatrixFormat::Micro(micro)));
+            assert!(
+                bank.layout.matrices().all(|matrix| matrix.format == MatrixFormat::Micro(micro))
+            );
             let wrong = json!({"quantization": {"bits": 4, "group_size": 32}});
             let got = claim_experts(wrong, &tensors, &decl).unwrap_err().to_string();
             assert!(got.contains("the config says 4 bits in groups of 32"), "{got}");
@@ -247,7 +249,7 @@ fn reads_fp8_experts_one_by_one() {
     let bank = claim_experts(fp8([32, 32]), &tensors, &decl).unwrap();
     assert_eq!(bank.layout.extents, [96 * 64, 24, 96 * 64, 24, 64 * 96, 24]);
     let blocks = MatrixFormat::Blocks(ScaledBlocks::new(32, 32, Float::F32));
-    assert!(bank.layout.matrices().all(|it| it.format == blocks));
+    assert!(bank.layout.matrices().all(|matrix| matrix.format == blocks));
 }
 
 #[test]

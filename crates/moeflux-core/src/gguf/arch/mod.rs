@@ -45,7 +45,7 @@ type WriteConfig = fn(&mut Keys<'_>) -> Result<(), FormatError>;
 /// The names of DeepSeek's attention and experts.
 const LATENT: &[&[Pair]] = &[names::LATENT, names::EXPERTS, names::SHARED_EXPERTS];
 
-/// The same with indexers, which choose positions.
+/// The names of DeepSeek's attention, experts, and indexers, which choose positions.
 const INDEXED: &[&[Pair]] = &[names::LATENT, names::INDEXER, names::EXPERTS, names::SHARED_EXPERTS];
 
 /// The names of GLM-4.5.

@@ -192,13 +192,13 @@ impl Names {
         Names { parts, nextn: Nextn::PastTheLast, single }
     }
 
-    /// The same for families that number the matrices of experts.
+    /// The names of a family that numbers the matrices of experts.
     pub(super) const fn numbered(parts: &'static [&'static [Pair]]) -> Names {
         let single = SingleExperts { block: "block_sparse_moe", parts: ["w1", "w3", "w2"] };
         Names { single, ..Names::new(parts) }
     }
 
-    /// The same for Qwen's families with multi-token prediction.
+    /// The names of a family of Qwen with multi-token prediction.
     pub(super) const fn qwen(parts: &'static [&'static [Pair]]) -> Names {
         Names { nextn: Nextn::Apart, ..Names::new(parts) }
     }
