@@ -34,8 +34,9 @@ impl Declared {
         Self::survey(checkpoint.config(), Some(checkpoint), variant)
     }
 
-    /// The same for who runs it, without multi-token prediction where that is not whole, or has
-    /// larger experts than the model: every slot of the cache would have room for one of them.
+    /// The declaration to run a checkpoint with: without multi-token prediction where that is not
+    /// whole, or has larger experts than the model: every slot of the cache would have room for one
+    /// of them.
     pub fn to_run(checkpoint: &Checkpoint, variant: Variant) -> Result<Declared, LoadError> {
         let declared = Self::of(checkpoint, variant);
         let refusal = match &declared {
@@ -57,10 +58,11 @@ impl Declared {
             Ok(bank) => bank,
             Err(err) => return Some(err.to_string()),
         };
-        let bytes =
-            |layer: &Option<LayerBank>| layer.as_ref().map_or(0, |it| it.layout.record_bytes());
+        let bytes = |layer: &Option<LayerBank>| {
+            layer.as_ref().map_or(0, |layer| layer.layout.record_bytes())
+        };
         let (own, mtp) = bank.layers.split_at(self.shape.n_layers.min(bank.layers.len()));
-        let [own, mtp] = [own, mtp].map(|it| it.iter().map(bytes).max().unwrap_or(0));
+        let [own, mtp] = [own, mtp].map(|layers| layers.iter().map(bytes).max().unwrap_or(0));
         let remedy = "pack the model to use it";
         (mtp > own).then(|| format!("its experts have {mtp} bytes, the model's {own}; {remedy}"))
     }

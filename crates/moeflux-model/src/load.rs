@@ -149,7 +149,7 @@ impl<'a> Loader<'a> {
         extents: &[Extent],
         encoding: Option<Encoding>,
     ) -> Result<HostBuf, LoadError> {
-        let len = extents.iter().map(|it| it.len).sum();
+        let len = extents.iter().map(|extent| extent.len).sum();
         let mut buf = self.backend.host_alloc(len);
         let mut rest = &mut buf[..len];
         for extent in extents {
@@ -194,16 +194,16 @@ impl<'a> Loader<'a> {
         role: Role,
     ) -> Result<Weight, LoadError> {
         let MatrixSource { cols, format, .. } = parts[0];
-        let rows = parts.iter().map(|it| it.rows).sum();
+        let rows = parts.iter().map(|part| part.rows).sum();
         let inputs = if role == Role::Gate { ActivationPrecision::F32 } else { self.inputs };
         let matrix = if joins(parts) {
             let extents = |part: fn(&MatrixSource) -> Extent| -> Vec<Extent> {
                 parts.iter().map(part).collect()
             };
             let encodings = format.encodings();
-            let weight = self.read(&extents(|it| it.weight), encodings[0])?;
-            let scales = self.read_some(&extents(|it| it.scales), encodings[1])?;
-            let biases = self.read_some(&extents(|it| it.biases), encodings[2])?;
+            let weight = self.read(&extents(|source| source.weight), encodings[0])?;
+            let scales = self.read_some(&extents(|source| source.scales), encodings[1])?;
+            let biases = self.read_some(&extents(|source| source.biases), encodings[2])?;
             HostMatrix { rows, cols, format, inputs, weight, scales, biases }
         } else {
             let weight = self.read_decoded(parts)?;
@@ -221,7 +221,7 @@ impl<'a> Loader<'a> {
 
     /// Reads and decodes the rows of several sources.
     fn read_decoded(&mut self, parts: &[MatrixSource]) -> Result<HostBuf, LoadError> {
-        let n: usize = parts.iter().map(|it| it.rows * it.cols).sum();
+        let n: usize = parts.iter().map(|part| part.rows * part.cols).sum();
         let mut buf = self.backend.host_alloc(n * 4);
         let mut out = buf[..n * 4].chunks_exact_mut(4);
         for part in parts {
@@ -247,8 +247,8 @@ fn joins(parts: &[MatrixSource]) -> bool {
     let MatrixFormat::Blocks(blocks) = parts[0].format else { return true };
     let begins = parts[1..]
         .iter()
-        .all(|it| matches!(it.format, MatrixFormat::Blocks(ScaledBlocks { phase: 0, .. })));
-    let ends = |it: &MatrixSource| it.rows.is_multiple_of(blocks.block_rows);
+        .all(|part| matches!(part.format, MatrixFormat::Blocks(ScaledBlocks { phase: 0, .. })));
+    let ends = |source: &MatrixSource| source.rows.is_multiple_of(blocks.block_rows);
     let [first, middle @ .., _] = parts else { return true };
     begins
         && (blocks.phase + first.rows).is_multiple_of(blocks.block_rows)
@@ -285,7 +285,7 @@ impl Weights for Loader<'_> {
         let source = self.claims.matrix(&whole)?;
         self.check_whole(&source)?;
         let parts: Vec<MatrixSource> =
-            runs.iter().map(|it| source.rows(it.start, it.len())).collect();
+            runs.iter().map(|run| source.rows(run.start, run.len())).collect();
         self.load(&whole.name, &parts, whole.role)
     }
 
@@ -345,7 +345,7 @@ impl Weights for Survey<'_> {
         role: Role,
     ) -> Result<Weight, LoadError> {
         let decls = &mut self.manifest.matrices;
-        let known = decls.iter().position(|it| it.name == name);
+        let known = decls.iter().position(|decl| decl.name == name);
         let at = known.unwrap_or_else(|| {
             decls.push(MatrixDecl { name: name.to_owned(), rows, cols, role });
             decls.len() - 1
@@ -368,7 +368,7 @@ impl Weights for Survey<'_> {
             Some(checkpoint) => Claims::new(checkpoint).vector(&decl)?.shape,
             None => shapes.first().cloned().unwrap_or_default(),
         };
-        if !self.manifest.vectors.iter().any(|it| it.name == name) {
+        if !self.manifest.vectors.iter().any(|vector| vector.name == name) {
             self.manifest.vectors.push(decl);
         }
         let values = vec![0.0; shape.iter().product()];

@@ -76,7 +76,7 @@ impl Build<'_> {
         Cols { buf, start: 0, len: width }
     }
 
-    /// The same for what products with one input give, side by side in one
+    /// Device memory for what products with one input give, side by side in one
     /// buffer, so that devices may compute them together.
     pub fn cols_together<const N: usize>(&mut self, widths: [usize; N]) -> [Cols; N] {
         let all = self.cols(widths.iter().sum());

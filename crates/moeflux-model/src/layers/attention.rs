@@ -153,15 +153,15 @@ impl AttentionBlocks {
         let AttentionShape { n_kv_heads, head_dim, has_qkv_bias, has_output_bias, .. } = self.shape;
         let AttentionScratch { q_cols, k, mixed, .. } = self.scratch;
         let (hidden, kv_cols, mixed) = (builder.outline.hidden, columns(k).len, columns(mixed).len);
-        let mut linear = |part: &str, shape, has_bias: bool| {
+        let mut linear = |part: &str, rows, cols, has_bias| {
             let name = format!("{name}.{part}");
-            Linear::load(&name, shape, has_bias, builder)
+            Linear::load(&name, rows, cols, has_bias, builder)
         };
         Ok(AttentionLayer {
-            q_proj: linear("q_proj", (q_cols.len, hidden), has_qkv_bias)?,
-            k_proj: linear("k_proj", (kv_cols, hidden), has_qkv_bias)?,
-            v_proj: linear("v_proj", (kv_cols, hidden), has_qkv_bias)?,
-            o_proj: linear("o_proj", (hidden, mixed), has_output_bias)?,
+            q_proj: linear("q_proj", q_cols.len, hidden, has_qkv_bias)?,
+            k_proj: linear("k_proj", kv_cols, hidden, has_qkv_bias)?,
+            v_proj: linear("v_proj", kv_cols, hidden, has_qkv_bias)?,
+            o_proj: linear("o_proj", hidden, mixed, has_output_bias)?,
             norms: self.norms(name, builder)?,
             rope: self.rope,
             scale: 1.0 / (head_dim as f32).sqrt(),
@@ -197,11 +197,9 @@ impl Norms {
 impl Mixer for AttentionLayer {
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
         let AttentionScratch { q_cols, q, gate, k, v, mixed } = self.scratch;
-        project(
-            step,
-            x,
-            &[(self.q_proj, q_cols), (self.k_proj, columns(k)), (self.v_proj, columns(v))],
-        );
+        let outputs =
+            [self.q_proj.onto(q_cols), self.k_proj.onto(columns(k)), self.v_proj.onto(columns(v))];
+        project(step, x, &outputs);
         let attention = Attention {
             out: mixed,
             q,
@@ -213,10 +211,10 @@ impl Mixer for AttentionLayer {
             sinks: self.sinks,
             selection: None,
         };
-        let norms = self.norms.map(|it| it.ops(q, k));
+        let norms = self.norms.map(|norms| norms.ops(q, k));
         let op = GatedAttention { norms, rope: self.rope, attention, gate };
         step.backend.gated_attention(op, step.spans);
-        project(step, columns(mixed), &[(self.o_proj, out)]);
+        project(step, columns(mixed), &[self.o_proj.onto(out)]);
     }
 }
 

@@ -114,8 +114,8 @@ impl Decoder {
     /// For each layer, what predicts the next one's routing, where that has any.
     fn following(&self) -> impl Iterator<Item = Option<Lookahead<'_>>> {
         let Residual { hidden, mixed, .. } = self.residual;
-        let routers = self.layers.iter().skip(1).map(move |it| match &it.mlp {
-            Mlp::Moe(moe) => Some(Lookahead { norm: it.post_norm, moe, hidden, scratch: mixed }),
+        let routers = self.layers.iter().skip(1).map(move |layer| match &layer.mlp {
+            Mlp::Moe(moe) => Some(Lookahead { norm: layer.post_norm, moe, hidden, scratch: mixed }),
             Mlp::Dense(_) => None,
         });
         routers.chain([None])
@@ -148,16 +148,17 @@ impl Builder<'_, '_> {
         self.finish_with(None, layer)
     }
 
-    /// The same with multi-token prediction, where the checkpoint has what is called so; its
-    /// layer stands past the last.
+    /// [`finish`](Builder::finish) with multi-token prediction, where the checkpoint has these
+    /// tensors; its layer stands past the last.
     pub(crate) fn finish_with(
         mut self,
         mtp: Option<MtpNames>,
         mut layer: impl FnMut(&mut Self, LayerIdx, &str) -> Result<Layer, LoadError>,
     ) -> Result<Box<dyn Model>, LoadError> {
         let Outline { hidden, n_layers, vocab, max_positions, is_tied, .. } = self.outline;
-        let matrix =
-            |it: &mut Self, name: &str, role| it.build.weights.matrix(name, vocab, hidden, role);
+        let matrix = |builder: &mut Self, name: &str, role| {
+            builder.build.weights.matrix(name, vocab, hidden, role)
+        };
         let embed_tokens = matrix(&mut self, "embed_tokens", Role::Embedding)?;
         let at = |i| LayerIdx(u16::try_from(i).expect("configs bound the number of layers"));
         let mut layers = Vec::with_capacity(n_layers);
@@ -184,7 +185,7 @@ impl Builder<'_, '_> {
             vocab,
             hidden,
             n_layers,
-            n_moe_layers: layers.iter().filter(|it| matches!(it.mlp, Mlp::Moe(_))).count(),
+            n_moe_layers: layers.iter().filter(|layer| matches!(layer.mlp, Mlp::Moe(_))).count(),
             n_experts: self.experts.n_experts,
             n_eligible: self.experts.n_eligible,
             top_k: self.experts.top_k,

@@ -108,7 +108,7 @@ pub(crate) fn full_attention_layers(
     if types.len() != n_layers {
         return Err(config.refuse("layer_types", "have num_hidden_layers entries").into());
     }
-    let is_full = |it: &&str| match *it {
+    let is_full = |name: &&str| match *name {
         "full_attention" => Ok(true),
         "linear_attention" => Ok(false),
         _ => {

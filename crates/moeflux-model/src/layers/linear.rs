@@ -17,7 +17,8 @@ impl Linear {
     /// The projection called `name`, of that many rows and columns.
     pub(crate) fn load(
         name: &str,
-        (rows, cols): (usize, usize),
+        rows: usize,
+        cols: usize,
         has_bias: bool,
         builder: &mut Builder<'_, '_>,
     ) -> Result<Linear, LoadError> {
@@ -25,6 +26,18 @@ impl Linear {
         let bias = has_bias.then(|| builder.vector(&format!("{name}.bias"), rows));
         Ok(Linear { weight, bias: bias.transpose()? })
     }
+
+    /// This projection, written to `out`.
+    pub(crate) fn onto(self, out: Cols) -> LinearOutput {
+        LinearOutput { linear: self, out }
+    }
+}
+
+/// A projection and where it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinearOutput {
+    linear: Linear,
+    out: Cols,
 }
 
 /// Most projections of one input.
@@ -41,19 +54,21 @@ pub(crate) fn with_projections(
     let mut projections = projections.peekable();
     let Some(&first) = projections.peek() else { return work(&[]) };
     let (mut all, mut n) = ([first; MOST], 0);
-    for it in projections {
-        all[n] = it;
+    for projection in projections {
+        all[n] = projection;
         n += 1;
     }
     work(&all[..n]);
 }
 
 /// Several projections of one input.
-pub(crate) fn project(step: &mut Step<'_>, x: Cols, outputs: &[(Linear, Cols)]) {
+pub(crate) fn project(step: &mut Step<'_>, x: Cols, outputs: &[LinearOutput]) {
     let rows = step.rows();
-    let projection = |(it, out): &(Linear, Cols)| Projection { weight: it.weight, out: *out };
-    with_projections(outputs.iter().map(projection), |all| step.backend.project(rows, x, all));
-    for (linear, out) in outputs {
+    let projections = outputs
+        .iter()
+        .map(|LinearOutput { linear, out }| Projection { weight: linear.weight, out: *out });
+    with_projections(projections, |all| step.backend.project(rows, x, all));
+    for LinearOutput { linear, out } in outputs {
         if let Some(bias) = linear.bias {
             step.backend.add_bias(rows, *out, bias);
         }

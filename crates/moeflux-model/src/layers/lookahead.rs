@@ -35,7 +35,7 @@ impl Lookahead<'_> {
         self.norm.forward(step, self.scratch, self.hidden);
         let experts = self.moe.preview(step, self.scratch)?;
         if is_wanted {
-            self.wish(step, &experts);
+            self.prefetch(step, &experts);
         }
         if let Some(recorder) = &mut step.recorder {
             recorder.predicted(self.moe.layer, experts);
@@ -51,7 +51,7 @@ impl Lookahead<'_> {
         !is_known && !self.moe.is_held(step) && step.experts.wants_lookahead(self.moe.layer, rows)
     }
 
-    fn wish(&self, step: &Step<'_>, experts: &[ExpertId]) {
+    fn prefetch(&self, step: &Step<'_>, experts: &[ExpertId]) {
         match step.rows() {
             1 => step.experts.prefetch(self.moe.layer, experts),
             rows => step.experts.prefetch_many(self.moe.layer, &likeliest_first(experts, rows)),
@@ -73,21 +73,26 @@ impl Predict for Lookahead<'_> {
         step.backend.combine(rows, Combine { acc: stream, ..so_far });
         self.norm.forward(step, stream, stream);
         let experts = self.moe.preview(step, stream)?;
-        self.wish(step, &experts);
+        self.prefetch(step, &experts);
         Ok(())
     }
+}
+
+/// An expert that a row would choose, as which of its experts.
+struct Choice {
+    expert: ExpertId,
+    rank: usize,
 }
 
 /// The distinct experts of all rows, those of most rows first, then those of
 /// the best ranks.
 fn likeliest_first(experts: &[ExpertId], rows: usize) -> Vec<ExpertId> {
     let top_k = experts.len() / rows;
-    let mut by_expert: Vec<(ExpertId, usize)> =
-        experts.iter().enumerate().map(|(i, it)| (*it, i % top_k)).collect();
-    by_expert.sort_unstable();
-    let groups = by_expert.chunk_by(|a, b| a.0 == b.0);
-    let mut order: Vec<(Reverse<usize>, usize, ExpertId)> =
-        groups.map(|it| (Reverse(it.len()), it[0].1, it[0].0)).collect();
-    order.sort_unstable();
-    order.into_iter().map(|it| it.2).collect()
+    let choices = experts.iter().enumerate();
+    let mut choices: Vec<Choice> =
+        choices.map(|(i, expert)| Choice { expert: *expert, rank: i % top_k }).collect();
+    choices.sort_unstable_by_key(|choice| (choice.expert, choice.rank));
+    let mut groups: Vec<&[Choice]> = choices.chunk_by(|a, b| a.expert == b.expert).collect();
+    groups.sort_unstable_by_key(|group| (Reverse(group.len()), group[0].rank, group[0].expert));
+    groups.into_iter().map(|group| group[0].expert).collect()
 }

@@ -59,7 +59,7 @@ impl MlaShape {
         if !rope_dim.is_multiple_of(2) {
             return Err(config.refuse("qk_rope_head_dim", "be even").into());
         }
-        if config.rope_f32("partial_rotary_factor")?.is_some_and(|it| it != 1.0) {
+        if config.rope_f32("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
             return Err(config.refuse("partial_rotary_factor", "be 1").into());
         }
         let is_interleaved = config.bool("rope_interleave")?;
@@ -163,7 +163,7 @@ impl MlaBlocks {
         let MlaShape { n_heads, kv_rank, v_dim, .. } = shape;
         let build = &mut *builder.build;
         let scratch = MlaScratch {
-            q_latent: shape.q_rank.map(|it| build.cols(it)),
+            q_latent: shape.q_rank.map(|rank| build.cols(rank)),
             q: build.cols(n_heads * shape.query_dim()),
             absorbed: build.cols(n_heads * shape.key_dim()).heads(n_heads),
             key: build.cols(shape.key_dim()),
@@ -186,13 +186,14 @@ impl MlaBlocks {
         Ok(MlaLayer {
             shape: self.shape,
             queries: self.queries(name, builder)?,
-            kv_a_proj: Linear::load(&kv_a_proj, (key_dim, hidden), has_bias, builder)?,
+            kv_a_proj: Linear::load(&kv_a_proj, key_dim, hidden, has_bias, builder)?,
             kv_norm: latent_norm(&format!("{name}.kv_a_layernorm"), kv_rank, builder)?,
             key_heads,
             value_heads,
             o_proj: Linear::load(
                 &format!("{name}.o_proj"),
-                (hidden, n_heads * v_dim),
+                hidden,
+                n_heads * v_dim,
                 has_bias,
                 builder,
             )?,
@@ -208,13 +209,13 @@ impl MlaBlocks {
         let q_cols = self.scratch.q.len;
         let Some(rank) = self.shape.q_rank else {
             let q_proj = format!("{name}.q_proj");
-            return Ok(Queries::Direct(Linear::load(&q_proj, (q_cols, hidden), false, builder)?));
+            return Ok(Queries::Direct(Linear::load(&q_proj, q_cols, hidden, false, builder)?));
         };
         let part = |part: &str| format!("{name}.{part}");
         Ok(Queries::Latent {
-            a_proj: Linear::load(&part("q_a_proj"), (rank, hidden), has_bias, builder)?,
+            a_proj: Linear::load(&part("q_a_proj"), rank, hidden, has_bias, builder)?,
             norm: latent_norm(&part("q_a_layernorm"), rank, builder)?,
-            b_proj: Linear::load(&part("q_b_proj"), (q_cols, rank), false, builder)?,
+            b_proj: Linear::load(&part("q_b_proj"), q_cols, rank, false, builder)?,
         })
     }
 
@@ -267,10 +268,10 @@ impl MlaLayer {
             Queries::Direct(q_proj) => (q_proj, q),
             Queries::Latent { a_proj, .. } => (a_proj, q_latent.expect("queries have a latent")),
         };
-        project(step, x, &[(first, out), (self.kv_a_proj, key)]);
+        project(step, x, &[first.onto(out), self.kv_a_proj.onto(key)]);
         if let Queries::Latent { norm, b_proj, .. } = self.queries {
             norm.forward(step, out, out);
-            project(step, out, &[(b_proj, q)]);
+            project(step, out, &[b_proj.onto(q)]);
         }
         let latent = key.slice(0, self.shape.kv_rank);
         self.kv_norm.forward(step, latent, latent);
@@ -320,7 +321,7 @@ impl Mixer for MlaLayer {
         let Step { backend, spans, .. } = step;
         backend.attention(op, spans);
         backend.head_product(rows, self.value_heads.op(values, mixed));
-        project(step, columns(values), &[(self.o_proj, out)]);
+        project(step, columns(values), &[self.o_proj.onto(out)]);
     }
 }
 

@@ -86,6 +86,17 @@ struct SharedExpert {
     scratch: SharedScratch,
 }
 
+/// What a block reads and writes in a step.
+#[derive(Clone, Copy, Debug)]
+struct MoeColumns {
+    /// The residual stream, to which the output is added.
+    acc: Cols,
+    /// The input of the experts.
+    x: Cols,
+    /// The output of the shared expert, where there is one.
+    shared: Option<Shared>,
+}
+
 /// One block.
 #[derive(Debug)]
 pub(crate) struct Moe {
@@ -186,10 +197,10 @@ impl MoeBlocks {
             logits,
             slots: build.weights.backend().alloc(build.max_rows * top_k, hidden),
         };
-        let shared = shape.shared.map(|it| SharedScratch {
-            mlp: GatedScratch::alloc(it.intermediate, builder),
+        let shared = shape.shared.map(|shared| SharedScratch {
+            mlp: GatedScratch::alloc(shared.intermediate, builder),
             out: builder.build.cols(hidden),
-            scale: it.gate.map(|_| scale),
+            scale: shared.gate.map(|_| scale),
         });
         MoeBlocks { shape, top_k, scratch, shared }
     }
@@ -291,9 +302,9 @@ impl Moe {
         }
         let layer = Some(self.layer.0);
         step.backend.begin_stage(Stage::SharedExpert, layer);
-        let shared = self.shared.as_ref().map(|it| it.forward(step));
+        let shared = self.shared.as_ref().map(|shared| shared.forward(step));
         step.backend.begin_stage(Stage::RoutedExperts, layer);
-        self.run_arriving(step, &mut lists, &mut arrivals, (acc, x, shared), next)?;
+        self.run_arriving(step, &mut lists, &mut arrivals, MoeColumns { acc, x, shared }, next)?;
         let Routing { experts, weights } = &mut lists.routing;
         if arrivals.is_missing() {
             weights.fill(0.0);
@@ -320,10 +331,11 @@ impl Moe {
         step: &mut Step<'_>,
         lists: &mut MoeLists,
         arrivals: &mut Arrivals<'_>,
-        (acc, x, shared): (Cols, Cols, Option<Shared>),
+        columns: MoeColumns,
         next: Option<&dyn Predict>,
     ) -> Result<(), ForwardError> {
         let MoeLists { routing: Routing { weights, .. }, wanted, batch, calls, so_far } = lists;
+        let MoeColumns { acc, x, shared } = columns;
         let slots = self.scratch.slots;
         let op = Experts {
             out: slots,
@@ -364,7 +376,7 @@ impl Moe {
                 observer.see(step.backend, self.layer, op, weights)?;
             }
             step.backend.experts(op);
-            take_over(so_far, weights, calls.iter().map(|it| &it.rows));
+            take_over(so_far, weights, calls.iter().map(|call| &call.rows));
             wanted.end(calls);
             *batch = arrived;
             if n_missing > 0
@@ -400,7 +412,7 @@ impl Moe {
             biases: self.biases,
             slots: self.scratch.slots,
             acc,
-            shared: self.shared.map(|it| it.mlp.beside_experts(it.contribution())),
+            shared: self.shared.map(|shared| shared.mlp.beside_experts(shared.contribution())),
         };
         let rows = step.rows();
         let residency = step.backend.residency_mut().expect("the layer is resident");
@@ -466,7 +478,7 @@ impl SharedExpert {
     ) -> Result<SharedExpert, LoadError> {
         let mlp = scratch.mlp.load(&format!("{block}.{}", shape.name), builder)?;
         let hidden = builder.outline.hidden;
-        let gate = |it| builder.gate(&format!("{block}.{it}"), 1, hidden);
+        let gate = |name| builder.gate(&format!("{block}.{name}"), 1, hidden);
         Ok(SharedExpert { mlp, gate: shape.gate.map(gate).transpose()?, scratch })
     }
 
@@ -500,13 +512,14 @@ mod tests {
             (ExpertId(7), vec![row(0, 0)]),
             (ExpertId(9), vec![row(1, 3)]),
         ];
-        let rows = |i| wanted.of(i).iter().map(|it| it.1).collect::<Vec<_>>();
-        let got: Vec<_> = wanted.by_rows().enumerate().map(|(i, it)| (it.0, rows(i))).collect();
-        assert!(wanted.by_rows().map(|it| it.1).eq([2, 1, 1]));
+        let rows = |i| wanted.of(i).iter().map(|chosen| chosen.row).collect::<Vec<_>>();
+        let by_rows = || wanted.by_rows().enumerate();
+        let got: Vec<_> = by_rows().map(|(i, (expert, _))| (expert, rows(i))).collect();
+        assert!(by_rows().map(|(_, (_, n_rows))| n_rows).eq([2, 1, 1]));
         assert_eq!(got, want);
         assert!(wanted.resident.is_empty());
         for _ in 0..2 {
-            wanted.set(&ids, 2, |it| it != ExpertId(7));
+            wanted.set(&ids, 2, |id| id != ExpertId(7));
             let resident = wanted.resident.iter().map(|call| (call.expert, call.rows.clone()));
             assert!(resident.eq([want[0].clone(), want[2].clone()]));
             assert!(wanted.by_rows().eq([(ExpertId(7), 1)]));

@@ -32,14 +32,27 @@ pub(super) fn take_over<'a>(
 /// it, so that records are asked for in the order in which they lie on disk.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    /// Ascending.
-    pub(super) chosen: Vec<(ExpertId, ExpertRow)>,
+    /// In ascending order of experts, those of one expert in ascending order of slots.
+    pub(super) chosen: Vec<Chosen>,
     /// Where each expert's rows end.
     pub(super) ends: Vec<usize>,
     /// Experts that are resident on the device; the store is not asked for them.
     pub(super) resident: Vec<ResidentCall>,
     /// Empty lists of rows.
     pub(super) spare: Vec<Vec<ExpertRow>>,
+}
+
+/// An expert that a row chose.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen {
+    pub(super) expert: ExpertId,
+    pub(super) row: ExpertRow,
+}
+
+impl Chosen {
+    fn has_expert_of(&self, other: &Chosen) -> bool {
+        self.expert == other.expert
+    }
 }
 
 impl Wanted {
@@ -54,13 +67,15 @@ impl Wanted {
             slot: u32::try_from(slot).expect("a batch has few slots"),
         };
         self.chosen.clear();
-        self.chosen.extend(experts.iter().enumerate().map(|(slot, id)| (*id, as_row(slot))));
-        self.chosen.sort_unstable_by_key(|(id, row)| (*id, row.slot));
+        let chosen = experts.iter().enumerate();
+        let chosen = chosen.map(|(slot, expert)| Chosen { expert: *expert, row: as_row(slot) });
+        self.chosen.extend(chosen);
+        self.chosen.sort_unstable_by_key(|chosen| (chosen.expert, chosen.row.slot));
         self.take_resident(is_resident);
         let (ends, mut end) = (&mut self.ends, 0);
         ends.clear();
-        ends.extend(self.chosen.chunk_by(|a, b| a.0 == b.0).map(|it| {
-            end += it.len();
+        ends.extend(self.chosen.chunk_by(Chosen::has_expert_of).map(|run| {
+            end += run.len();
             end
         }));
     }
@@ -72,38 +87,45 @@ impl Wanted {
             call.rows.clear();
             call.rows
         }));
-        for group in chosen.chunk_by(|a, b| a.0 == b.0).filter(|group| is_resident(group[0].0)) {
+        for group in chosen.chunk_by(Chosen::has_expert_of) {
+            let expert = group[0].expert;
+            if !is_resident(expert) {
+                continue;
+            }
             let mut rows = spare.pop().unwrap_or_default();
-            rows.extend(group.iter().map(|(_, row)| *row));
-            resident.push(ResidentCall { expert: group[0].0, rows });
+            rows.extend(group.iter().map(|chosen| chosen.row));
+            resident.push(ResidentCall { expert, rows });
         }
         if !resident.is_empty() {
-            chosen.retain(|(id, _)| resident.binary_search_by_key(id, |call| call.expert).is_err());
+            let is_resident =
+                |expert| resident.binary_search_by_key(&expert, |call| call.expert).is_ok();
+            chosen.retain(|chosen| !is_resident(chosen.expert));
         }
     }
 
-    pub(super) fn of(&self, i: usize) -> &[(ExpertId, ExpertRow)] {
-        let start = i.checked_sub(1).map_or(0, |it| self.ends[it]);
+    /// The choices of one of the experts.
+    pub(super) fn of(&self, i: usize) -> &[Chosen] {
+        let start = i.checked_sub(1).map_or(0, |last| self.ends[last]);
         &self.chosen[start..self.ends[i]]
     }
 
     /// Each expert with the number of its rows.
     pub(super) fn by_rows(&self) -> impl ExactSizeIterator<Item = (ExpertId, usize)> {
-        (0..self.ends.len()).map(|i| (self.of(i)[0].0, self.of(i).len()))
+        (0..self.ends.len()).map(|i| (self.of(i)[0].expert, self.of(i).len()))
     }
 
     /// The rows of one of the experts.
     pub(super) fn call(&mut self, i: usize, expert: Arc<Expert>) -> ExpertCall {
         let mut rows = self.spare.pop().unwrap_or_default();
-        rows.extend(self.of(i).iter().map(|it| it.1));
+        rows.extend(self.of(i).iter().map(|chosen| chosen.row));
         ExpertCall { expert, rows }
     }
 
     /// Drops the experts and takes the lists back.
     pub(super) fn end(&mut self, calls: &mut Vec<ExpertCall>) {
-        self.spare.extend(calls.drain(..).map(|mut it| {
-            it.rows.clear();
-            it.rows
+        self.spare.extend(calls.drain(..).map(|mut call| {
+            call.rows.clear();
+            call.rows
         }));
     }
 }

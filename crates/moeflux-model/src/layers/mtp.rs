@@ -59,9 +59,9 @@ impl MtpNames {
     pub(crate) fn are_in(&self, weights: &dyn Weights) -> bool {
         let MtpNames { embed_norm, hidden_norm, joint, norm, layer } = self;
         let norms =
-            ["input_layernorm", "post_attention_layernorm"].map(|it| format!("{layer}.{it}"));
+            ["input_layernorm", "post_attention_layernorm"].map(|name| format!("{layer}.{name}"));
         let all = [embed_norm, hidden_norm, joint, norm].into_iter().chain(&norms);
-        all.into_iter().all(|it| weights.holds(&format!("{it}.weight")))
+        all.into_iter().all(|name| weights.holds(&format!("{name}.weight")))
     }
 }
 

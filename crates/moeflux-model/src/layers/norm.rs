@@ -32,8 +32,8 @@ impl Norm {
     ) -> Result<Norm, LoadError> {
         let mut values = weights.vector(name, &[vec![len]])?.values;
         if stored == NormWeights::ZeroCentred {
-            for it in &mut values {
-                *it += 1.0;
+            for value in &mut values {
+                *value += 1.0;
             }
         }
         Ok(Norm { weight: weights.backend().load_vector(&values), eps })

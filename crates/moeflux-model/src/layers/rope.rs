@@ -17,7 +17,7 @@ pub(crate) fn read(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadErr
         return refuse("be at most 1");
     }
     // In double precision, where a factor such as 0.7 is what was written.
-    let factor = config.get_rope("partial_rotary_factor").and_then(|it| it.as_f64());
+    let factor = config.get_rope("partial_rotary_factor").and_then(|value| value.as_f64());
     let factor = factor.unwrap_or(1.0);
     let rotary_dim = (head_dim as f64 * factor) as usize;
     if rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
@@ -33,14 +33,14 @@ pub(crate) fn none() -> RopeSpec {
 
 /// The rotation of `rotary_dim` columns, an even number.
 pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, LoadError> {
-    let theta = config.rope_f32("rope_theta")?.filter(|it| *it > 1.0);
+    let theta = config.rope_f32("rope_theta")?.filter(|theta| *theta > 1.0);
     let theta = theta.ok_or_else(|| config.refuse("rope_theta", "be above 1"))?;
     let periods = periods(theta, rotary_dim);
     let (inv_freq, scale) = match rope_type(config)? {
-        RopeType::Default => (periods.iter().map(|it| 1.0 / it).collect(), 1.0),
+        RopeType::Default => (periods.iter().map(|period| 1.0 / period).collect(), 1.0),
         RopeType::Linear => {
             let factor = factor(config)?;
-            (periods.iter().map(|it| 1.0 / it / factor).collect(), 1.0)
+            (periods.iter().map(|period| 1.0 / period / factor).collect(), 1.0)
         }
         RopeType::Yarn => {
             let yarn = Yarn::read(config)?;
@@ -48,7 +48,7 @@ pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, L
         }
         RopeType::Llama3 => {
             let llama = Llama3::read(config)?;
-            (periods.iter().map(|it| llama.inverse_frequency(1.0 / it)).collect(), 1.0)
+            (periods.iter().map(|period| llama.inverse_frequency(1.0 / period)).collect(), 1.0)
         }
         RopeType::Divided => {
             let divisors = divisors(config, periods.len())?;
@@ -156,7 +156,7 @@ struct Yarn {
 
 impl Yarn {
     fn read(config: &Config) -> Result<Yarn, LoadError> {
-        let positive = |key| Ok::<_, LoadError>(config.rope_f32(key)?.filter(|it| *it > 0.0));
+        let positive = |key| Ok::<_, LoadError>(config.rope_f32(key)?.filter(|value| *value > 0.0));
         let original_positions = original_positions(config)?;
         let factor = match config.get_rope("factor") {
             Some(_) => factor(config)?,
@@ -166,7 +166,7 @@ impl Yarn {
             Some(given) => given,
             None => {
                 let (one, all) = (positive("mscale")?, positive("mscale_all_dim")?);
-                let of = |it: f32| mscale(f64::from(factor), f64::from(it));
+                let of = |value: f32| mscale(f64::from(factor), f64::from(value));
                 let pair = one.zip(all);
                 pair.map_or(of(1.0), |(one, all)| of(one) / of(all)) as f32
             }
@@ -232,7 +232,7 @@ struct Llama3 {
 impl Llama3 {
     fn read(config: &Config) -> Result<Llama3, LoadError> {
         let number = |key| -> Result<f32, LoadError> {
-            let number = config.rope_f32(key)?.filter(|it| *it > 0.0);
+            let number = config.rope_f32(key)?.filter(|value| *value > 0.0);
             number.ok_or_else(|| config.refuse(key, "be above 0").into())
         };
         let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
@@ -290,7 +290,8 @@ mod tests {
         keys.entry("rope_theta").or_insert(json!(10000.0));
         root["model_type"] = json!("glm4_moe");
         root.as_object_mut().unwrap().entry("partial_rotary_factor").or_insert(json!(1.0));
-        let got = resolved(root).and_then(|it| read(&it, 16)).expect_err("refused").to_string();
+        let got =
+            resolved(root).and_then(|config| read(&config, 16)).expect_err("refused").to_string();
         assert_eq!(got, format!("config.json: {message}"));
     }
 
