@@ -1,7 +1,7 @@
 //! How long the ops of a chunk take that are no products of matrices, in the
 //! shapes of Qwen3.5-35B-A3B.
 //!
-//! `cargo run --release -p moeflux-backend --example mixers -- [ISA [ROWS [POSITION [OP]]]]`
+//! `cargo run --release -p moeflux-backend --example chunk_ops -- [ISA [ROWS [POSITION [OP]]]]`
 
 #![expect(clippy::print_stdout, reason = "a report")]
 
@@ -25,9 +25,9 @@ const SPENT: Duration = Duration::from_millis(400);
 
 fn main() {
     let arg = |i: usize| std::env::args().nth(i);
-    let number = |i, usual: usize| arg(i).map_or(usual, |it| it.parse().expect("a number"));
+    let number = |i, usual: usize| arg(i).map_or(usual, |text| text.parse().expect("a number"));
     let isa = arg(1).map_or(Isa::detect(), |name| Isa::by_name(&name).expect("a name"));
-    let n_threads = std::thread::available_parallelism().map_or(1, |it| it.get());
+    let n_threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let (rows, position) = (number(2, 512), number(3, 0));
     let only = arg(4).unwrap_or_default();
     println!("{isa:?}, {n_threads} threads, {rows} rows from position {position}: best and median");
@@ -72,7 +72,7 @@ impl Bench {
     /// Gates of about one, so that what they are applied to does not vanish.
     fn large(&mut self, width: usize) -> Cols {
         let cols = self.buf(width);
-        let values: Vec<f32> = noise(self.rows * width).iter().map(|it| it + 10.0).collect();
+        let values: Vec<f32> = noise(self.rows * width).iter().map(|value| value + 10.0).collect();
         self.cpu.write(cols.buf, &values);
         cols
     }
@@ -192,7 +192,7 @@ impl Bench {
                 self.cpu.attention(op, &[Span { sequence, rows, position }]);
             }
         }
-        let seen: usize = (0..rows).map(|it| position + it + 1).sum();
+        let seen: usize = (0..rows).map(|row| position + row + 1).sum();
         let span = [Span { sequence, rows: 0..rows, position }];
         let bytes = 2 * n_kv * dtype.row_bytes(HEAD_DIM) * (position + rows);
         let name = format!("attention {dtype:?}");
@@ -261,7 +261,7 @@ impl Bench {
             scales: Some(bytes(format.scale_bytes(vocab, HIDDEN))),
             biases: Some(bytes(format.bias_bytes(vocab, HIDDEN))),
         });
-        let tokens: Vec<_> = (0..self.rows).map(|it| TokenId((it * 37 % vocab) as u32)).collect();
+        let tokens: Vec<_> = (0..self.rows).map(|row| TokenId((row * 37 % vocab) as u32)).collect();
         let out = self.buf(HIDDEN);
         self.time("embed", self.rows * HIDDEN * 4, 0, &mut |cpu| cpu.embed(out, table, &tokens));
     }
@@ -269,7 +269,7 @@ impl Bench {
     fn rope(&mut self) {
         let both = self.buf(16 * 2 * HEAD_DIM);
         let q = Heads { buf: both.buf, start: 0, n_heads: 16, head_dim: HEAD_DIM, stride: 512 };
-        let inv_freq = (0..32).map(|it| 0.6f32.powi(it)).collect();
+        let inv_freq = (0..32).map(|pair| 0.6f32.powi(pair)).collect();
         let rope = self.cpu.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
         let sequence = self.cpu.new_sequence(&[]);
         let mut position = 0;

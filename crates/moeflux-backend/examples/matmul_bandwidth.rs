@@ -36,7 +36,7 @@ fn main() {
         Isa::by_name(&name).unwrap_or_else(|| panic!("this machine has no {name}"))
     });
     let n_threads = std::env::args().nth(2).map_or_else(
-        || std::thread::available_parallelism().map_or(1, |it| it.get()),
+        || std::thread::available_parallelism().map_or(1, |n| n.get()),
         |n| n.parse().unwrap_or_else(|e| panic!("{n} threads: {e}")),
     );
     let n_limbs = std::env::args()
@@ -53,7 +53,9 @@ fn main() {
         ("forks", Bench::forks),
     ];
     let wanted = std::env::args().nth(4);
-    for (_, run) in parts.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|it| it == name)) {
+    for (_, run) in
+        parts.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| wanted == name))
+    {
         run(&bench);
     }
 }
@@ -209,7 +211,10 @@ fn formats() -> Vec<(String, MatrixFormat)> {
     }
     let blocks = ScaledBlocks::new(128, 128, Float::F32);
     all.push(("FP8 blocks".into(), MatrixFormat::Blocks(blocks)));
-    all.extend(BlockType::all().map(|it| (it.name().to_owned(), MatrixFormat::Ggml(it))));
+    all.extend(
+        BlockType::all()
+            .map(|block_type| (block_type.name().to_owned(), MatrixFormat::Ggml(block_type))),
+    );
     all
 }
 

@@ -30,14 +30,14 @@ fn main() {
     let isa = std::env::args().nth(1).map_or(Isa::detect(), |name| {
         Isa::by_name(&name).unwrap_or_else(|| panic!("this machine has no {name}"))
     });
-    let only: Option<usize> = std::env::args().nth(2).map(|it| it.parse().expect("rows"));
-    let n_limbs = std::env::args().nth(3).map_or(2, |it| it.parse().expect("limbs"));
+    let only: Option<usize> = std::env::args().nth(2).map(|text| text.parse().expect("rows"));
+    let n_limbs = std::env::args().nth(3).map_or(2, |text| text.parse().expect("limbs"));
     println!("{isa:?}; 4 bits, groups of {GROUP}, limbs: {n_limbs}");
     let noise = noise(512 << 20);
     for n_threads in [1, 2] {
         let pool = Pool::new(n_threads);
         for x_rows in [2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 512, 2048] {
-            if only.is_some_and(|it| it != x_rows) {
+            if only.is_some_and(|n| n != x_rows) {
                 continue;
             }
             let dense = Case { n_matrices: 1, rows: 8192, cols: 2048, bits: 4, x_rows, n_limbs };

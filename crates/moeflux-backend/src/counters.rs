@@ -91,7 +91,7 @@ impl DeviceCounters {
 
     /// The values since the last reset.
     pub fn stats(&self) -> DeviceStats {
-        let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DeviceStats {
             hits: of(&self.hits),
             uploads: of(&self.uploads),
@@ -107,8 +107,8 @@ impl DeviceCounters {
     /// Sets all counters to zero.
     pub fn reset(&self) {
         let all = [&self.hits, &self.uploads, &self.fetched, &self.uploaded_bytes, &self.upload_ns];
-        for it in all.into_iter().chain([&self.kernels, &self.steps_ahead, &self.wait_ns]) {
-            it.store(0, Ordering::Relaxed);
+        for counter in all.into_iter().chain([&self.kernels, &self.steps_ahead, &self.wait_ns]) {
+            counter.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -58,8 +58,8 @@ impl KvType {
                         continue;
                     };
                     let scale = f32::from_le_bytes(*scale);
-                    for (value, it) in values.iter_mut().zip(integers) {
-                        *value = f32::from(it.cast_signed()) * scale;
+                    for (value, code) in values.iter_mut().zip(integers) {
+                        *value = f32::from(code.cast_signed()) * scale;
                     }
                 }
             }
@@ -87,9 +87,9 @@ fn encode_group(values: &[f32], bytes: &mut [u8]) {
     let scale = if bits < f32::MIN_POSITIVE.to_bits() { 0.0 } else { scale.min(SCALE_MAX) };
     let (head, integers) = bytes.split_at_mut(SCALE_BYTES);
     head.copy_from_slice(&scale.to_le_bytes());
-    for (it, value) in integers.iter_mut().zip(values) {
+    for (code, value) in integers.iter_mut().zip(values) {
         let quotient = if scale > 0.0 { value / scale } else { 0.0 };
-        *it = (quotient.round_ties_even().clamp(-127.0, 127.0) as i8).cast_unsigned();
+        *code = (quotient.round_ties_even().clamp(-127.0, 127.0) as i8).cast_unsigned();
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
 
     fn any_finite() -> impl Strategy<Value = f32> {
         prop_oneof![
-            any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |it| it.is_finite()),
+            any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |value| value.is_finite()),
             -4.0f32..4.0,
             Just(0.0f32),
             Just(-0.0f32),
@@ -145,7 +145,7 @@ mod tests {
             exponent in -149i32..128,
         ) {
             let factor = 2.0f64.powi(exponent);
-            let values: Vec<f32> = values.iter().map(|it| (f64::from(*it) * factor) as f32).collect();
+            let values: Vec<f32> = values.iter().map(|value| (f64::from(*value) * factor) as f32).collect();
             for dtype in ALL {
                 check_idempotent(dtype, &values);
             }
@@ -157,7 +157,7 @@ mod tests {
         ) {
             let read = decode(KvType::Q8, &encode(KvType::Q8, &values), values.len());
             for (want, got) in values.chunks(KvType::Q8_GROUP).zip(read.chunks(KvType::Q8_GROUP)) {
-                let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+                let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
                 for (want, got) in want.iter().zip(got) {
                     prop_assert!((want - got).abs() <= largest / 127.0 * 0.5001);
                 }
@@ -166,11 +166,11 @@ mod tests {
 
         #[test]
         fn no_bits_make_it_panic(bits in proptest::collection::vec(any::<u32>(), 1..130)) {
-            let values: Vec<f32> = bits.iter().map(|it| f32::from_bits(*it)).collect();
+            let values: Vec<f32> = bits.iter().map(|value| f32::from_bits(*value)).collect();
             for dtype in ALL {
                 let read = decode(dtype, &encode(dtype, &values), values.len());
                 if dtype == KvType::Q8 {
-                    prop_assert!(read.iter().all(|it| it.is_finite()));
+                    prop_assert!(read.iter().all(|value| value.is_finite()));
                 }
             }
         }

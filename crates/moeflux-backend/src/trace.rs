@@ -125,7 +125,7 @@ impl Ops for Trace {
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
-        let tokens: Vec<u32> = tokens.iter().map(|it| it.0).collect();
+        let tokens: Vec<u32> = tokens.iter().map(|token| token.0).collect();
         self.log(format_args!("{out} = embed w{} {tokens:?}", table.0));
     }
 
@@ -139,8 +139,11 @@ impl Ops for Trace {
     }
 
     fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]) {
-        for it in outputs {
-            self.log(format_args!("{} = project w{} {x} x{rows}", it.out, it.weight.0));
+        for projection in outputs {
+            self.log(format_args!(
+                "{} = project w{} {x} x{rows}",
+                projection.out, projection.weight.0
+            ));
         }
     }
 
@@ -178,10 +181,11 @@ impl Ops for Trace {
 
     fn attention(&mut self, op: Attention, spans: &[Span]) {
         let Attention { out, q, k, v, cache, window, sinks, selection, .. } = op;
-        let v = v.map(|it| format!(" {it}")).unwrap_or_default();
-        let window = window.map(|it| format!(" window {it}")).unwrap_or_default();
-        let sinks = sinks.map(|it| format!(" sinks v{}", it.0)).unwrap_or_default();
-        let selection = selection.map(|it| format!(" selection {}", it.0)).unwrap_or_default();
+        let v = v.map(|v| format!(" {v}")).unwrap_or_default();
+        let window = window.map(|window| format!(" window {window}")).unwrap_or_default();
+        let sinks = sinks.map(|sinks| format!(" sinks v{}", sinks.0)).unwrap_or_default();
+        let selection =
+            selection.map(|selection| format!(" selection {}", selection.0)).unwrap_or_default();
         let (cache, spans) = (cache.0, Spans(spans));
         self.log(format_args!(
             "{out} = attention {q} {k}{v} c{cache}{window}{sinks}{selection} {spans}"
@@ -223,7 +227,7 @@ impl Ops for Trace {
 
     fn experts(&mut self, op: Experts<'_>) {
         for call in op.calls {
-            let slots: Vec<u32> = call.rows.iter().map(|it| it.slot).collect();
+            let slots: Vec<u32> = call.rows.iter().map(|row| row.slot).collect();
             let expert = call.expert.key.expert.0;
             self.log(format_args!("b{}{slots:?} = expert {expert} {}", op.out.0, op.x));
         }
@@ -237,7 +241,7 @@ impl Ops for Trace {
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
         self.log(format_args!("route {} top {} x{rows}", op.logits, op.top_k));
         let experts = (0..rows).flat_map(|_| 0..op.top_k);
-        let experts = experts.filter_map(|it| u16::try_from(it).ok()).map(ExpertId).collect();
+        let experts = experts.filter_map(|id| u16::try_from(id).ok()).map(ExpertId).collect();
         Ok(Routing { experts, weights: vec![1.0 / op.top_k as f32; rows * op.top_k] })
     }
 

@@ -101,7 +101,7 @@ impl Model {
         let inputs: Vec<f32> = positions
             .clone()
             .flat_map(|p| (0..CHANNELS).map(move |c| (p * CHANNELS + c) as f32))
-            .map(|it| (it * 1.37 + text as f32).sin())
+            .map(|i| (i * 1.37 + text as f32).sin())
             .collect();
         self.cpu.write(self.x.buf, &inputs);
         let spans = [Span { sequence, rows: 0..rows, position: positions.start }];
@@ -110,10 +110,10 @@ impl Model {
         self.cpu.attention(self.latent, &spans);
         self.cpu.delta_rule(self.delta, &spans);
         let outputs = [self.attention.out, self.latent.out, self.delta.out];
-        let read = outputs.map(|it| self.cpu.read(it.buf, rows).expect("the processor works"));
+        let read = outputs.map(|cols| self.cpu.read(cols.buf, rows).expect("the processor works"));
         (0..rows)
-            .flat_map(|row| read.iter().flat_map(move |it| &it[row * 10..(row + 1) * 10]))
-            .map(|it| it.to_bits())
+            .flat_map(|row| read.iter().flat_map(move |values| &values[row * 10..(row + 1) * 10]))
+            .map(|value| value.to_bits())
             .collect()
     }
 
@@ -127,7 +127,7 @@ impl Model {
     ) -> Vec<u32> {
         let starts = positions.clone().step_by(chunk);
         starts
-            .flat_map(|it| self.extend(text, sequence, it..positions.end.min(it + chunk)))
+            .flat_map(|first| self.extend(text, sequence, first..positions.end.min(first + chunk)))
             .collect()
     }
 
@@ -194,7 +194,7 @@ proptest! {
 
         // Back to the cut, then on again.
         model.cpu.truncate_sequence(second, cut);
-        for (cache, positions, bytes) in parts.iter().filter(|it| [CONV, DELTA].contains(&it.0)) {
+        for (cache, positions, bytes) in parts.iter().filter(|part| [CONV, DELTA].contains(&part.0)) {
             model.cpu.load_cache(second, *cache, positions.clone(), bytes).unwrap();
         }
         let again = model.extend(1, second, cut..len);
@@ -225,7 +225,7 @@ fn floats_are_saved_as_they_are() {
     cpu.attention(op, &[Span { sequence, rows: 0..2, position: 0 }]);
     let saved = |cpu: &mut Cpu, positions| {
         let bytes = cpu.save_cache(sequence, Cache(0), positions).expect("it works");
-        bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect::<Vec<f32>>()
+        bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>()
     };
     assert_eq!(saved(&mut cpu, 0..2), [1.0, 2.0, 5.0, 6.0, 3.0, 4.0, 7.0, 8.0]);
     assert_eq!(saved(&mut cpu, 1..2), [5.0, 6.0, 7.0, 8.0]);

@@ -29,7 +29,7 @@ fn every_instruction_set_gives_the_same_bits() {
     let opens = isas.iter().map(|isa| move || -> Box<dyn Backend> { Box::new(Cpu::new(1, *isa)) });
     let opens: Vec<_> = opens.collect();
     // The first is the specification itself.
-    let candidates: Vec<Open<'_>> = opens.iter().skip(1).map(|it| it as Open<'_>).collect();
+    let candidates: Vec<Open<'_>> = opens.iter().skip(1).map(|open| open as Open<'_>).collect();
     check_each(&candidates, Closeness::Bits);
 }
 

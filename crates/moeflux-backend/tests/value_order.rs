@@ -3,6 +3,7 @@
 
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_backend::{Cache, CacheSpec, Cols, DeltaRule, Ops, Sequences, Span, ValueOrder};
+use moeflux_core::SplitMix64;
 
 const K_HEADS: usize = 3;
 const V_HEADS: usize = 6;
@@ -10,9 +11,8 @@ const K_DIM: usize = 5;
 const V_DIM: usize = 4;
 const ROWS: usize = 7;
 
-fn numbers(seed: u32, n: usize) -> Vec<f32> {
-    let at = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8;
-    (0..n).map(|i| at(i) as f32 / (1 << 23) as f32 - 1.0).collect()
+fn numbers(seed: u64, n: usize) -> Vec<f32> {
+    SplitMix64::new(seed).floats(n)
 }
 
 /// The grouped head that is at a place of the tiled order.

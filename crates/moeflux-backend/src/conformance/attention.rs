@@ -12,7 +12,8 @@ const ROWS: usize = 5;
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    heads: (usize, usize),
+    n_heads: usize,
+    n_kv_heads: usize,
     k_dim: usize,
     /// `None` where values are the first `out_dim` floats of keys.
     v_dim: Option<usize>,
@@ -26,7 +27,8 @@ struct Shape {
 impl Shape {
     fn new(n_heads: usize, n_kv_heads: usize, k_dim: usize, v_dim: usize) -> Shape {
         Shape {
-            heads: (n_heads, n_kv_heads),
+            n_heads,
+            n_kv_heads,
             k_dim,
             v_dim: Some(v_dim),
             out_dim: v_dim,
@@ -117,7 +119,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
     };
     let mut all = run_steps(b, &specs, out, &mut step);
     let sequence = b.new_sequence(&specs);
-    for position in (0..30).map(|it| ROWS * it) {
+    for position in (0..30).map(|step| ROWS * step) {
         step(b, &[Span { sequence, rows: 0..ROWS, position }]);
     }
     all.extend(read(b, out.buf, ROWS));
@@ -134,17 +136,17 @@ struct Ops {
 
 impl Ops {
     fn new(b: &mut dyn Backend, shape: Shape) -> Ops {
-        let (n_heads, n_kv_heads) = shape.heads;
+        let Shape { n_heads, n_kv_heads, .. } = shape;
         let out = filled(b, ROWS, n_heads * shape.out_dim, 30);
         let q = filled(b, ROWS, n_heads * shape.k_dim + 3, 31).slice(2, n_heads * shape.k_dim);
         let k = filled(b, ROWS, n_kv_heads * shape.k_dim, 32);
-        let v = shape.v_dim.map(|it| filled(b, ROWS, n_kv_heads * it, 33).heads(n_kv_heads));
+        let v = shape.v_dim.map(|dim| filled(b, ROWS, n_kv_heads * dim, 33).heads(n_kv_heads));
         let index = shape.top_k.map(|_| filled(b, ROWS, 3 * 17 + 17 + 3, 34));
-        let select = shape.top_k.zip(index).map(|(top_k, it)| SelectPositions {
+        let select = shape.top_k.zip(index).map(|(top_k, index)| SelectPositions {
             out: b.new_selection(),
-            q: it.slice(0, 3 * 17).heads(3),
-            k: it.slice(3 * 17, 17),
-            weights: it.slice(4 * 17, 3),
+            q: index.slice(0, 3 * 17).heads(3),
+            k: index.slice(3 * 17, 17),
+            weights: index.slice(4 * 17, 3),
             cache: Cache(1),
             scale: 0.4,
             top_k,
@@ -158,7 +160,7 @@ impl Ops {
             scale: 2.5,
             window: shape.window,
             sinks: shape.sinks.then(|| b.load_vector(&Numbers::new(35).floats(n_heads))),
-            selection: select.map(|it| it.out),
+            selection: select.map(|selection| selection.out),
         };
         Ops { attention, select, k, index }
     }
@@ -176,7 +178,7 @@ impl Ops {
 }
 
 fn attention(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
-    let (n_heads, n_kv_heads) = shape.heads;
+    let Shape { n_heads, n_kv_heads, .. } = shape;
     let ops = Ops::new(b, shape);
     let (k_dim, dtype) = (shape.k_dim, shape.dtype);
     let specs = [

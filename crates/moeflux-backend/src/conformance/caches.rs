@@ -68,7 +68,7 @@ impl Ops {
         b.causal_conv(self.conv, &spans);
         b.attention(self.attention, &spans);
         b.delta_rule(self.delta, &spans);
-        self.out.iter().flat_map(|it| read(b, it.buf, rows)).collect()
+        self.out.iter().flat_map(|cols| read(b, cols.buf, rows)).collect()
     }
 }
 
@@ -117,9 +117,9 @@ fn kept(b: &mut dyn Backend, ops: &Ops, specs: &[CacheSpec]) -> Vec<f32> {
     for (first, n, rows) in [(10, 5, 2), (10, 2, 1), (3, 8, 7), (10, 30, 17), (0, 4, 1)] {
         let (plain, sequence, to) =
             (b.new_sequence(specs), b.new_sequence(specs), b.new_sequence(specs));
-        let begin = |b: &mut dyn Backend, it| {
+        let begin = |b: &mut dyn Backend, sequence| {
             if first > 0 {
-                ops.step(b, it, 0, first);
+                ops.step(b, sequence, 0, first);
             }
         };
         begin(b, plain);
@@ -140,7 +140,7 @@ fn kept(b: &mut dyn Backend, ops: &Ops, specs: &[CacheSpec]) -> Vec<f32> {
             b.clear_sequence(sequence);
             begin(b, sequence);
         }
-        [plain, sequence, to].into_iter().for_each(|it| b.drop_sequence(it));
+        [plain, sequence, to].into_iter().for_each(|sequence| b.drop_sequence(sequence));
     }
     all
 }

@@ -55,7 +55,7 @@ pub(super) fn run_steps(
     let mut all = Vec::new();
     for spans in steps(a, b) {
         step(backend, &spans);
-        all.extend(read(backend, out.buf, spans.last().map_or(0, |it| it.rows.end)));
+        all.extend(read(backend, out.buf, spans.last().map_or(0, |span| span.rows.end)));
     }
     backend.clear_sequence(a);
     backend.drop_sequence(b);

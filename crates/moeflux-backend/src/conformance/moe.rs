@@ -8,7 +8,7 @@ use moeflux_core::{
     MatrixLayout, PartSpan,
 };
 
-use super::products::{formats, group_size, load, matrix_bytes};
+use super::products::{MatrixParts, MatrixSpec, formats, group_size, load, matrix_bytes};
 use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
     Activation, ActivationPrecision, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups,
@@ -71,8 +71,8 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
     const N_EXPERTS: usize = 9;
     let name = format!("held experts {shape:?} gpt-oss: {is_gpt_oss}, {rows} rows");
     suite.case(&name, &|b| {
-        let (hidden, intermediate) =
-            group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
+        let size = ExpertSize::of(shape.format);
+        let ExpertSize { hidden, intermediate } = size;
         let (activation, biases, scoring) = if is_gpt_oss {
             let biases = ExpertBiases {
                 gate: vector(b, N_EXPERTS * intermediate, 80),
@@ -84,10 +84,9 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
         } else {
             (Activation::Swiglu, None, Scoring::Softmax { renormalise: true, scale: 1.5 })
         };
-        let experts: Vec<_> =
-            (0..).take(N_EXPERTS).map(|id| expert(shape, id, hidden, intermediate)).collect();
+        let experts: Vec<_> = (0..).take(N_EXPERTS).map(|id| expert(shape, size, id)).collect();
         let (inputs, layer) = (ActivationPrecision::F32, LayerIdx(0));
-        let shared = shared_expert(b, shape.format, (rows, hidden, intermediate), inputs);
+        let shared = shared_expert(b, shape.format, size, rows, inputs);
         let SharedExpert { gate_proj, up_proj, down_proj, .. } = shared;
         let request = ResidencyRequest {
             bytes: 1 << 20,
@@ -135,16 +134,18 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
 fn shared_expert(
     b: &mut dyn Backend,
     format: MatrixFormat,
-    (rows, hidden, intermediate): (usize, usize, usize),
+    size: ExpertSize,
+    rows: usize,
     inputs: ActivationPrecision,
 ) -> SharedExpert {
+    let ExpertSize { hidden, intermediate } = size;
     let [gate, up, activated] = [89, 90, 91].map(|seed| filled(b, rows, intermediate, seed));
     let shared = Shared { out: filled(b, rows, hidden, 86), gate: Some(filled(b, rows, 1, 87)) };
-    let mut matrix = |shape, seed| load(b, format, shape, inputs, seed);
+    let mut matrix = |rows, cols, seed| load(b, MatrixSpec { format, rows, cols }, inputs, seed);
     SharedExpert {
-        gate_proj: matrix((intermediate, hidden), 92),
-        up_proj: matrix((intermediate, hidden), 93),
-        down_proj: matrix((hidden, intermediate), 94),
+        gate_proj: matrix(intermediate, hidden, 92),
+        up_proj: matrix(intermediate, hidden, 93),
+        down_proj: matrix(hidden, intermediate, 94),
         gate,
         up,
         activated,
@@ -158,10 +159,9 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
     const OPS: u32 = 40;
     let shape = Shape { format: formats()[0], order: Order::Split };
     suite.case("experts in turns", &|b| {
-        let (hidden, intermediate) =
-            group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
-        let experts: Vec<_> =
-            (0..N_EXPERTS).map(|id| expert(shape, id, hidden, intermediate)).collect();
+        let size = ExpertSize::of(shape.format);
+        let ExpertSize { hidden, .. } = size;
+        let experts: Vec<_> = (0..N_EXPERTS).map(|id| expert(shape, size, id)).collect();
         let x = filled(b, 2, hidden, 66);
         let out = filled(b, 3 * OPS as usize, hidden, 67).buf;
         let mut numbers = Numbers::new(68);
@@ -218,6 +218,23 @@ enum Order {
     Joined,
 }
 
+/// Columns of an expert's input, and between its products.
+#[derive(Clone, Copy, Debug)]
+struct ExpertSize {
+    hidden: usize,
+    intermediate: usize,
+}
+
+impl ExpertSize {
+    /// Of whole groups, and odd where a format has none.
+    fn of(format: MatrixFormat) -> ExpertSize {
+        match group_size(format) {
+            Some(n) => ExpertSize { hidden: 2 * n, intermediate: 3 * n },
+            None => ExpertSize { hidden: 37, intermediate: 21 },
+        }
+    }
+}
+
 fn route(
     suite: &Suite<'_>,
     n_experts: usize,
@@ -228,7 +245,7 @@ fn route(
         let logits = filled(b, 6, n_experts, 60);
         let scoring = scoring(b);
         let routing = b.route(6, Route { logits, top_k, scoring }).expect("the device works");
-        let ids = routing.experts.iter().map(|it| f32::from(it.0));
+        let ids = routing.experts.iter().map(|id| f32::from(id.0));
         ids.chain(routing.weights.iter().copied()).collect()
     });
 }
@@ -267,7 +284,8 @@ fn combine(suite: &Suite<'_>, rows: usize, width: usize, top_k: usize) {
 }
 
 /// An expert whose parts begin at odd offsets.
-fn expert(shape: Shape, id: u16, hidden: usize, intermediate: usize) -> Arc<Expert> {
+fn expert(shape: Shape, size: ExpertSize, id: u16) -> Arc<Expert> {
+    let ExpertSize { hidden, intermediate } = size;
     let format = shape.format;
     let mut bytes = vec![0; 3];
     let mut place = |part: Vec<u8>| {
@@ -276,8 +294,9 @@ fn expert(shape: Shape, id: u16, hidden: usize, intermediate: usize) -> Arc<Expe
         span
     };
     let mut layout = |rows, cols, seed| {
-        let (weight, scales, biases) = matrix_bytes(format, rows, cols, seed);
-        let (weight, scales, biases) = (place(weight), place(scales), place(biases));
+        let MatrixParts { weight, scales, biases } =
+            matrix_bytes(MatrixSpec { format, rows, cols }, seed);
+        let [weight, scales, biases] = [weight, scales, biases].map(&mut place);
         MatrixLayout { rows, cols, format, weight, scales, biases }
     };
     let seed = 70 + 3 * u64::from(id);
@@ -310,16 +329,13 @@ fn experts(suite: &Suite<'_>, shape: Shape, inputs: ActivationPrecision, is_gpt_
     let name = format!("experts {shape:?} {inputs:?} gpt-oss: {is_gpt_oss}");
     let case = Products { format: shape.format, inputs, is_many: false, step };
     suite.case_of_products(&name, case, &|b, inputs| {
-        let (hidden, intermediate) =
-            group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
+        let size = ExpertSize::of(shape.format);
+        let ExpertSize { hidden, intermediate } = size;
         let top_k = 2;
         let x = filled(b, 4, hidden, 66);
         let out = filled(b, 4 * top_k, hidden, 67).buf;
         let row = |row, slot| ExpertRow { row, slot };
-        let call = |id, rows: Vec<ExpertRow>| ExpertCall {
-            expert: expert(shape, id, hidden, intermediate),
-            rows,
-        };
+        let call = |id, rows: Vec<ExpertRow>| ExpertCall { expert: expert(shape, size, id), rows };
         let first = [call(0, vec![row(0, 1), row(2, 4), row(3, 6)])];
         let rest = [call(1, vec![row(1, 2)]), call(2, vec![row(0, 0), row(1, 3), row(2, 5)])];
         let (activation, biases) = if is_gpt_oss {

@@ -7,7 +7,7 @@ use moeflux_core::{HostBuf, TokenId};
 
 use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
-    ActivationPrecision, Backend, Cols, HeadProduct, Heads, HiddenRows, HostMatrix, LogitsExtras,
+    ActivationPrecision, Backend, HeadProduct, Heads, HiddenRows, HostMatrix, LogitsExtras,
     Projection, TokenLogit, Weight,
 };
 
@@ -30,7 +30,7 @@ pub(super) fn formats() -> Vec<MatrixFormat> {
         all.push(MatrixFormat::Dense(params));
         all.push(MatrixFormat::Transposed(params));
     }
-    all.extend(MicroScaled::MODES.map(|(_, it)| MatrixFormat::Micro(it)));
+    all.extend(MicroScaled::MODES.map(|(_, micro)| MatrixFormat::Micro(micro)));
     for (rows, cols, scales) in [(128, 128, Float::F32), (7, 20, Float::BF16)] {
         all.push(MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales)));
     }
@@ -41,61 +41,74 @@ pub(super) fn formats() -> Vec<MatrixFormat> {
 /// Columns that share a scale or a block, where their number must divide a row's.
 pub(super) fn group_size(format: MatrixFormat) -> Option<usize> {
     match format {
-        MatrixFormat::Affine(it) => Some(it.group_size),
-        MatrixFormat::Micro(it) => Some(it.group_size),
-        MatrixFormat::Ggml(it) => Some(it.block_cols()),
-        _ => None,
+        MatrixFormat::Affine(affine) => Some(affine.group_size),
+        MatrixFormat::Micro(micro) => Some(micro.group_size),
+        MatrixFormat::Ggml(block_type) => Some(block_type.block_cols()),
+        MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Blocks(_) => None,
     }
 }
 
 /// Columns of `n_groups` groups; formats without get a ragged width.
 fn width(format: MatrixFormat, n_groups: usize) -> usize {
-    group_size(format).map_or(n_groups * 24 - 5, |it| n_groups * it)
+    group_size(format).map_or(n_groups * 24 - 5, |n| n_groups * n)
+}
+
+/// The format and the shape of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MatrixSpec {
+    pub(super) format: MatrixFormat,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+/// The bytes of a matrix; formats without scales or biases have none.
+pub(super) struct MatrixParts {
+    pub(super) weight: Vec<u8>,
+    pub(super) scales: Vec<u8>,
+    pub(super) biases: Vec<u8>,
 }
 
 /// A reproducible matrix; its scales and biases are small.
-pub(super) fn matrix_bytes(
-    format: MatrixFormat,
-    rows: usize,
-    cols: usize,
-    seed: u64,
-) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+pub(super) fn matrix_bytes(spec: MatrixSpec, seed: u64) -> MatrixParts {
+    let MatrixSpec { format, rows, cols } = spec;
     let mut numbers = Numbers::new(seed);
     match format {
         MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => {
-            (floats(float, &numbers.floats(rows * cols)), vec![], vec![])
+            let weight = floats(float, &numbers.floats(rows * cols));
+            MatrixParts { weight, scales: vec![], biases: vec![] }
         }
         MatrixFormat::Micro(micro) => {
             let mut weight = numbers.bytes(rows * format.row_bytes(cols));
             if micro.element == SmallFloat::E4M3 {
-                weight.iter_mut().for_each(|it| *it = no_nan(*it));
+                weight.iter_mut().for_each(|code| *code = no_nan(*code));
             }
-            let scales = numbers.bytes(format.scale_bytes(rows, cols)).into_iter().map(|it| {
+            let scales = numbers.bytes(format.scale_bytes(rows, cols)).into_iter().map(|byte| {
                 match micro.scale {
-                    SmallScale::E8M0 => 120 + it % 8,
-                    SmallScale::E4M3 => 1 + it % 80,
+                    SmallScale::E8M0 => 120 + byte % 8,
+                    SmallScale::E4M3 => 1 + byte % 80,
                 }
             });
-            (weight, scales.collect(), vec![])
+            MatrixParts { weight, scales: scales.collect(), biases: vec![] }
         }
         MatrixFormat::Blocks(blocks) => {
             let weight = numbers.bytes(rows * cols).into_iter().map(no_nan).collect();
             let n = format.scale_bytes(rows, cols) / blocks.scales.bytes();
-            let scales: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.001).collect();
-            (weight, floats(blocks.scales, &scales), vec![])
+            let scales: Vec<f32> = numbers.floats(n).iter().map(|value| value * 0.001).collect();
+            MatrixParts { weight, scales: floats(blocks.scales, &scales), biases: vec![] }
         }
         MatrixFormat::Ggml(block_type) => {
             let mut blocks = numbers.bytes(rows * format.row_bytes(cols));
             let scales = numbers.floats(blocks.len() / block_type.block_bytes() * 2);
             set_scales(block_type, &mut blocks, &scales);
-            (blocks, vec![], vec![])
+            MatrixParts { weight: blocks, scales: vec![], biases: vec![] }
         }
         MatrixFormat::Affine(affine) => {
             let weight = numbers.bytes(rows * format.row_bytes(cols));
             let n = rows * affine.n_groups(cols);
-            let scales: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.02).collect();
-            let biases: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.2).collect();
-            (weight, floats(affine.params, &scales), floats(affine.params, &biases))
+            let scales: Vec<f32> = numbers.floats(n).iter().map(|value| value * 0.02).collect();
+            let biases: Vec<f32> = numbers.floats(n).iter().map(|value| value * 0.2).collect();
+            let [scales, biases] = [scales, biases].map(|values| floats(affine.params, &values));
+            MatrixParts { weight, scales, biases }
         }
     }
 }
@@ -136,10 +149,12 @@ fn no_nan(e4m3: u8) -> u8 {
 
 fn floats(float: Float, values: &[f32]) -> Vec<u8> {
     match float {
-        Float::F32 => values.iter().flat_map(|it| it.to_le_bytes()).collect(),
-        Float::F16 => values.iter().flat_map(|it| half::f16::from_f32(*it).to_le_bytes()).collect(),
+        Float::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        Float::F16 => {
+            values.iter().flat_map(|value| half::f16::from_f32(*value).to_le_bytes()).collect()
+        }
         Float::BF16 => {
-            values.iter().flat_map(|it| half::bf16::from_f32(*it).to_le_bytes()).collect()
+            values.iter().flat_map(|value| half::bf16::from_f32(*value).to_le_bytes()).collect()
         }
     }
 }
@@ -152,12 +167,12 @@ fn host(bytes: &[u8]) -> HostBuf {
 
 pub(super) fn load(
     backend: &mut dyn Backend,
-    format: MatrixFormat,
-    (rows, cols): (usize, usize),
+    spec: MatrixSpec,
     inputs: ActivationPrecision,
     seed: u64,
 ) -> Weight {
-    let (weight, scales, biases) = matrix_bytes(format, rows, cols, seed);
+    let MatrixSpec { format, rows, cols } = spec;
+    let MatrixParts { weight, scales, biases } = matrix_bytes(spec, seed);
     let params = |bytes: Vec<u8>| (!bytes.is_empty()).then(|| host(&bytes));
     backend.load_matrix(HostMatrix {
         rows,
@@ -178,40 +193,39 @@ pub(super) fn check(suite: &Suite<'_>, formats: &[MatrixFormat]) {
             _ => &SHAPES[..],
         };
         for (outputs, n_groups) in shapes.iter().copied() {
-            let cols = width(format, n_groups);
+            let spec = MatrixSpec { format, rows: outputs, cols: width(format, n_groups) };
             for inputs in
                 [ActivationPrecision::F32, ActivationPrecision::Int16, ActivationPrecision::Int8]
             {
                 for rows in [1, 2, 5, 19] {
-                    product(suite, format, (outputs, cols), inputs, rows);
+                    product(suite, spec, inputs, rows);
                 }
                 if n_groups == 3 {
-                    product(suite, format, (outputs, cols), inputs, MANY_ROWS);
+                    product(suite, spec, inputs, MANY_ROWS);
                 }
             }
-            lookup(suite, format, (outputs, cols));
+            lookup(suite, spec);
         }
         if !matches!(format, MatrixFormat::Transposed(_)) {
             // Heads, rows of a head's matrix, activations; rows that no head owns are between.
-            for (heads, rows, n) in [(1, 1, 1), (3, 6, 2), (5, 17, 33), (2, 130, 70)] {
-                head_product(suite, format, (heads, rows, width(format, 3)), n);
+            for (n_heads, rows, n) in [(1, 1, 1), (3, 6, 2), (5, 17, 33), (2, 130, 70)] {
+                let head = MatrixSpec { format, rows, cols: width(format, 3) };
+                head_product(suite, head, n_heads, n);
             }
-            head_product(suite, format, (2, 9, width(format, 40)), 3);
+            let wide = MatrixSpec { format, rows: 9, cols: width(format, 40) };
+            head_product(suite, wide, 2, 3);
         }
     }
 }
 
-fn head_product(
-    suite: &Suite<'_>,
-    format: MatrixFormat,
-    (n_heads, rows, cols): (usize, usize, usize),
-    n: usize,
-) {
+/// Products of `n` rows of activations with heads of this matrix each.
+fn head_product(suite: &Suite<'_>, head: MatrixSpec, n_heads: usize, n: usize) {
+    let MatrixSpec { format, rows, cols } = head;
     let name = format!("head product {format:?} {n_heads} of {rows}x{cols}, x{n}");
     suite.case(&name, &|b| {
         let (first_row, row_stride) = (2, rows + 3);
-        let shape = (first_row + n_heads * row_stride, cols);
-        let weight = load(b, format, shape, ActivationPrecision::Int16, 27);
+        let all = MatrixSpec { rows: first_row + n_heads * row_stride, ..head };
+        let weight = load(b, all, ActivationPrecision::Int16, 27);
         // Gaps between heads, and columns before the first.
         let heads =
             |buf, head_dim| Heads { buf, start: 1, n_heads, head_dim, stride: head_dim + 2 };
@@ -228,21 +242,15 @@ fn head_product(
     });
 }
 
-fn product(
-    suite: &Suite<'_>,
-    format: MatrixFormat,
-    shape: (usize, usize),
-    inputs: ActivationPrecision,
-    rows: usize,
-) {
-    let name = format!("project {format:?} {shape:?} {inputs:?} x{rows}");
+fn product(suite: &Suite<'_>, spec: MatrixSpec, inputs: ActivationPrecision, rows: usize) {
+    let MatrixSpec { format, rows: outputs, cols } = spec;
+    let name = format!("project {format:?} {outputs}x{cols} {inputs:?} x{rows}");
     let case = Products { format, inputs, is_many: rows == MANY_ROWS, step: 0.0 };
     suite.case_of_products(&name, case, &|b, inputs| {
-        let (outputs, cols) = shape;
         let x = filled(b, rows, cols + 3, 20).slice(2, cols);
         let out = filled(b, rows, 2 * outputs + 1, 21);
-        let first = load(b, format, shape, inputs, 22);
-        let second = load(b, format, shape, inputs, 23);
+        let first = load(b, spec, inputs, 22);
+        let second = load(b, spec, inputs, 23);
         let projections = [
             Projection { weight: first, out: out.slice(0, outputs) },
             Projection { weight: second, out: out.slice(outputs + 1, outputs) },
@@ -283,12 +291,12 @@ fn highest(logits: &[f32], n: usize) -> Vec<TokenLogit> {
     all
 }
 
-fn lookup(suite: &Suite<'_>, format: MatrixFormat, shape: (usize, usize)) {
-    suite.case(&format!("embed {format:?} {shape:?}"), &|b| {
-        let table = load(b, format, shape, ActivationPrecision::F32, 25);
-        let out = filled(b, 3, shape.1, 26);
-        let last = u32::try_from(shape.0 - 1).expect("shapes are small");
-        let out = Cols { len: shape.1, ..out };
+fn lookup(suite: &Suite<'_>, spec: MatrixSpec) {
+    let MatrixSpec { format, rows, cols } = spec;
+    suite.case(&format!("embed {format:?} {rows}x{cols}"), &|b| {
+        let table = load(b, spec, ActivationPrecision::F32, 25);
+        let out = filled(b, 3, cols, 26);
+        let last = u32::try_from(rows - 1).expect("shapes are small");
         b.embed(out, table, &[TokenId(last), TokenId(0), TokenId(last / 2)]);
         read(b, out.buf, 3)
     });

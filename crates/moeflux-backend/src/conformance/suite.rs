@@ -106,14 +106,14 @@ impl Suite<'_> {
         wanted: &[Wanted],
         run: &dyn Fn(&mut dyn Backend) -> Vec<f32>,
     ) {
-        let allowed: Vec<f32> = wanted.iter().map(|it| self.allowed(it)).collect();
+        let allowed: Vec<f32> = wanted.iter().map(|wanted| self.allowed(wanted)).collect();
         let first = &wanted[0].values;
         for (nth, open) in self.candidates.iter().enumerate() {
             let got = run(open().as_mut());
             assert_eq!(got.len(), first.len(), "{name}: number of results of candidate {nth}");
             for (i, got) in got.iter().enumerate() {
-                let is_close = |(it, allowed): (&Wanted, &f32)| {
-                    let want = it.values[i];
+                let is_close = |(wanted, allowed): (&Wanted, &f32)| {
+                    let want = wanted.values[i];
                     let is_within = (got - want).abs() <= *allowed || got.is_nan() && want.is_nan();
                     match self.closeness {
                         Closeness::Bits => got.to_bits() == want.to_bits(),
@@ -131,7 +131,7 @@ impl Suite<'_> {
 
     /// By how much results may differ.
     pub(super) fn allowed(&self, wanted: &Wanted) -> f32 {
-        let largest = wanted.values.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+        let largest = wanted.values.iter().fold(0.0f32, |max, value| max.max(value.abs()));
         match self.closeness {
             Closeness::Bits => 0.0,
             Closeness::Within { absolute, relative, .. } => {

@@ -130,8 +130,8 @@ for_every_isa! {
 
 for_every_isa! {
     fn activate(out: &mut [f32]) {
-        for it in out {
-            *it = silu(*it);
+        for value in out {
+            *value = silu(*value);
         }
     }
 }

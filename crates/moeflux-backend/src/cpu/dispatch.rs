@@ -77,8 +77,8 @@ impl Ops for Cpu {
     fn layer_norm(&mut self, rows: usize, op: LayerNorm) {
         self.copy_heads(rows, op.out, op.x);
         let isa = self.isa;
-        self.for_each_head(rows, op.out, &|cpu, _, _, it| {
-            norm::layer_norm(isa, it, cpu.vector(op.weight), cpu.vector(op.bias), op.eps);
+        self.for_each_head(rows, op.out, &|cpu, _, _, values| {
+            norm::layer_norm(isa, values, cpu.vector(op.weight), cpu.vector(op.bias), op.eps);
         });
     }
 
@@ -92,39 +92,39 @@ impl Ops for Cpu {
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
         let isa = self.isa;
-        self.for_each_row(rows, acc, acc.len, &|cpu, _, it| {
-            elementwise::add(isa, it, cpu.vector(bias));
+        self.for_each_row(rows, acc, acc.len, &|cpu, _, values| {
+            elementwise::add(isa, values, cpu.vector(bias));
         });
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
         let isa = self.isa;
-        self.for_each_row(tokens.len(), out, out.len * 4, &|cpu, row, it| {
+        self.for_each_row(tokens.len(), out, out.len * 4, &|cpu, row, values| {
             let table = cpu.matrices[table.0 as usize].view();
-            elementwise::decode_row(isa, it, table, tokens[row].0 as usize);
+            elementwise::decode_row(isa, values, table, tokens[row].0 as usize);
         });
     }
 
     fn rms_norm(&mut self, rows: usize, op: RmsNorm) {
         let isa = self.isa;
         if op.out == op.x {
-            self.for_each_head(rows, op.out, &|cpu, _, _, it| {
-                norm::rms_norm_in_place(isa, it, cpu.vector(op.weight), op.eps);
+            self.for_each_head(rows, op.out, &|cpu, _, _, values| {
+                norm::rms_norm_in_place(isa, values, cpu.vector(op.weight), op.eps);
             });
             return;
         }
-        self.for_each_head(rows, op.out, &|cpu, row, head, it| {
+        self.for_each_head(rows, op.out, &|cpu, row, head, values| {
             let x = cpu.buf(op.x.buf).head(row, op.x, head);
-            norm::rms_norm(isa, it, x, cpu.vector(op.weight), op.eps);
+            norm::rms_norm(isa, values, x, cpu.vector(op.weight), op.eps);
         });
     }
 
     fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm) {
         self.copy_heads(rows, op.norm.out, op.norm.x);
         let isa = self.isa;
-        self.for_each_head(rows, op.norm.out, &|cpu, row, head, it| {
+        self.for_each_head(rows, op.norm.out, &|cpu, row, head, values| {
             let gate = cpu.buf(op.gate.buf).head(row, op.gate, head);
-            norm::gated_rms_norm(isa, it, cpu.vector(op.norm.weight), gate, op.norm.eps);
+            norm::gated_rms_norm(isa, values, cpu.vector(op.norm.weight), gate, op.norm.eps);
         });
     }
 
@@ -135,8 +135,8 @@ impl Ops for Cpu {
     fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]) {
         self.ropes[rope.0 as usize].set(spans);
         let isa = self.isa;
-        self.for_each_head(n_rows(spans), x, &|cpu, row, _, it| {
-            cpu.ropes[rope.0 as usize].rotate(isa, row, it);
+        self.for_each_head(n_rows(spans), x, &|cpu, row, _, values| {
+            cpu.ropes[rope.0 as usize].rotate(isa, row, values);
         });
     }
 
@@ -150,8 +150,8 @@ impl Ops for Cpu {
 
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
         let isa = self.isa;
-        self.for_each_head(rows, x, &|cpu, row, head, it| {
-            elementwise::sigmoid_gate(isa, it, cpu.buf(gate.buf).head(row, gate, head));
+        self.for_each_head(rows, x, &|cpu, row, head, values| {
+            elementwise::sigmoid_gate(isa, values, cpu.buf(gate.buf).head(row, gate, head));
         });
     }
 
@@ -169,19 +169,19 @@ impl Ops for Cpu {
 
     fn add(&mut self, rows: usize, acc: Cols, x: Cols) {
         let isa = self.isa;
-        self.for_each_row(rows, acc, acc.len, &|cpu, row, it| {
-            elementwise::add(isa, it, cpu.buf(x.buf).cols(row, x));
+        self.for_each_row(rows, acc, acc.len, &|cpu, row, values| {
+            elementwise::add(isa, values, cpu.buf(x.buf).cols(row, x));
         });
     }
 
     fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
         let isa = self.isa;
-        self.for_each_row(rows, out, out.len * 4, &|cpu, row, it| {
+        self.for_each_row(rows, out, out.len * 4, &|cpu, row, values| {
             let up = cpu.buf(up.buf).cols(row, up);
             if out == gate {
-                elementwise::swiglu_in_place(isa, it, up);
+                elementwise::swiglu_in_place(isa, values, up);
             } else {
-                elementwise::swiglu(isa, it, cpu.buf(gate.buf).cols(row, gate), up);
+                elementwise::swiglu(isa, values, cpu.buf(gate.buf).cols(row, gate), up);
             }
         });
     }
@@ -193,17 +193,17 @@ impl Ops for Cpu {
     fn combine(&mut self, rows: usize, op: Combine<'_>) {
         let isa = self.isa;
         let cost = op.acc.len * (op.top_k + 2);
-        self.for_each_row(rows, op.acc, cost, &|cpu, row, it| {
+        self.for_each_row(rows, op.acc, cost, &|cpu, row, values| {
             let slots = cpu.buf(op.slots);
             let shared = op.shared.map(|shared| {
-                let gate = shared.gate.map(|it| cpu.buf(it.buf).cols(row, it)[0]);
+                let gate = shared.gate.map(|gate| cpu.buf(gate.buf).cols(row, gate)[0]);
                 let mut factor = [gate.unwrap_or_default()];
                 elementwise::sigmoids(isa, &mut factor);
                 let factor = gate.map_or(1.0, |_| factor[0]);
                 (cpu.buf(shared.out.buf).cols(row, shared.out), factor)
             });
-            for (i, it) in it.chunks_mut(COMBINED).enumerate() {
-                let (first, n) = (i * COMBINED, it.len());
+            for (i, values) in values.chunks_mut(COMBINED).enumerate() {
+                let (first, n) = (i * COMBINED, values.len());
                 let mut sums = [0.0; COMBINED];
                 let sum = &mut sums[..n];
                 for slot in row * op.top_k..(row + 1) * op.top_k {
@@ -216,7 +216,7 @@ impl Ops for Cpu {
                 if let Some((x, factor)) = shared {
                     elementwise::add_scaled(isa, sum, &x[first..first + n], factor);
                 }
-                elementwise::add(isa, it, sum);
+                elementwise::add(isa, values, sum);
             }
         });
     }
@@ -230,7 +230,7 @@ impl Ops for Cpu {
     fn route_into(&mut self, rows: usize, op: Route, out: &mut Routing) -> Result<(), DeviceError> {
         let logits = self.buf(op.logits.buf);
         let bias = match op.scoring {
-            Scoring::Sigmoid { bias, .. } => bias.map(|it| self.vector(it)),
+            Scoring::Sigmoid { bias, .. } => bias.map(|bias| self.vector(bias)),
             Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => None,
         };
         let (isa, spare) = (self.isa, &self.route_scratch);
@@ -267,7 +267,7 @@ impl Ops for Cpu {
 
 impl Sequences for Cpu {
     fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
-        let caches = specs.iter().map(|it| CacheState::new(*it)).collect();
+        let caches = specs.iter().map(|spec| CacheState::new(*spec)).collect();
         let free = self.sequences.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.sequences.push(None);

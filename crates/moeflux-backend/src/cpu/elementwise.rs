@@ -61,8 +61,8 @@ for_every_isa! {
 for_every_isa! {
     /// `x = sigmoid(x)`.
     pub(super) fn sigmoids(x: &mut [f32]) {
-        for it in x {
-            *it = sigmoid(*it);
+        for value in x {
+            *value = sigmoid(*value);
         }
     }
 }

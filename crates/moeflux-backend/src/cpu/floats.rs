@@ -33,12 +33,14 @@ impl Deref for Floats {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        self.bytes.as_ref().map_or(&[], |it| &bytemuck::cast_slice(it)[..self.len])
+        self.bytes.as_ref().map_or(&[], |bytes| &bytemuck::cast_slice(bytes)[..self.len])
     }
 }
 
 impl DerefMut for Floats {
     fn deref_mut(&mut self) -> &mut [f32] {
-        self.bytes.as_mut().map_or(&mut [], |it| &mut bytemuck::cast_slice_mut(it)[..self.len])
+        self.bytes
+            .as_mut()
+            .map_or(&mut [], |bytes| &mut bytemuck::cast_slice_mut(bytes)[..self.len])
     }
 }

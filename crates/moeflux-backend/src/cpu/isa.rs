@@ -91,7 +91,7 @@ impl Isa {
 
     /// The instruction set of that name, if this machine has it.
     pub fn by_name(name: &str) -> Option<Isa> {
-        Isa::available().into_iter().find(|it| it.name() == name)
+        Isa::available().into_iter().find(|isa| isa.name() == name)
     }
 
     /// Its name on the command line.

@@ -51,7 +51,7 @@ impl Matrix {
     pub(super) fn view<'a>(&'a self) -> MatrixView<'a> {
         let HostMatrix { rows, cols, format, .. } = self.host;
         let part = |buf: &'a Option<HostBuf>, len: usize| -> &'a [u8] {
-            buf.as_ref().map_or(&[], |it| &it[..len])
+            buf.as_ref().map_or(&[], |buf| &buf[..len])
         };
         MatrixView {
             rows,

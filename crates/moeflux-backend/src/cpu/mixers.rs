@@ -37,9 +37,9 @@ impl Cpu {
         one: Sequence,
         other: Sequence,
     ) -> (&mut [CacheState], &mut [CacheState]) {
-        let at = [one, other].map(|it| it.0 as usize);
+        let at = [one, other].map(|sequence| sequence.0 as usize);
         let both = self.sequences.get_disjoint_mut(at).expect("two sequences that exist");
-        both.map(|it| it.as_deref_mut().expect("the sequence exists")).into()
+        both.map(|cache| cache.as_deref_mut().expect("the sequence exists")).into()
     }
 
     pub(super) fn cache_slot(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {

@@ -17,8 +17,8 @@ for_every_isa! {
     /// `x = x / sqrt(mean(x^2) + eps) * weight`.
     pub(super) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
         let inverse = inverse_rms(x, eps);
-        for (it, w) in x.iter_mut().zip(weight) {
-            *it = *it * inverse * w;
+        for (value, w) in x.iter_mut().zip(weight) {
+            *value = *value * inverse * w;
         }
     }
 }
@@ -27,8 +27,8 @@ for_every_isa! {
     /// `x = x / sqrt(mean(x^2) + eps) * weight * silu(gate)`.
     pub(super) fn gated_rms_norm(x: &mut [f32], weight: &[f32], gate: &[f32], eps: f32) {
         let inverse = inverse_rms(x, eps);
-        for ((it, w), g) in x.iter_mut().zip(weight).zip(gate) {
-            *it = *it * inverse * w * silu(*g);
+        for ((value, w), g) in x.iter_mut().zip(weight).zip(gate) {
+            *value = *value * inverse * w * silu(*g);
         }
     }
 }
@@ -38,12 +38,12 @@ for_every_isa! {
     pub(super) fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f32) {
         let n = x.len() as f32;
         let mean = sum(x) / n;
-        for it in &mut *x {
-            *it -= mean;
+        for value in &mut *x {
+            *value -= mean;
         }
         let inverse = 1.0 / (dot(x, x) / n + eps).sqrt();
-        for ((it, w), b) in x.iter_mut().zip(weight).zip(bias) {
-            *it = (*it * inverse).mul_add(*w, *b);
+        for ((value, w), b) in x.iter_mut().zip(weight).zip(bias) {
+            *value = (*value * inverse).mul_add(*w, *b);
         }
     }
 }

@@ -13,8 +13,8 @@ impl<T: Default> Spare<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    pub(super) fn put(&self, it: T) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(it);
+    pub(super) fn put(&self, item: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(item);
     }
 }
 
@@ -34,8 +34,8 @@ pub(super) fn for_each_chunk(
     let per_task = TASK_ELEMENTS.div_ceil(cost.max(1)).max(1);
     let n_tasks = n_chunks.div_ceil(per_task);
     if n_tasks <= 1 {
-        for (i, it) in data.chunks_exact_mut(chunk).enumerate() {
-            work(i, it);
+        for (i, chunk) in data.chunks_exact_mut(chunk).enumerate() {
+            work(i, chunk);
         }
         return;
     }
@@ -44,8 +44,8 @@ pub(super) fn for_each_chunk(
         for i in task * per_task..((task + 1) * per_task).min(n_chunks) {
             // SAFETY: every index below `n_chunks` belongs to one task, and
             // chunks of different indices do not overlap.
-            let it = unsafe { shared.slice(i * chunk..(i + 1) * chunk) };
-            work(i, it);
+            let chunk = unsafe { shared.slice(i * chunk..(i + 1) * chunk) };
+            work(i, chunk);
         }
     });
 }

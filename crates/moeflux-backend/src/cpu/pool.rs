@@ -382,7 +382,7 @@ mod tests {
         pool.run(n_tasks, &|i| {
             counts[i].fetch_add(1, Ordering::Relaxed);
         });
-        assert!(counts.iter().all(|it| it.load(Ordering::Relaxed) == 1), "{n_tasks} tasks");
+        assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{n_tasks} tasks");
     }
 
     #[test]
@@ -447,7 +447,7 @@ mod tests {
             })
         };
         let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("task 3 panics");
-        assert!(payload.downcast_ref::<String>().is_some_and(|it| it.contains("task three")));
+        assert!(payload.downcast_ref::<String>().is_some_and(|text| text.contains("task three")));
         assert_eq!(n.load(Ordering::Relaxed), 10);
         check_each_task_once(&pool, 100);
     }
@@ -461,9 +461,9 @@ mod tests {
             let end = (i * 10 + 10).min(shared.len());
             // SAFETY: task i alone uses elements 10 i .. 10 i + 10.
             let part = unsafe { shared.slice(i * 10..end) };
-            part.iter_mut().enumerate().for_each(|(k, it)| *it = i * 10 + k);
+            part.iter_mut().enumerate().for_each(|(k, value)| *value = i * 10 + k);
         });
-        assert!(data.iter().enumerate().all(|(i, it)| i == *it));
+        assert!(data.iter().enumerate().all(|(i, value)| i == *value));
     }
 
     #[test]

@@ -34,7 +34,8 @@ impl<'a> Prefetcher<'a> {
     /// Divides what is left into `n_times` portions.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn divide(&mut self, n_times: usize) {
-        let left = self.parts[self.part..].iter().map(|it| it.len().div_ceil(LINE)).sum::<usize>();
+        let left =
+            self.parts[self.part..].iter().map(|part| part.len().div_ceil(LINE)).sum::<usize>();
         self.portion = left.saturating_sub(self.at / LINE).div_ceil(n_times.max(1));
     }
 

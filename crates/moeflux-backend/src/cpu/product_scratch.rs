@@ -64,8 +64,8 @@ impl RowLists {
         self.slots.clear();
         self.experts.clear();
         for call in calls {
-            self.rows.extend(call.rows.iter().map(|it| it.row));
-            self.slots.extend(call.rows.iter().map(|it| it.slot));
+            self.rows.extend(call.rows.iter().map(|row| row.row));
+            self.slots.extend(call.rows.iter().map(|row| row.slot));
             self.experts.extend(call.rows.iter().map(|_| call.expert.key.expert.idx()));
         }
     }

@@ -61,32 +61,40 @@ impl Cpu {
             return Activations::Full(FloatRows { data, stride: buf.width, cols: x.len });
         };
         let key = self.rounded_key(x, rows, limbs);
-        let entry = self.rounded.entries.iter().find(|it| it.key == key);
+        let entry = self.rounded.entries.iter().find(|entry| entry.key == key);
         Activations::Quantised(&entry.expect("`round` was called for this input").quantised)
     }
 }
 
 pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection]) {
-    for it in outputs {
-        if let Some(limbs) = cpu.matrices[it.weight.0 as usize].rounding() {
+    for projection in outputs {
+        if let Some(limbs) = cpu.matrices[projection.weight.0 as usize].rounding() {
             cpu.round(x, rows, limbs);
         }
     }
     let mut lists = std::mem::take(&mut cpu.scratch.lists);
     let bufs = &mut lists.bufs;
-    bufs.extend(outputs.iter().map(|it| it.out.buf));
-    bufs.sort_unstable_by_key(|it| it.0);
+    bufs.extend(outputs.iter().map(|projection| projection.out.buf));
+    bufs.sort_unstable_by_key(|buf| buf.0);
     bufs.dedup();
-    lists.taken.extend(bufs.iter().map(|it| cpu.take(*it)));
+    lists.taken.extend(bufs.iter().map(|buf| cpu.take(*buf)));
     let mut shared = recycle(lists.shared);
-    shared.extend(lists.taken.iter_mut().map(|it| (it.width, SharedMut::new(&mut it.data))));
-    let job = |it: &Projection| {
-        let at = bufs.iter().position(|buf| *buf == it.out.buf).expect("every output was taken");
+    shared.extend(lists.taken.iter_mut().map(|buf| (buf.width, SharedMut::new(&mut buf.data))));
+    let job = |projection: &Projection| {
+        let at =
+            bufs.iter().position(|buf| *buf == projection.out.buf).expect("every output was taken");
         let (stride, data) = shared[at];
-        let matrix = &cpu.matrices[it.weight.0 as usize];
+        let matrix = &cpu.matrices[projection.weight.0 as usize];
         let weight = matrix.view();
-        assert_eq!((weight.rows, weight.cols), (it.out.len, x.len), "shape of a projection");
-        assert!(it.out.start + it.out.len <= stride, "columns are inside their buffer");
+        assert_eq!(
+            (weight.rows, weight.cols),
+            (projection.out.len, x.len),
+            "shape of a projection"
+        );
+        assert!(
+            projection.out.start + projection.out.len <= stride,
+            "columns are inside their buffer"
+        );
         MatmulJob {
             weight,
             x: cpu.inputs(x, rows, matrix.rounding()),
@@ -94,7 +102,7 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
             out: OutRows {
                 data,
                 stride,
-                first_col: it.out.start,
+                first_col: projection.out.start,
                 rows: RowMap::Range { first: 0, n: rows },
             },
         }
@@ -104,8 +112,8 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
     run_jobs(&cpu.pool, cpu.isa, &jobs);
     lists.jobs = recycle(jobs);
     lists.shared = recycle(shared);
-    for (buf, it) in lists.bufs.drain(..).zip(lists.taken.drain(..)) {
-        cpu.put(buf, it);
+    for (buf, activations) in lists.bufs.drain(..).zip(lists.taken.drain(..)) {
+        cpu.put(buf, activations);
     }
     cpu.scratch.lists = lists;
 }
@@ -134,7 +142,7 @@ pub(super) fn head_product(cpu: &mut Cpu, rows: usize, op: HeadProduct) {
 
 pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Vec<f32> {
     let limbs = cpu.matrices[head.0 as usize].rounding();
-    let n_rows = rows.iter().max().map_or(0, |it| it + 1);
+    let n_rows = rows.iter().max().map_or(0, |row| row + 1);
     if let Some(limbs) = limbs {
         cpu.round(x, n_rows, limbs);
     }
@@ -144,7 +152,7 @@ pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Ve
     let x_rows = match *rows {
         [row] => RowMap::Range { first: row, n: 1 },
         _ => {
-            chosen = rows.iter().filter_map(|it| u32::try_from(*it).ok()).collect();
+            chosen = rows.iter().filter_map(|row| u32::try_from(*row).ok()).collect();
             RowMap::List(&chosen)
         }
     };
@@ -166,7 +174,7 @@ pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Ve
 pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
     let Some(first) = op.calls.first() else { return };
     let layout = Arc::clone(&first.expert.layout);
-    let n_rows = op.calls.iter().flat_map(|it| &it.rows).map(|it| it.row as usize + 1).max();
+    let n_rows = op.calls.iter().flat_map(|call| &call.rows).map(|row| row.row as usize + 1).max();
     let n_rows = n_rows.unwrap_or(0);
     for matrix in layout.gate_up.matrices() {
         if let Some(limbs) = rounding(matrix.format, op.inputs) {
@@ -176,8 +184,8 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
     let mut rest = op.calls;
     while !rest.is_empty() {
         let mut n_rows_now = rest[0].rows.len();
-        let more = rest[1..].iter().take_while(|it| {
-            n_rows_now += it.rows.len();
+        let more = rest[1..].iter().take_while(|call| {
+            n_rows_now += call.rows.len();
             n_rows_now <= EXPERT_ROWS
         });
         let (now, later) = rest.split_at(1 + more.count());
@@ -255,10 +263,10 @@ impl<'a> Group<'a> {
         let alternates = matches!(self.layout.gate_up, GateUp::Alternating(_));
         let activation = self.op.activation;
         for_each_chunk(&cpu.pool, gate_up, width, width, &|i, row| {
-            let biases = self.op.biases.map(|it| {
+            let biases = self.op.biases.map(|biases| {
                 let expert = self.lists.experts[i];
                 let at = expert * (width / 2)..(expert + 1) * (width / 2);
-                (&cpu.vector(it.gate)[at.clone()], &cpu.vector(it.up)[at])
+                (&cpu.vector(biases.gate)[at.clone()], &cpu.vector(biases.up)[at])
             });
             let op = elementwise::Activate { activation, biases, alternates };
             elementwise::activate(cpu.isa, op, row);

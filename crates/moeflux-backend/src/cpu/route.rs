@@ -88,18 +88,18 @@ fn pick(scores: &[f32], chosen: &[u64], weights: &mut [f32]) {
 for_every_isa! {
     fn softmax(values: &mut [f32]) {
         let mut max = f32::NEG_INFINITY;
-        for it in &*values {
-            max = if *it > max { *it } else { max };
+        for value in &*values {
+            max = if *value > max { *value } else { max };
         }
-        for it in &mut *values {
-            *it = exp(*it - max);
+        for value in &mut *values {
+            *value = exp(*value - max);
         }
         let mut sum = 0.0;
-        for it in &*values {
-            sum += it;
+        for value in &*values {
+            sum += value;
         }
-        for it in values {
-            *it /= sum;
+        for value in values {
+            *value /= sum;
         }
     }
 }
@@ -140,8 +140,9 @@ fn best_biased(
     group_scores.extend(choice.chunks_exact(group_len).map(two_best));
     best(kept, group_scores, |_| true, groups.kept);
     assert!(top_k <= kept.len() * group_len, "enough experts are eligible");
-    let is_kept =
-        |it: u16| kept.iter().any(|kept| usize::from(index(*kept)) == usize::from(it) / group_len);
+    let is_kept = |expert: u16| {
+        kept.iter().any(|kept| usize::from(index(*kept)) == usize::from(expert) / group_len)
+    };
     best(chosen, choice, is_kept, top_k);
 }
 
@@ -165,18 +166,18 @@ fn two_best(scores: &[f32]) -> f32 {
 /// lower index, and scores that are not numbers last. `order` then has a key for
 /// each, whose lowest bits are its index.
 fn best(order: &mut Vec<u64>, scores: &[f32], is_eligible: impl Fn(u16) -> bool, top_k: usize) {
-    let all = (0..scores.len()).filter_map(|it| u16::try_from(it).ok());
+    let all = (0..scores.len()).filter_map(|expert| u16::try_from(expert).ok());
     // In ascending order: numbers first, the higher first, the lower index first.
-    let key = |it: u16| {
+    let key = |expert: u16| {
         // Adding zero makes both zeros one.
-        let score = scores[usize::from(it)] + 0.0;
+        let score = scores[usize::from(expert)] + 0.0;
         let bits = score.to_bits();
         let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
         let rank = if score.is_nan() { 1 << 32 } else { u64::from(!ascending) };
-        rank << 16 | u64::from(it)
+        rank << 16 | u64::from(expert)
     };
     order.clear();
-    order.extend(all.filter(|it| is_eligible(*it)).map(key));
+    order.extend(all.filter(|expert| is_eligible(*expert)).map(key));
     let top_k = top_k.min(order.len());
     if top_k < order.len() {
         order.select_nth_unstable(top_k);
@@ -205,7 +206,7 @@ mod tests {
         let spare = Spare::default();
         let router = Router { isa: Isa::detect(), top_k: want.len(), scoring, bias, spare: &spare };
         router.choose(logits, &mut experts, &mut weights);
-        assert_eq!(experts.iter().map(|it| it.0).collect::<Vec<_>>(), want);
+        assert_eq!(experts.iter().map(|id| id.0).collect::<Vec<_>>(), want);
         weights
     }
 
@@ -273,7 +274,7 @@ mod tests {
     #[test]
     fn vanishing_scores_give_no_rubbish() {
         let weights = check(&[-200.0; 4], sigmoid_scoring(None, true, 1.0), None, &[0, 1]);
-        assert!(weights.iter().all(|it| it.is_finite()), "{weights:?}");
+        assert!(weights.iter().all(|weight| weight.is_finite()), "{weights:?}");
     }
 
     #[test]

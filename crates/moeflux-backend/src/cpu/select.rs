@@ -180,10 +180,11 @@ mod tests {
         let mut random = SplitMix64::new(1);
         for n in [1usize, 2, 17, 1000] {
             let scores: Vec<f32> = (0..n).map(|_| (random.below(16) as f32 - 7.0) * 0.5).collect();
-            for k in [1, n / 2, n].into_iter().filter(|it| *it > 0) {
+            for k in [1, n / 2, n].into_iter().filter(|k| *k > 0) {
                 let mut order: Vec<usize> = (0..n).collect();
                 order.sort_by(|a, b| scores[*b].partial_cmp(&scores[*a]).expect("numbers"));
-                let mut want: Vec<u32> = order[..k].iter().map(|it| *it as u32).collect();
+                let mut want: Vec<u32> =
+                    order[..k].iter().map(|position| *position as u32).collect();
                 want.sort_unstable();
                 check_best(&scores, &want);
             }

@@ -47,7 +47,7 @@ pub(super) type HeadWork<'a> = dyn Fn(&Cpu, usize, usize, &mut [f32]) + Sync + '
 
 /// Rows of all spans together.
 pub(super) fn n_rows(spans: &[Span]) -> usize {
-    spans.last().map_or(0, |it| it.rows.end)
+    spans.last().map_or(0, |span| span.rows.end)
 }
 
 impl Cpu {
@@ -93,21 +93,21 @@ impl Cpu {
 
     /// The buffer, about to be written.
     pub(super) fn buf_mut(&mut self, buf: Buf) -> &mut Activations {
-        let it = &mut self.bufs[buf.0 as usize];
-        it.version += 1;
-        it
+        let activations = &mut self.bufs[buf.0 as usize];
+        activations.version += 1;
+        activations
     }
 
     /// Takes a buffer out, so that others can be read while it is written.
     pub(super) fn take(&mut self, buf: Buf) -> Activations {
-        let it = std::mem::take(&mut self.bufs[buf.0 as usize]);
-        assert!(it.width > 0, "an op writes a buffer that it also reads");
-        it
+        let activations = std::mem::take(&mut self.bufs[buf.0 as usize]);
+        assert!(activations.width > 0, "an op writes a buffer that it also reads");
+        activations
     }
 
-    pub(super) fn put(&mut self, buf: Buf, mut it: Activations) {
-        it.version += 1;
-        self.bufs[buf.0 as usize] = it;
+    pub(super) fn put(&mut self, buf: Buf, mut activations: Activations) {
+        activations.version += 1;
+        self.bufs[buf.0 as usize] = activations;
     }
 
     pub(super) fn vector(&self, vector: Vector) -> &[f32] {
@@ -119,8 +119,8 @@ impl Cpu {
         let mut taken = self.take(out.buf);
         assert!(out.start + out.len <= taken.width, "columns are inside their buffer");
         let width = taken.width;
-        for_each_chunk(&self.pool, &mut taken.data[..rows * width], width, cost, &|row, it| {
-            work(self, row, &mut it[out.start..out.start + out.len]);
+        for_each_chunk(&self.pool, &mut taken.data[..rows * width], width, cost, &|row, values| {
+            work(self, row, &mut values[out.start..out.start + out.len]);
         });
         self.put(out.buf, taken);
     }
@@ -129,10 +129,10 @@ impl Cpu {
     pub(super) fn for_each_head(&mut self, rows: usize, x: Heads, work: &HeadWork<'_>) {
         let span = (x.n_heads - 1) * x.stride + x.head_dim;
         let all = Cols { buf: x.buf, start: x.start, len: span };
-        self.for_each_row(rows, all, x.n_heads * x.head_dim, &|cpu, row, it| {
+        self.for_each_row(rows, all, x.n_heads * x.head_dim, &|cpu, row, values| {
             for head in 0..x.n_heads {
                 let start = head * x.stride;
-                work(cpu, row, head, &mut it[start..start + x.head_dim]);
+                work(cpu, row, head, &mut values[start..start + x.head_dim]);
             }
         });
     }
@@ -141,8 +141,8 @@ impl Cpu {
         if out == x {
             return;
         }
-        self.for_each_head(rows, out, &|cpu, row, head, it| {
-            it.copy_from_slice(cpu.buf(x.buf).head(row, x, head));
+        self.for_each_head(rows, out, &|cpu, row, head, values| {
+            values.copy_from_slice(cpu.buf(x.buf).head(row, x, head));
         });
     }
 }

@@ -60,9 +60,9 @@ fn counts_the_work_of_a_stage() {
     let key = OpKey { op: "project", weights: vec![router, gate], rows: 2 };
     let samples = &recording.ops[&key];
     assert_eq!(samples.len(), 2);
-    assert!(samples.iter().all(|it| it.bytes == 32 * 32 * 4 && it.macs == 2 * 32 * 32));
+    assert!(samples.iter().all(|sample| sample.bytes == 32 * 32 * 4 && sample.macs == 2 * 32 * 32));
     assert!(recording.stages.contains_key(&(Stage::Router, Some(3))));
-    assert!(recording.spans.len() >= 2 && recording.spans.is_sorted_by_key(|it| it.start));
+    assert!(recording.spans.len() >= 2 && recording.spans.is_sorted_by_key(|span| span.start));
     // Once it is known where the router's logits are, the rest is the shared expert's.
     assert!(!recording.stages.contains_key(&(Stage::SharedExpert, Some(3))));
     assert!(recording.stages.contains_key(&(Stage::SharedExpert, Some(4))));
@@ -85,6 +85,7 @@ fn top_logits_without_a_result_are_no_sample() {
     assert!(timed.top_logits(&[0], 1, x, head, LogitsExtras::default()).unwrap().is_none());
     timed.logits(&[0], x, head, LogitsExtras::default()).unwrap();
     let ops = profiler.stop().ops;
-    let calls: usize = ops.iter().filter(|it| it.0.op == "logits").map(|it| it.1.len()).sum();
+    let calls: usize =
+        ops.iter().filter(|entry| entry.0.op == "logits").map(|entry| entry.1.len()).sum();
     assert_eq!(calls, 1);
 }

@@ -120,7 +120,7 @@ impl Near<'_> {
 /// Blocks of lanes.
 #[inline(always)]
 fn blocks<const N: usize>(vectors: [&[f32]; N], n: usize) -> [&[[f32; LANES]]; N] {
-    vectors.map(|it| &it.as_chunks::<LANES>().0[..n])
+    vectors.map(|vector| &vector.as_chunks::<LANES>().0[..n])
 }
 
 /// The lower or the upper halves of the partial sums of every query and key.
@@ -191,11 +191,11 @@ pub(super) fn mix(
     let mut packed = [0.0; PAGE_POSITIONS * COLS];
     for at in (0..dim).step_by(COLS) {
         let cols = COLS.min(dim - at);
-        let (floats, step) = if totals.len() >= PACKED_QUERIES || cols < COLS {
+        let panel = if totals.len() >= PACKED_QUERIES || cols < COLS {
             pack(&mut packed, values, at, cols);
-            (&packed[..n * COLS], COLS)
+            Panel { floats: &packed[..n * COLS], stride: COLS, n }
         } else {
-            (&values.floats[at..], values.stride)
+            Panel { floats: &values.floats[at..], stride: values.stride, n }
         };
         let mut i = 0;
         while i < totals.len() {
@@ -204,10 +204,10 @@ pub(super) fn mix(
             let left = totals.len() - i;
             prefetcher.prefetch();
             i += match left {
-                1 => mix_panel::<1>(sums, weights, stride, (floats, step, n)),
-                2 | 3 => mix_panel::<2>(sums, weights, stride, (floats, step, n)),
-                4 | 5 | 8 => mix_panel::<4>(sums, weights, stride, (floats, step, n)),
-                _ => mix_panel::<6>(sums, weights, stride, (floats, step, n)),
+                1 => mix_panel::<1>(sums, weights, stride, panel),
+                2 | 3 => mix_panel::<2>(sums, weights, stride, panel),
+                4 | 5 | 8 => mix_panel::<4>(sums, weights, stride, panel),
+                _ => mix_panel::<6>(sums, weights, stride, panel),
             };
         }
     }
@@ -254,18 +254,27 @@ struct Sums<'a> {
     cols: usize,
 }
 
-/// Mixes [`COLS`] columns for `Q` queries, which it returns. Of `values`: the
-/// floats, the distance from one to the next, how many there are.
+/// [`COLS`] columns of some values.
+#[derive(Clone, Copy)]
+struct Panel<'a> {
+    floats: &'a [f32],
+    /// From one value to the next.
+    stride: usize,
+    /// Number of values.
+    n: usize,
+}
+
+/// Mixes [`COLS`] columns for `Q` queries, which it returns.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn mix_panel<const Q: usize>(
     out: Sums<'_>,
     weights: &[f32],
     stride: usize,
-    values: (&[f32], usize, usize),
+    panel: Panel<'_>,
 ) -> usize {
     let Sums { sums, dim, cols } = out;
-    let (floats, step, n) = values;
+    let n = panel.n;
     let mut acc = [[_mm256_setzero_ps(); 2]; Q];
     let mut rows: [&[f32]; Q] = [&[]; Q];
     for i in 0..Q {
@@ -275,7 +284,7 @@ fn mix_panel<const Q: usize>(
         rows[i] = &weights[i * stride..][..n];
     }
     for j in 0..n {
-        let value = floats[j * step..][..COLS].as_chunks().0;
+        let value = panel.floats[j * panel.stride..][..COLS].as_chunks().0;
         let (low, high) = (load(&value[0]), load(&value[1]));
         for i in 0..Q {
             let weight = _mm256_set1_ps(rows[i][j]);

@@ -123,7 +123,7 @@ impl KvCache {
                 match &plane.pages[position / PAGE_POSITIONS] {
                     Page::Floats(page) => {
                         let row = &page[slot(head, position) * plane.dim..][..plane.dim];
-                        bytes.extend(row.iter().flat_map(|it| it.to_le_bytes()));
+                        bytes.extend(row.iter().flat_map(|value| value.to_le_bytes()));
                     }
                     Page::Bytes(page) => {
                         bytes.extend_from_slice(&page[slot(head, position) * n..][..n]);

@@ -30,7 +30,7 @@ pub(in crate::cpu) fn score(
 ) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = prefetcher;
-    let whole_blocks = queries.first().is_none_or(|it| it.len().is_multiple_of(LANES));
+    let whole_blocks = queries.first().is_none_or(|query| query.len().is_multiple_of(LANES));
     #[cfg(target_arch = "x86_64")]
     if whole_blocks {
         match isa.level() {
@@ -147,7 +147,7 @@ fn finish(lanes: Lanes) -> f32 {
 fn dots_1x2(q: &[f32], k: [&[f32]; 2]) -> [f32; 2] {
     let (mut s0, mut s1) = ([0.0; LANES], [0.0; LANES]);
     let q = q.as_chunks::<LANES>().0;
-    let [k0, k1] = k.map(|it| it.as_chunks::<LANES>().0);
+    let [k0, k1] = k.map(|vector| vector.as_chunks::<LANES>().0);
     for (q, (k0, k1)) in q.iter().zip(k0.iter().zip(k1)) {
         add_products(&mut s0, q, k0);
         add_products(&mut s1, q, k1);
@@ -160,7 +160,7 @@ fn dots_1x4(q: &[f32], k: [&[f32]; 4]) -> [f32; 4] {
     let (mut s0, mut s1) = ([0.0; LANES], [0.0; LANES]);
     let (mut s2, mut s3) = ([0.0; LANES], [0.0; LANES]);
     let q = q.as_chunks::<LANES>().0;
-    let [k0, k1, k2, k3] = k.map(|it| it.as_chunks::<LANES>().0);
+    let [k0, k1, k2, k3] = k.map(|vector| vector.as_chunks::<LANES>().0);
     for (q, ((k0, k1), (k2, k3))) in q.iter().zip(k0.iter().zip(k1).zip(k2.iter().zip(k3))) {
         add_products(&mut s0, q, k0);
         add_products(&mut s1, q, k1);
@@ -174,8 +174,8 @@ fn dots_1x4(q: &[f32], k: [&[f32]; 4]) -> [f32; 4] {
 fn dots_2x2(q: [&[f32]; 2], k: [&[f32]; 2]) -> [[f32; 2]; 2] {
     let (mut a0, mut a1) = ([0.0; LANES], [0.0; LANES]);
     let (mut b0, mut b1) = ([0.0; LANES], [0.0; LANES]);
-    let [qa, qb] = q.map(|it| it.as_chunks::<LANES>().0);
-    let [k0, k1] = k.map(|it| it.as_chunks::<LANES>().0);
+    let [qa, qb] = q.map(|vector| vector.as_chunks::<LANES>().0);
+    let [k0, k1] = k.map(|vector| vector.as_chunks::<LANES>().0);
     for ((qa, qb), (k0, k1)) in qa.iter().zip(qb).zip(k0.iter().zip(k1)) {
         add_products(&mut a0, qa, k0);
         add_products(&mut a1, qa, k1);
@@ -195,8 +195,8 @@ for_every_isa! {
                 highest[i] = if block[i] > highest[i] { block[i] } else { highest[i] };
             }
         }
-        for it in highest.iter().chain(tail) {
-            *max = if *it > *max { *it } else { *max };
+        for score in highest.iter().chain(tail) {
+            *max = if *score > *max { *score } else { *max };
         }
     }
 }
@@ -204,8 +204,8 @@ for_every_isa! {
 for_every_isa! {
     /// `scores = exp(scores - max)`.
     pub(super) fn soften(scores: &mut [f32], max: f32) {
-        for it in scores {
-            *it = exp(*it - max);
+        for score in scores {
+            *score = exp(*score - max);
         }
     }
 }

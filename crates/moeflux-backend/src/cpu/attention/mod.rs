@@ -98,7 +98,10 @@ fn check(cpu: &Cpu, op: &Attention, kv: &KvCache) {
         ),
         None => assert!(kv.v_dim() == 0 && out.head_dim <= kv.k_dim(), "values are parts of keys"),
     }
-    assert!(sinks.is_none_or(|it| cpu.vector(it).len() == q.n_heads), "one sink a query head");
+    assert!(
+        sinks.is_none_or(|sinks| cpu.vector(sinks).len() == q.n_heads),
+        "one sink a query head"
+    );
     assert!(*window != Some(0), "a window holds the row's own position");
 }
 
@@ -112,7 +115,7 @@ fn store(cpu: &Cpu, op: &Attention, span: &Span, kv: &mut KvCache) {
             let row = span.rows.start + i;
             for head in 0..op.k.n_heads {
                 let k = cpu.buf(op.k.buf).head(row, op.k, head);
-                let v = op.v.map_or(&[][..], |it| cpu.buf(it.buf).head(row, it, head));
+                let v = op.v.map_or(&[][..], |v| cpu.buf(v.buf).head(row, v, head));
                 // SAFETY: a position belongs to one row and a row to one task.
                 unsafe { shared.store(head, positions.start + i, k, v) };
             }
@@ -133,7 +136,8 @@ impl Job<'_> {
         let mut tiles = self.cpu.attention_tiles.take();
         self.fill(&mut tiles);
         let products = self.op.q.head_dim + self.op.out.head_dim;
-        let per_tile = tiles.first().map_or(0, |it| it.queries.len()) * self.longest() * products;
+        let per_tile =
+            tiles.first().map_or(0, |tile| tile.queries.len()) * self.longest() * products;
         let per_task = (TASK_PRODUCTS / per_tile.max(1)).max(1);
         let width = out.width;
         let shared = SharedMut::new(&mut out.data);
@@ -180,7 +184,9 @@ impl Job<'_> {
             }
         }
         // Later queries see more: the most work first, so that threads end together.
-        tiles.sort_unstable_by_key(|it| (Reverse(it.queries.end), it.head, it.queries.start));
+        tiles.sort_unstable_by_key(|tile| {
+            (Reverse(tile.queries.end), tile.head, tile.queries.start)
+        });
     }
 
     /// The chosen positions of a row, ascending; `None` where it sees all.
@@ -194,15 +200,17 @@ impl Job<'_> {
         let row = self.span.rows.start + i / self.group();
         let head = tile.head * self.group() + i % self.group();
         let end = self.span.position + i / self.group() + 1;
-        let start = window.map_or(0, |it| end.saturating_sub(it));
+        let start = window.map_or(0, |window| end.saturating_sub(window));
         let seen = match self.chosen(row) {
-            Some(chosen) => chosen.partition_point(|it| (*it as usize) < start)..chosen.len(),
+            Some(chosen) => {
+                chosen.partition_point(|position| (*position as usize) < start)..chosen.len()
+            }
             None => start..end,
         };
         Query {
             q: self.cpu.buf(q.buf).head(row, *q, head),
             seen,
-            sink: sinks.map(|it| self.cpu.vector(it)[head]),
+            sink: sinks.map(|sinks| self.cpu.vector(sinks)[head]),
             out: row * width + out.start + head * out.stride,
         }
     }
@@ -210,8 +218,8 @@ impl Job<'_> {
     fn attend(&self, tile: &Tile, width: usize, scratch: &mut Scratch, out: SharedMut<'_, f32>) {
         let mut queries = recycle(std::mem::take(&mut scratch.queries));
         queries.extend(tile.queries.clone().map(|i| self.query(tile, i, width)));
-        let low = queries.iter().map(|it| it.seen.start).min().unwrap_or(0);
-        let high = queries.iter().map(|it| it.seen.end).max().unwrap_or(0);
+        let low = queries.iter().map(|query| query.seen.start).min().unwrap_or(0);
+        let high = queries.iter().map(|query| query.seen.end).max().unwrap_or(0);
         let view = View {
             job: self,
             head: tile.head,
@@ -222,8 +230,8 @@ impl Job<'_> {
         view.mix(&queries, scratch);
         let dim = self.op.out.head_dim;
         for (i, query) in queries.iter().enumerate() {
-            let sink = query.sink.map(|it| math::exp(it - scratch.maxima[i]));
-            let total = sink.map_or(scratch.totals[i], |it| scratch.totals[i] + it);
+            let sink = query.sink.map(|sink| math::exp(sink - scratch.maxima[i]));
+            let total = sink.map_or(scratch.totals[i], |sink| scratch.totals[i] + sink);
             // SAFETY: a query belongs to one tile and a tile to one task, and the columns of
             // different heads and rows do not overlap.
             let out = unsafe { out.slice(query.out..query.out + dim) };
@@ -248,15 +256,15 @@ impl View<'_> {
         let Scratch { scores, rows, maxima, .. } = scratch;
         let (cpu, n) = (self.job.cpu, self.seen.len());
         let scores = scores.first(queries.len() * n);
-        vectors.extend(queries.iter().map(|it| it.q));
+        vectors.extend(queries.iter().map(|query| query.q));
         maxima.clear();
-        maxima.extend(queries.iter().map(|it| it.sink.unwrap_or(f32::NEG_INFINITY)));
+        maxima.extend(queries.iter().map(|query| query.sink.unwrap_or(f32::NEG_INFINITY)));
         let keys = self.job.kv.keys();
         let values = if self.job.op.v.is_some() { self.job.kv.values() } else { keys };
         for block in self.blocks(self.seen.start) {
             let mut prefetcher = self.prefetcher(&block, keys, Some(values));
             let keys = self.rows(keys, &block, self.job.op.q.head_dim, rows);
-            for (alike, seen) in runs(queries, &block) {
+            for Alike { queries: alike, seen } in runs(queries, &block) {
                 let at = seen.start - self.seen.start;
                 let out = Scores { scores: &mut scores[alike.start * n + at..], stride: n };
                 let keys = keys.slice(seen.start - block.start..seen.end - block.start);
@@ -284,7 +292,7 @@ impl View<'_> {
         for block in self.blocks(self.seen.start) {
             let mut prefetcher = self.prefetcher(&block, values, None);
             let values = self.rows(values, &block, dim, rows);
-            for (alike, seen) in runs(queries, &block) {
+            for Alike { queries: alike, seen } in runs(queries, &block) {
                 let at = seen.start - self.seen.start;
                 for i in alike.clone() {
                     kernels::soften(isa, &mut scores[i * n + at..][..seen.len()], maxima[i]);
@@ -313,7 +321,7 @@ impl View<'_> {
         reader: Reader<'s>,
         then: Option<Reader<'s>>,
     ) -> Prefetcher<'s> {
-        let next = self.blocks(block.end).next().map(|it| (reader, it));
+        let next = self.blocks(block.end).next().map(|next| (reader, next));
         let next = next.or_else(|| then.zip(self.blocks(self.seen.start).next()));
         match (self.chosen, next) {
             (None, Some((reader, block))) => {
@@ -339,20 +347,27 @@ impl View<'_> {
     }
 }
 
-/// Neighbouring queries that see the same part of a block, and that part.
+/// Neighbouring queries that see the same part of a block.
+struct Alike {
+    queries: Range<usize>,
+    seen: Range<usize>,
+}
+
+/// The queries of a tile that see some of a block.
 fn runs<'a>(
     queries: &'a [Query<'_>],
     block: &'a Range<usize>,
-) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + use<'a> {
+) -> impl Iterator<Item = Alike> + use<'a> {
     let mut next = 0;
     std::iter::from_fn(move || {
         while next < queries.len() {
             let start = next;
             let seen = clip(&queries[start].seen, block);
-            let alike = queries[start..].iter().take_while(|it| clip(&it.seen, block) == seen);
+            let alike =
+                queries[start..].iter().take_while(|query| clip(&query.seen, block) == seen);
             next += alike.count();
             if !seen.is_empty() {
-                return Some((start..next, seen));
+                return Some(Alike { queries: start..next, seen });
             }
         }
         None

@@ -43,7 +43,7 @@ const INDEX_HEADS: usize = 3;
 const INDEX_DIM: usize = 21;
 
 /// Rows of the batches that continue the first and the second sequence.
-const BATCHES: [(usize, usize); 6] = [(3, 0), (270, 1), (1, 40), (1, 1), (33, 0), (1, 2)];
+const BATCHES: [[usize; 2]; 6] = [[3, 0], [270, 1], [1, 40], [1, 1], [33, 0], [1, 2]];
 
 /// Which vector.
 #[derive(Clone, Copy)]
@@ -56,9 +56,17 @@ enum Kind {
     IndexWeights,
 }
 
-/// The numbers that every run sees at a position of a sequence.
-fn numbers(kind: Kind, sequence: usize, position: usize, len: usize) -> Vec<f32> {
-    let seed = (position * 16 + sequence * 8 + kind as usize) as u64;
+/// Where a row of a batch is.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// The first or the second sequence.
+    sequence: usize,
+    position: usize,
+}
+
+/// The numbers that every run sees in a row.
+fn numbers(kind: Kind, row: Row, len: usize) -> Vec<f32> {
+    let seed = (row.position * 16 + row.sequence * 8 + kind as usize) as u64;
     let mut random = SplitMix64::new(seed);
     (0..len).map(|_| random.float() * 1.5).collect()
 }
@@ -81,8 +89,8 @@ impl Stored {
     fn new(shape: Shape, sequence: usize) -> Stored {
         let all = |kind, n_heads: usize, dim: usize| {
             let heads = |position| {
-                let values = numbers(kind, sequence, position, n_heads * dim);
-                values.chunks_exact(dim).map(|it| stored(shape.dtype, it)).collect::<Vec<_>>()
+                let values = numbers(kind, Row { sequence, position }, n_heads * dim);
+                values.chunks_exact(dim).map(|row| stored(shape.dtype, row)).collect::<Vec<_>>()
             };
             (0..POSITIONS).flat_map(heads).collect()
         };
@@ -103,13 +111,14 @@ fn stored(dtype: KvType, values: &[f32]) -> Vec<f32> {
 }
 
 /// The positions that a row sees.
-fn seen(shape: Shape, stored: &Stored, sequence: usize, position: usize) -> Vec<usize> {
-    let start = shape.window.map_or(0, |it| (position + 1).saturating_sub(it));
-    let Some(top_k) = shape.top_k.filter(|it| *it <= position) else {
+fn seen(shape: Shape, stored: &Stored, row: Row) -> Vec<usize> {
+    let position = row.position;
+    let start = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+    let Some(top_k) = shape.top_k.filter(|top_k| *top_k <= position) else {
         return (start..=position).collect();
     };
-    let q = numbers(Kind::IndexQ, sequence, position, INDEX_HEADS * INDEX_DIM);
-    let weights = numbers(Kind::IndexWeights, sequence, position, INDEX_HEADS);
+    let q = numbers(Kind::IndexQ, row, INDEX_HEADS * INDEX_DIM);
+    let weights = numbers(Kind::IndexWeights, row, INDEX_HEADS);
     let score = |k: &[f32]| {
         let mut sum = 0.0f32;
         for (weight, q) in weights.iter().zip(q.chunks_exact(INDEX_DIM)) {
@@ -117,20 +126,21 @@ fn seen(shape: Shape, stored: &Stored, sequence: usize, position: usize) -> Vec<
         }
         sum
     };
-    let scores = stored.index_keys[..=position].iter().map(|it| score(it));
-    let mut order: Vec<(usize, f32)> = scores.enumerate().collect();
-    order.sort_by(|a, b| b.1.partial_cmp(&a.1).expect("numbers"));
-    let mut best: Vec<usize> = order[..top_k].iter().map(|it| it.0).collect();
-    best.retain(|it| *it >= start);
+    let scores = stored.index_keys[..=position].iter().map(|key| score(key));
+    let scores: Vec<f32> = scores.collect();
+    let mut order: Vec<usize> = (0..=position).collect();
+    order.sort_by(|a, b| scores[*b].partial_cmp(&scores[*a]).expect("numbers"));
+    let mut best: Vec<usize> = order[..top_k].to_vec();
+    best.retain(|position| *position >= start);
     best.sort_unstable();
     best
 }
 
 /// One row by the definition.
-fn want(shape: Shape, stored: &Stored, sequence: usize, position: usize) -> Vec<f32> {
+fn want(shape: Shape, stored: &Stored, row: Row) -> Vec<f32> {
     let Shape { n_heads, n_kv_heads, k_dim, out_dim, .. } = shape;
-    let q = numbers(Kind::Q, sequence, position, n_heads * k_dim);
-    let seen = seen(shape, stored, sequence, position);
+    let q = numbers(Kind::Q, row, n_heads * k_dim);
+    let seen = seen(shape, stored, row);
     let mut out = Vec::new();
     for (head, q) in q.chunks_exact(k_dim).enumerate() {
         let at = |j: &usize| j * n_kv_heads + head / (n_heads / n_kv_heads);
@@ -150,7 +160,7 @@ fn want(shape: Shape, stored: &Stored, sequence: usize, position: usize) -> Vec<
         if let Some(sink) = sink {
             total += math::exp(sink - max);
         }
-        out.extend(sums.iter().map(|it| it / total));
+        out.extend(sums.iter().map(|sum| sum / total));
     }
     out
 }
@@ -203,13 +213,13 @@ impl Run {
         Run { cpu, shape, sequences, attention, select }
     }
 
-    fn fill(&mut self, buf: Buf, kind: Kind, rows: &[(usize, usize)], len: usize) {
-        let values: Vec<f32> = rows.iter().flat_map(|it| numbers(kind, it.0, it.1, len)).collect();
+    fn fill(&mut self, buf: Buf, kind: Kind, rows: &[Row], len: usize) {
+        let values: Vec<f32> = rows.iter().flat_map(|row| numbers(kind, *row, len)).collect();
         self.cpu.write(buf, &values);
     }
 
-    /// Attends from `rows`, each a sequence and a position.
-    fn step(&mut self, rows: &[(usize, usize)], spans: &[Span]) -> Vec<f32> {
+    /// Attends from `rows`.
+    fn step(&mut self, rows: &[Row], spans: &[Span]) -> Vec<f32> {
         let Shape { n_heads, n_kv_heads, k_dim, out_dim, .. } = self.shape;
         let op = self.attention;
         self.fill(op.q.buf, Kind::Q, rows, n_heads * k_dim);
@@ -227,24 +237,25 @@ impl Run {
         self.cpu.read(op.out.buf, rows.len()).expect("the processor works")
     }
 
-    /// All rows of all batches, with their sequence and position.
-    fn all(mut self) -> Vec<(usize, usize, Vec<f32>)> {
+    /// All rows of all batches, with their outputs.
+    fn all(mut self) -> Vec<(Row, Vec<f32>)> {
         let (mut lens, mut all) = ([0, 0], Vec::new());
         for batch in BATCHES {
             let (mut rows, mut spans) = (Vec::new(), Vec::new());
-            for (i, n) in [batch.0, batch.1].into_iter().enumerate().filter(|it| it.1 > 0) {
+            for (sequence, n) in batch.into_iter().enumerate().filter(|(_, n)| *n > 0) {
                 spans.push(Span {
-                    sequence: self.sequences[i],
+                    sequence: self.sequences[sequence],
                     rows: rows.len()..rows.len() + n,
-                    position: lens[i],
+                    position: lens[sequence],
                 });
-                rows.extend((0..n).map(|it| (i, lens[i] + it)));
-                lens[i] += n;
+                let positions = lens[sequence]..lens[sequence] + n;
+                lens[sequence] = positions.end;
+                rows.extend(positions.map(|position| Row { sequence, position }));
             }
             let out = self.step(&rows, &spans);
             let width = self.shape.n_heads * self.shape.out_dim;
             let found = rows.iter().zip(out.chunks_exact(width));
-            all.extend(found.map(|(row, out)| (row.0, row.1, out.to_vec())));
+            all.extend(found.map(|(row, out)| (*row, out.to_vec())));
         }
         all
     }
@@ -259,14 +270,13 @@ fn check(shape: Shape) {
             let want = reference.get_or_insert_with(|| {
                 let stored = [Stored::new(shape, 0), Stored::new(shape, 1)];
                 let rows = found.iter();
-                rows.map(|it| want(shape, &stored[it.0], it.0, it.1)).collect()
+                rows.map(|(row, _)| want(shape, &stored[row.sequence], *row)).collect()
             });
-            for ((sequence, position, got), want) in found.iter().zip(want) {
+            for ((row, got), want) in found.iter().zip(want) {
                 let same = got.iter().zip(&*want).all(|(a, b)| a.to_bits() == b.to_bits());
                 assert!(
                     same && got.len() == want.len(),
-                    "{shape:?} {isa:?} x{n_threads}, sequence {sequence}, position {position}: \
-                     {got:?} is not {want:?}"
+                    "{shape:?} {isa:?} x{n_threads}, {row:?}: {got:?} is not {want:?}"
                 );
             }
         }

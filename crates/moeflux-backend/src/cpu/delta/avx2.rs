@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::run::{Next, Now};
 use super::{MOST_ROWS, Out, Run};
 use crate::cpu::attention::avx2::{load, store, tree_sums};
 use crate::cpu::math::LANES;
@@ -49,11 +50,11 @@ impl<'a> Pair<'a> {
     /// Corrects and reads.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    fn end(self, q: &[f32], k: &[f32], correction: [f32; 2]) -> [f32; 2] {
-        let (a, b, q, k) = (self.a, self.b, q.as_chunks().0, k.as_chunks().0);
+    fn end(self, now: Now<'_>) -> [f32; 2] {
+        let (a, b, q, k) = (self.a, self.b, now.q.as_chunks().0, now.k.as_chunks().0);
         let n = k.len();
         let (a, b, q) = (&mut a[..n], &mut b[..n], &q[..n]);
-        let correction = [_mm256_set1_ps(correction[0]), _mm256_set1_ps(correction[1])];
+        let correction = [_mm256_set1_ps(now.correction[0]), _mm256_set1_ps(now.correction[1])];
         let mut read = zero();
         for c in (0..n - n % 2).step_by(2) {
             for h in 0..2 {
@@ -74,13 +75,13 @@ impl<'a> Pair<'a> {
     /// next: what was read, then what is predicted.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    fn advance(self, now: (&[f32], &[f32]), correction: [f32; 2], next: (&[f32], f32)) -> [f32; 4] {
+    fn advance(self, now: Now<'_>, next: Next<'_>) -> [f32; 4] {
         let (a, b) = (self.a, self.b);
-        let (q, k, next_k) = (now.0.as_chunks().0, now.1.as_chunks().0, next.0.as_chunks().0);
+        let (q, k, next_k) = (now.q.as_chunks().0, now.k.as_chunks().0, next.k.as_chunks().0);
         let n = k.len();
         let (a, b, q, next_k) = (&mut a[..n], &mut b[..n], &q[..n], &next_k[..n]);
-        let correction = [_mm256_set1_ps(correction[0]), _mm256_set1_ps(correction[1])];
-        let decay = _mm256_set1_ps(next.1);
+        let correction = [_mm256_set1_ps(now.correction[0]), _mm256_set1_ps(now.correction[1])];
+        let decay = _mm256_set1_ps(next.decay);
         let (mut read, mut predicted) = (zero(), zero());
         for c in (0..n - n % 2).step_by(2) {
             for h in 0..2 {
@@ -133,21 +134,24 @@ pub(super) fn steps_of_pairs(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>)
         *predicted = Pair::new(pair).begin(first, run.gates[0].decay);
     }
     for t in 0..n {
-        let now = (&run.q[t * k_dim..][..k_dim], &run.k[t * k_dim..][..k_dim]);
+        let (q, k) = (&run.q[t * k_dim..][..k_dim], &run.k[t * k_dim..][..k_dim]);
         let v = run.v[t * run.v_stride..][..2 * n_pairs].as_chunks::<2>().0;
         let out = out.at(t)[..2 * n_pairs].as_chunks_mut::<2>().0;
         let beta = run.gates[t].beta;
-        let next = run.gates.get(t + 1).map(|it| (&run.k[(t + 1) * k_dim..][..k_dim], it.decay));
+        let gates = run.gates.get(t + 1);
+        let next =
+            gates.map(|gates| Next { k: &run.k[(t + 1) * k_dim..][..k_dim], decay: gates.decay });
         for (i, pair) in state.chunks_exact_mut(2 * k_dim).enumerate() {
             let correction =
                 [(v[i][0] - predicted[i][0]) * beta, (v[i][1] - predicted[i][1]) * beta];
+            let now = Now { q, k, correction };
             let pair = Pair::new(pair);
             if let Some(next) = next {
-                let sums = pair.advance(now, correction, next);
+                let sums = pair.advance(now, next);
                 out[i] = [sums[0], sums[1]];
                 predicted[i] = [sums[2], sums[3]];
             } else {
-                out[i] = pair.end(now.0, now.1, correction);
+                out[i] = pair.end(now);
             }
         }
     }

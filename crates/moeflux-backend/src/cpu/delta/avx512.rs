@@ -7,6 +7,7 @@
 
 use std::arch::x86_64::*;
 
+use super::run::Next;
 use super::{Out, Run};
 use crate::cpu::math::LANES;
 use crate::cpu::vector::{Line, load, prefetch, store, transpose};
@@ -44,7 +45,7 @@ pub(super) fn steps(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>, scratch:
     }
 }
 
-/// The same for multiples of `G` times sixteen rows, from the `first` on. While
+/// [`steps`] for a multiple of `G` times sixteen rows, the `first` and those after it. While
 /// the sums of some are added up, the products of the next go on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
@@ -74,7 +75,7 @@ fn steps_of<const G: usize>(
         let next = run
             .gates
             .get(t + 1)
-            .map(|it| Next { k: &run.k[(t + 1) * k_dim..][..k_dim], decay: it.decay });
+            .map(|gates| Next { k: &run.k[(t + 1) * k_dim..][..k_dim], decay: gates.decay });
         let beta = _mm512_set1_ps(run.gates[t].beta);
         if let Some(v) = run.v.get((t + AHEAD) * run.v_stride + first..) {
             for v in v.as_chunks::<ROWS>().0.iter().take(n_vectors) {
@@ -115,13 +116,6 @@ struct Now<'a, const G: usize> {
     q: &'a [f32],
     k: &'a [f32],
     correction: Rows<G>,
-}
-
-/// What begins one.
-#[derive(Clone, Copy)]
-struct Next<'a> {
-    k: &'a [f32],
-    decay: f32,
 }
 
 fn columns<const G: usize>(turned: &mut [Line]) -> &mut [Columns<G>] {
@@ -193,9 +187,9 @@ fn begin<const G: usize>(columns: &mut [Columns<G>], next: Next<'_>) -> Rows<G> 
                 let i = part % QUARTER + QUARTER * l;
                 let next_k = _mm512_set1_ps(next_k[i]);
                 for g in 0..G {
-                    let it = _mm512_mul_ps(load(&columns[l][g].0), decay);
-                    predicted[g][l] = _mm512_fmadd_ps(it, next_k, predicted[g][l]);
-                    store(&mut columns[l][g].0, it);
+                    let state = _mm512_mul_ps(load(&columns[l][g].0), decay);
+                    predicted[g][l] = _mm512_fmadd_ps(state, next_k, predicted[g][l]);
+                    store(&mut columns[l][g].0, state);
                 }
             }
         }
@@ -219,10 +213,10 @@ fn end<const G: usize>(columns: &mut [Columns<G>], now: Now<'_, G>) -> Rows<G> {
                 let i = part % QUARTER + QUARTER * l;
                 let (q, k) = (_mm512_set1_ps(q[i]), _mm512_set1_ps(k[i]));
                 for g in 0..G {
-                    let it = load(&columns[l][g].0);
-                    let it = _mm512_fmadd_ps(now.correction[g], k, it);
-                    read[g][l] = _mm512_fmadd_ps(it, q, read[g][l]);
-                    store(&mut columns[l][g].0, it);
+                    let state = load(&columns[l][g].0);
+                    let state = _mm512_fmadd_ps(now.correction[g], k, state);
+                    read[g][l] = _mm512_fmadd_ps(state, q, read[g][l]);
+                    store(&mut columns[l][g].0, state);
                 }
             }
         }
@@ -256,12 +250,12 @@ fn advance<const G: usize>(
                 let (q, k) = (_mm512_set1_ps(q[i]), _mm512_set1_ps(k[i]));
                 let next_k = _mm512_set1_ps(next_k[i]);
                 for g in 0..G {
-                    let it = load(&columns[l][g].0);
-                    let it = _mm512_fmadd_ps(now.correction[g], k, it);
-                    read[g][l] = _mm512_fmadd_ps(it, q, read[g][l]);
-                    let it = _mm512_mul_ps(it, decay);
-                    predicted[g][l] = _mm512_fmadd_ps(it, next_k, predicted[g][l]);
-                    store(&mut columns[l][g].0, it);
+                    let state = load(&columns[l][g].0);
+                    let state = _mm512_fmadd_ps(now.correction[g], k, state);
+                    read[g][l] = _mm512_fmadd_ps(state, q, read[g][l]);
+                    let state = _mm512_mul_ps(state, decay);
+                    predicted[g][l] = _mm512_fmadd_ps(state, next_k, predicted[g][l]);
+                    store(&mut columns[l][g].0, state);
                 }
             }
         }

@@ -12,6 +12,7 @@ mod avx512;
 mod run;
 
 pub(super) use self::run::{Gates, MOST_ROWS, Out, Run};
+use self::run::{Next, Now};
 use super::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
@@ -164,15 +165,15 @@ for_every_isa! {
 #[inline(always)]
 fn step(row: &mut [f32], q: &[f32], k: &[f32], v: f32, gates: Gates) -> f32 {
     let mut predicted = [0.0; LANES];
-    for (i, (it, k)) in row.iter_mut().zip(k).enumerate() {
-        *it *= gates.decay;
-        predicted[i % LANES] = it.mul_add(*k, predicted[i % LANES]);
+    for (i, (element, k)) in row.iter_mut().zip(k).enumerate() {
+        *element *= gates.decay;
+        predicted[i % LANES] = element.mul_add(*k, predicted[i % LANES]);
     }
     let correction = (v - tree_sum(predicted)) * gates.beta;
     let mut read = [0.0; LANES];
-    for (i, ((it, k), q)) in row.iter_mut().zip(k).zip(q).enumerate() {
-        *it = correction.mul_add(*k, *it);
-        read[i % LANES] = it.mul_add(*q, read[i % LANES]);
+    for (i, ((element, k), q)) in row.iter_mut().zip(k).zip(q).enumerate() {
+        *element = correction.mul_add(*k, *element);
+        read[i % LANES] = element.mul_add(*q, read[i % LANES]);
     }
     tree_sum(read)
 }
@@ -256,21 +257,6 @@ fn end(a: &mut [f32], b: &mut [f32], q: &[f32], k: &[f32], correction: [f32; 2])
     [finish(read_a), finish(read_b)]
 }
 
-/// The end of a position for two rows.
-#[derive(Clone, Copy)]
-struct Now<'a> {
-    q: &'a [f32],
-    k: &'a [f32],
-    correction: [f32; 2],
-}
-
-/// The beginning of a position.
-#[derive(Clone, Copy)]
-struct Next<'a> {
-    k: &'a [f32],
-    decay: f32,
-}
-
 /// [`end`] of one position and [`begin`] of the next.
 #[inline(always)]
 fn advance(a: &mut [f32], b: &mut [f32], now: Now<'_>, next: Next<'_>) -> ([f32; 2], [f32; 2]) {
@@ -298,13 +284,14 @@ fn advance(a: &mut [f32], b: &mut [f32], now: Now<'_>, next: Next<'_>) -> ([f32;
 
 #[cfg(test)]
 mod tests {
+    use moeflux_core::SplitMix64;
+
     use super::*;
     use crate::cpu::Isa;
     use crate::cpu::SharedMut;
 
-    fn numbers(seed: u32, n: usize) -> Vec<f32> {
-        let at = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8;
-        (0..n).map(|i| at(i) as f32 / (1 << 23) as f32 - 1.0).collect()
+    fn numbers(seed: u64, n: usize) -> Vec<f32> {
+        SplitMix64::new(seed).floats(n)
     }
 
     #[track_caller]
@@ -313,7 +300,7 @@ mod tests {
         let v = numbers(3, n * (n_rows + 3));
         let gates: Vec<Gates> = numbers(4, n)
             .iter()
-            .map(|it| Gates { decay: it.abs(), beta: 0.3 * it + 0.5 })
+            .map(|value| Gates { decay: value.abs(), beta: 0.3 * value + 0.5 })
             .collect();
         let (mut want, mut want_out) = (numbers(5, n_rows * k_dim), vec![0.0; n * MOST_ROWS]);
         for t in 0..n {
@@ -329,7 +316,8 @@ mod tests {
             // SAFETY: no other code uses the outputs.
             let to = unsafe { Out::new(SharedMut::new(&mut out), 0..n_rows, MOST_ROWS) };
             steps(isa, &mut state, to, run, &mut Turned::default());
-            let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+            let bits =
+                |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&state), bits(&want), "{isa:?}: state of {n_rows} x {k_dim}, {n}");
             assert_eq!(bits(&out), bits(&want_out), "{isa:?}: reads of {n_rows} x {k_dim}, {n}");
         }

@@ -29,6 +29,21 @@ pub(in crate::cpu) struct Run<'a> {
     pub(in crate::cpu) k_dim: usize,
 }
 
+/// The end of a position for two rows.
+#[derive(Clone, Copy)]
+pub(super) struct Now<'a> {
+    pub(super) q: &'a [f32],
+    pub(super) k: &'a [f32],
+    pub(super) correction: [f32; 2],
+}
+
+/// The beginning of a position.
+#[derive(Clone, Copy)]
+pub(super) struct Next<'a> {
+    pub(super) k: &'a [f32],
+    pub(super) decay: f32,
+}
+
 /// Where what a block reads is written, position by position.
 pub(in crate::cpu) struct Out<'a> {
     all: SharedMut<'a, f32>,

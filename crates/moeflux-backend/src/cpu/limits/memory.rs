@@ -21,6 +21,6 @@ for_every_isa! {
     fn read_piece(bytes: &[u8], sum: &mut u64) {
         // One plain sum: with several, compilers gather words of different lines.
         let words = bytes.as_chunks::<8>().0.iter();
-        *sum = words.fold(0, |sum, it| sum.wrapping_add(u64::from_le_bytes(*it)));
+        *sum = words.fold(0, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
     }
 }

@@ -114,7 +114,10 @@ mod tests {
             let probe = LimitProbe::new(2, isa, 1 << 20).unwrap();
             let Arithmetic { float_gop_s, integer_gop_s } = probe.arithmetic();
             let all = [probe.memory_gb_s(), float_gop_s, integer_gop_s].concat();
-            assert!(all.iter().all(|it| it.is_finite() && *it > 0.0), "{isa:?}: {all:?}");
+            assert!(
+                all.iter().all(|number| number.is_finite() && *number > 0.0),
+                "{isa:?}: {all:?}"
+            );
             assert!(probe.quantise_gb_s(3, 128, 2) > 0.0);
         }
     }
