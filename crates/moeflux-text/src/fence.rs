@@ -70,7 +70,7 @@ impl Rendered {
     /// What stands before byte `end`.
     pub(super) fn up_to(mut self, end: usize) -> Self {
         self.text.truncate(end);
-        self.fences.retain(|it| *it < end);
+        self.fences.retain(|fence| *fence < end);
         self
     }
 

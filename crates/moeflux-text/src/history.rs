@@ -152,15 +152,17 @@ impl HistoryShape {
             function.insert(String::from("arguments"), self.arguments(given));
         }
         let text = message.content.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
-        let is_empty =
-            message.content.as_ref().is_none_or(|it| it.is_null() || it.as_str() == Some(""));
+        let is_empty = message
+            .content
+            .as_ref()
+            .is_none_or(|content| content.is_null() || content.as_str() == Some(""));
         if is_empty && self.needs_null_content {
             message.content = Some(Value::Null);
         } else if is_empty && self.needs_text_content {
             message.content = Some(Value::from(""));
         }
         let thought = message.reasoning_content.as_ref().and_then(Value::as_str);
-        if let Some(thought) = thought.filter(|it| !it.is_empty() && !text.is_empty())
+        if let Some(thought) = thought.filter(|thought| !thought.is_empty() && !text.is_empty())
             && self.joins_thoughts
         {
             let joined = Value::from(format!("{thought}\n\n{text}"));
@@ -200,7 +202,7 @@ impl HistoryShape {
         let mut waiting: Option<Message> = None;
         for message in messages {
             let is_system = matches!(message.role.as_str(), "system" | "developer");
-            let leads = placed.iter().all(|it| it.role == "system");
+            let leads = placed.iter().all(|message| message.role == "system");
             match waiting.take() {
                 Some(before) if is_system => waiting = Some(join(before, message)),
                 Some(before) if message.role == "user" => {
@@ -225,7 +227,7 @@ impl HistoryShape {
             self.push(&mut placed, last);
         }
         if self.needs_user
-            && placed.iter().all(|it| it.role == "system")
+            && placed.iter().all(|message| message.role == "system")
             && let Some(last) = placed.last_mut()
         {
             last.role = String::from("user");
@@ -234,7 +236,8 @@ impl HistoryShape {
     }
 
     fn push(&self, placed: &mut Vec<Message>, message: Message) {
-        let repeats = placed.last().is_some_and(|it| it.role == "user" && message.role == "user");
+        let repeats =
+            placed.last().is_some_and(|last| last.role == "user" && message.role == "user");
         match placed.pop_if(|_| repeats && self.alternates) {
             Some(before) => placed.push(join(before, &message)),
             None => placed.push(message),
@@ -247,7 +250,7 @@ fn join(first: Message, second: &Message) -> Message {
     let content = match (first.content.clone(), second.content.clone()) {
         (Some(Value::String(a)), Some(Value::String(b))) => Value::from(format!("{a}\n\n{b}")),
         (a, b) => {
-            let parts = |it: Option<Value>| match it {
+            let parts = |content: Option<Value>| match content {
                 Some(Value::String(text)) => vec![json!({"type": "text", "text": text})],
                 Some(Value::Array(parts)) => parts,
                 _ => Vec::new(),
@@ -261,7 +264,7 @@ fn join(first: Message, second: &Message) -> Message {
 fn thought_of(message: &Message) -> Option<Value> {
     let names = [message.reasoning_content.as_ref()];
     let others = THOUGHTS[1..].iter().map(|name| message.extra.get(*name));
-    names.into_iter().chain(others).flatten().find(|it| it.is_string()).cloned()
+    names.into_iter().chain(others).flatten().find(|name| name.is_string()).cloned()
 }
 
 /// Gives what an assistant thought under every name that templates read.

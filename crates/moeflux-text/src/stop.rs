@@ -61,7 +61,7 @@ impl StopMatcher {
 
     /// The stop string that ended the text.
     pub fn matched(&self) -> Option<&str> {
-        self.matched.map(|it| self.stops[it].as_str())
+        self.matched.map(|idx| self.stops[idx].as_str())
     }
 
     /// The first byte of the held text where a stop string may have begun that is still

@@ -429,12 +429,12 @@ fn deepseek_v32_reads_what_its_script_writes() {
         messages.iter_mut().for_each(Message::parse_arguments);
         let mut extra = Map::new();
         extra.insert("enable_thinking".into(), case["thinking"].clone());
-        let tools = case.get("tools").filter(|it| !it.is_null());
+        let tools = case.get("tools").filter(|tools| !tools.is_null());
         let request =
             RenderRequest { messages: &messages, tools, add_generation_prompt: true, extra };
         let rendered = template.render(&request).unwrap();
         let mut text = rendered.text().to_owned();
-        if let Some(words) = text.find("## Tools\n").map(|it| it + "## Tools\n".len()) {
+        if let Some(words) = text.find("## Tools\n").map(|at| at + "## Tools\n".len()) {
             let end = text.find("\n<functions>").unwrap() + 1;
             text.replace_range(words..end, "");
         }
@@ -455,7 +455,7 @@ fn deepseek_v32_takes_no_markup_from_users() {
     for (token, n) in [("<｜User｜>", 1), ("<｜Assistant｜>", 0), ("</think>", 0), ("｜DSML｜", 0)]
     {
         let id = tokenizer.id_of(token).unwrap();
-        assert_eq!(ids.iter().filter(|it| **it == id).count(), n, "{token}");
+        assert_eq!(ids.iter().filter(|token| **token == id).count(), n, "{token}");
     }
 }
 
@@ -473,7 +473,7 @@ fn a_begun_answer_goes_on_where_its_text_ends() {
         let turn = continued(CHATML, said).unwrap();
         let text = format!("<|im_start|>user\ni<|im_end|>\n<|im_start|>assistant\n{said}");
         assert_eq!(tokenizer.decode(&turn.tokens), text);
-        let n_ends = turn.tokens.iter().filter(|it| tokenizer.eos_ids().contains(it)).count();
+        let n_ends = turn.tokens.iter().filter(|token| tokenizer.eos_ids().contains(token)).count();
         assert_eq!(n_ends, 1, "{said:?}");
         let question = "<|im_start|>user\ni<|im_end|>\n";
         assert_eq!(turn.checkpoints, [tokenizer.encode(question, Markup::Parse).unwrap().len()]);

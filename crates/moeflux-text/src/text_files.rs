@@ -15,11 +15,11 @@ use super::vocabulary::gguf;
 /// vocabularies of 128 to 201 thousand tokens were opened: 67 to 83.
 const BYTE_LEVEL_FACTOR: u64 = 80;
 
-/// The same for pieces of sentencepiece, whose merges are found by their scores: 359 for 32
-/// thousand tokens.
+/// Bytes in memory for each byte of pieces of sentencepiece, whose merges are found by their
+/// scores: 359 for 32 thousand tokens.
 const SENTENCEPIECE_FACTOR: u64 = 360;
 
-/// The same for a whole `tokenizer.json`.
+/// Bytes in memory for each byte of a whole `tokenizer.json`.
 const JSON_FACTOR: u64 = 14;
 
 /// A file of the text side of a model.

@@ -131,9 +131,10 @@ impl Tokenizer {
     fn add_known_template(&mut self) {
         let model_type = self.config.model_type.as_deref();
         let tokens = [DSML, "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"];
-        let knows = |it: &&str| self.id_of(it).is_some_and(|it| self.is_control(it));
-        let is_it = model_type.is_none_or(|it| it == "deepseek_v32") && tokens.iter().all(knows);
-        if is_it && self.config.templates.is_empty() {
+        let knows = |token: &&str| self.id_of(token).is_some_and(|id| self.is_control(id));
+        let is_v32 = model_type.is_none_or(|model_type| model_type == "deepseek_v32")
+            && tokens.iter().all(knows);
+        if is_v32 && self.config.templates.is_empty() {
             self.config.templates.insert("default".into(), DEEPSEEK_V32.into());
         }
     }

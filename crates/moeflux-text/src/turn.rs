@@ -102,10 +102,10 @@ fn checkpoints(
     let mut checkpoints: Vec<usize> = others
         .iter()
         // Some templates refuse what has no opening for an answer.
-        .filter_map(|it| encode(it, false).ok())
-        .map(|it| it.iter().zip(tokens).take_while(|(a, b)| a == b).count())
-        .map(|it| it.min(tokens.len().saturating_sub(1)))
-        .filter(|it| *it > 0)
+        .filter_map(|messages| encode(messages, false).ok())
+        .map(|encoded| encoded.iter().zip(tokens).take_while(|(a, b)| a == b).count())
+        .map(|n| n.min(tokens.len().saturating_sub(1)))
+        .filter(|n| *n > 0)
         .collect();
     checkpoints.sort_unstable();
     checkpoints.dedup();
@@ -114,7 +114,7 @@ fn checkpoints(
 
 /// The conversation up to its first question, which is another one.
 fn with_another_question(messages: &[Message]) -> Option<Vec<Message>> {
-    let n_opening = messages.iter().take_while(|it| is_opening(it)).count();
+    let n_opening = messages.iter().take_while(|message| is_opening(message)).count();
     let question = messages.get(n_opening)?;
     let text = question.content.as_ref().and_then(Value::as_str).unwrap_or_default();
     let other = if text.starts_with('A') { "B" } else { "A" };

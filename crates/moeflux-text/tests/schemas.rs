@@ -120,7 +120,7 @@ fn check(parameters: &Value, case: &Case) {
     let left: Vec<String> = constraint.left_to_model().iter().map(ToString::to_string).collect();
     if case.left != ["*"] {
         let paths: Vec<&str> =
-            constraint.left_to_model().iter().map(|it| it.path.as_str()).collect();
+            constraint.left_to_model().iter().map(|item| item.path.as_str()).collect();
         let wanted: Vec<String> = case
             .left
             .iter()
@@ -129,7 +129,9 @@ fn check(parameters: &Value, case: &Case) {
         assert_eq!(paths, wanted, "{head}: {left:#?}");
     }
     assert_eq!(left.is_empty(), case.left.is_empty(), "{head}");
-    assert!(constraint.left_to_model().iter().all(|it| it.tool == "t" && !it.reason.is_empty()));
+    assert!(
+        constraint.left_to_model().iter().all(|item| item.tool == "t" && !item.reason.is_empty())
+    );
     for (texts, is_valid) in [(case.valid, true), (case.invalid, false)] {
         for text in texts {
             let allowed = JSON_CALLS.allows_arguments(&constraint, &format!("{{\"x\": {text}}}"));
@@ -209,7 +211,7 @@ fn parts_that_take_the_grammar_library_long_are_left_to_the_model() {
         let parameters = json!({"type": "object", "properties": {"a": {keyword: value}}});
         let constraint = JSON_CALLS.tool(&parameters);
         let left: Vec<&str> =
-            constraint.left_to_model().iter().map(|it| it.path.as_str()).collect();
+            constraint.left_to_model().iter().map(|item| item.path.as_str()).collect();
         assert_eq!(left, [format!("properties.a.{keyword}")]);
         assert!(start.elapsed() < Duration::from_secs(5), "{keyword}: {:?}", start.elapsed());
         assert!(JSON_CALLS.strict(&parameters).is_err(), "{keyword}");

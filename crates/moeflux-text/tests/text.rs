@@ -66,7 +66,9 @@ fn check_template(path: &Path) {
             assert!(got.to_string().contains(want), "{}: {got}, not {want}", path.display());
         }
         // System messages are put where the template takes them.
-        (Ok(got), None, Some(_)) if case.messages.iter().any(|it| it.role == "system") => {
+        (Ok(got), None, Some(_))
+            if case.messages.iter().any(|message| message.role == "system") =>
+        {
             assert!(!got.text().is_empty(), "{}", path.display());
         }
         (got, ..) => panic!("{}: {got:?}", path.display()),

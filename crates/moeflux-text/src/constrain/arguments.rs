@@ -12,7 +12,7 @@ use crate::{Kind, Parameters, TaggedCalls};
 
 /// Members of an object that are counted, for a grammar with few tools. Each doubles the rules.
 const MAX_COUNTED: usize = 6;
-/// The same within nested objects.
+/// Members of a nested object that are counted.
 const MAX_COUNTED_NESTED: usize = 3;
 /// Levels of nested objects whose members may come in any order.
 const MAX_NESTED: usize = 2;

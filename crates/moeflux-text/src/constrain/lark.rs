@@ -62,7 +62,7 @@ impl Grammar {
         };
         let is_text = self.shape == AnswerShape::Text;
         let start = match self.format.thinking {
-            Thinking::Channels => rules.channels(said, calls.map(|it| it.whole)),
+            Thinking::Channels => rules.channels(said, calls.map(|calls| calls.whole)),
             thinking => {
                 let thought = match thinking {
                     Thinking::Tags if self.is_thinking => {
@@ -179,7 +179,7 @@ impl Rules<'_> {
     /// closes it ends the answer.
     fn harmony_call(&mut self, name: &str, schema: &Value, level: Level) -> String {
         let [channel, constrain, message] =
-            ["<|channel|>", "<|constrain|>", "<|message|>"].map(|it| self.literal(it));
+            ["<|channel|>", "<|constrain|>", "<|message|>"].map(|marker| self.literal(marker));
         let constrain = if constrain.starts_with('<') { constrain } else { String::from("\"\"") };
         let recipient = Value::from(format!(" to=functions.{name}"));
         let arguments = self.json_arguments(schema, level);
@@ -196,7 +196,7 @@ impl Rules<'_> {
         let next = self.literal("<|end|><|start|>assistant");
         let aside =
             self.rule(&format!("{channel} (\"analysis\" | \"commentary\") {message} TEXT? {next}"));
-        let said = said.map(|it| format!("{channel} \"final\" {message} {it}"));
+        let said = said.map(|rule| format!("{channel} \"final\" {message} {rule}"));
         let last: Vec<String> = [said, calls].into_iter().flatten().collect();
         format!("{aside}* ({})", last.join(" | "))
     }

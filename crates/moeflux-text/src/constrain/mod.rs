@@ -58,9 +58,9 @@ impl TokenizerEnv for Vocabulary {
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
         let text = std::str::from_utf8(bytes).ok();
-        let tokens = text.and_then(|it| self.tokenizer.encode(it, Markup::Literal).ok());
+        let tokens = text.and_then(|text| self.tokenizer.encode(text, Markup::Literal).ok());
         match tokens {
-            Some(tokens) => tokens.into_iter().map(|it| it.0).collect(),
+            Some(tokens) => tokens.into_iter().map(|token| token.0).collect(),
             None => self.trie.greedy_tokenize(bytes),
         }
     }
@@ -72,13 +72,13 @@ impl Grammars {
     /// # Errors
     /// Where it has no token that ends an answer, or none that stands for text.
     pub fn new(tokenizer: &Arc<Tokenizer>) -> Result<Grammars, ConstraintError> {
-        let eos: Vec<u32> = tokenizer.eos_ids().iter().map(|it| it.0).collect();
+        let eos: Vec<u32> = tokenizer.eos_ids().iter().map(|id| id.0).collect();
         let n_tokens = u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
-        let eos: Vec<u32> = eos.into_iter().filter(|it| *it < n_tokens).collect();
+        let eos: Vec<u32> = eos.into_iter().filter(|id| *id < n_tokens).collect();
         let Some(first) = eos.first() else {
             return Err(ConstraintError::Vocabulary(String::from("no token ends an answer")));
         };
-        let words: Vec<Vec<u8>> = (0..n_tokens).map(|it| word(tokenizer, TokenId(it))).collect();
+        let words: Vec<Vec<u8>> = (0..n_tokens).map(|id| word(tokenizer, TokenId(id))).collect();
         let info = TokRxInfo::new(n_tokens, *first);
         let trie = TokTrie::from(&info, &words).with_eos_tokens(&eos);
         let env: TokEnv = Arc::new(Vocabulary { trie, tokenizer: Arc::clone(tokenizer) });
@@ -191,7 +191,7 @@ impl Constraint {
                 bits => {
                     let ruled_out = |(i, _): &(usize, _)| (bits >> i) & 1 == 0;
                     let all = logits.iter_mut().enumerate();
-                    all.filter(ruled_out).for_each(|it| *it.1 = f32::NEG_INFINITY);
+                    all.filter(ruled_out).for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
                 }
             }
         }
@@ -238,6 +238,6 @@ fn one_line(err: &impl std::fmt::Display) -> String {
 /// Messages go on with the whole grammar.
 fn first_line(text: &str) -> String {
     const MAX_CHARS: usize = 300;
-    let line = text.lines().find(|it| !it.trim().is_empty()).unwrap_or_default();
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     line.chars().take(MAX_CHARS).collect()
 }

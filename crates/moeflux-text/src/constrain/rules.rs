@@ -81,7 +81,7 @@ impl<'a> Rules<'a> {
             "item_separator": item, "key_separator": key, "whitespace_flexible": false,
         });
         let own = schema.get("x-guidance").and_then(Value::as_object);
-        let is_lenient = own.is_some_and(|it| it.get("lenient") == Some(&Value::Bool(true)));
+        let is_lenient = own.is_some_and(|value| value.get("lenient") == Some(&Value::Bool(true)));
         let mut options = style;
         options["lenient"] = Value::from(is_lenient);
         schema.insert(String::from("x-guidance"), options);
@@ -152,8 +152,8 @@ const BOUNDS: [&str; 7] =
 
 /// Keeps whole numbers without bounds from going on for ever.
 fn bound_integers(schema: &mut Map<String, Value>) {
-    let is_integer = schema.get("type").is_some_and(|it| it == "integer");
-    if is_integer && !BOUNDS.iter().any(|it| schema.contains_key(*it)) {
+    let is_integer = schema.get("type").is_some_and(|kind| kind == "integer");
+    if is_integer && !BOUNDS.iter().any(|key| schema.contains_key(*key)) {
         schema.insert(String::from("minimum"), Value::from(-LARGEST_INTEGER));
         schema.insert(String::from("maximum"), Value::from(LARGEST_INTEGER));
     }
@@ -178,7 +178,7 @@ pub(super) fn close(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     if ["allOf", "anyOf", "oneOf", "$ref", "patternProperties"]
         .iter()
-        .any(|it| fields.contains_key(*it))
+        .any(|key| fields.contains_key(*key))
     {
         return;
     }

@@ -31,7 +31,7 @@ impl Args {
         }
     }
 
-    /// The same for an argument that must be there.
+    /// The next argument by position, or the one called `name`, which must be there.
     pub(super) fn need(&mut self, name: &str) -> Result<Value, Error> {
         self.take(name)?.ok_or_else(|| {
             Error::new(ErrorKind::MissingArgument, format!("argument {name} is missing"))

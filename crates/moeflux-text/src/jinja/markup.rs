@@ -10,7 +10,7 @@ use super::python::{check_len, text};
 
 /// What Python's `quote` encodes.
 const UNSAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'-').remove(b'~');
-/// The same for a path.
+/// What Python's `quote` encodes in a path.
 const UNSAFE_IN_PATHS: &AsciiSet = &UNSAFE.remove(b'/');
 
 /// HTML escapes as Python's `markupsafe` writes them.

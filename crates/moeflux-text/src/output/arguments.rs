@@ -95,9 +95,9 @@ impl TaggedWriter {
             "None" => "null",
             other => other,
         };
-        let is_text = self.kind.as_ref().is_some_and(|it| it.text);
+        let is_text = self.kind.as_ref().is_some_and(|kind| kind.text);
         let fits =
-            |value: &Value| !is_text || self.kind.as_ref().is_some_and(|it| it.allows(value));
+            |value: &Value| !is_text || self.kind.as_ref().is_some_and(|kind| kind.allows(value));
         match serde_json::from_str::<Value>(json).ok().filter(fits) {
             Some(value) => value.to_string(),
             None if is_text => Value::from(self.raw.as_str()).to_string(),

@@ -72,7 +72,7 @@ impl OutputFormat {
         OutputFormat { calls, thinking: Thinking::Never, shown: Arc::from([]) }
     }
 
-    /// The same with calls in a syntax of the table, whatever the template writes.
+    /// This format with calls in a syntax of the table, whatever the template writes.
     #[must_use]
     pub fn with_syntax(self, syntax: ToolSyntax) -> OutputFormat {
         OutputFormat { calls: Ok(KnownCalls::of(syntax)), ..self }
@@ -127,11 +127,11 @@ impl OutputFormat {
 
     /// Whether a prompt ends with thinking that has begun.
     pub fn prompt_opens_thinking(&self, tokens: &[TokenId], tokenizer: &Tokenizer) -> bool {
-        let ids = THINK.map(|it| tokenizer.id_of(it));
-        let last = tokens.iter().rev().find(|it| ids.contains(&Some(**it)));
+        let ids = THINK.map(|marker| tokenizer.id_of(marker));
+        let last = tokens.iter().rev().find(|token| ids.contains(&Some(**token)));
         let tail: Vec<TokenId> = tokens.iter().rev().take(4).copied().collect();
         self.thinking == Thinking::Tags
-            && last.is_some_and(|it| Some(*it) == ids[0] && tail.contains(it))
+            && last.is_some_and(|token| Some(*token) == ids[0] && tail.contains(token))
     }
 }
 

@@ -35,7 +35,7 @@ impl Parameters {
             let is_described = schema.get("properties").is_some() || schema.get("type").is_none();
             all.others = (!is_described).then_some(Value::Bool(true));
         }
-        all.required.retain(|name| all.properties.iter().any(|(it, _)| it == name));
+        all.required.retain(|name| all.properties.iter().any(|(property, _)| property == name));
         all
     }
 
@@ -48,7 +48,8 @@ impl Parameters {
 
     /// The schema of an argument.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
-        let own = self.properties.iter().find(|(name, _)| name == key).map(|(_, it)| it);
+        let own =
+            self.properties.iter().find(|(name, _)| name == key).map(|(_, property)| property);
         own.or(self.others.as_ref())
     }
 
@@ -56,17 +57,17 @@ impl Parameters {
         if depth > MAX_DEPTH {
             return;
         }
-        if let Some(target) = part["$ref"].as_str().and_then(|it| target(root, it)) {
+        if let Some(target) = part["$ref"].as_str().and_then(|pointer| target(root, pointer)) {
             self.add(target, root, is_certain, depth + 1);
         }
         for (name, property) in part["properties"].as_object().into_iter().flatten() {
-            if self.properties.iter().all(|(it, _)| it != name) {
+            if self.properties.iter().all(|(property, _)| property != name) {
                 self.properties.push((name.clone(), property.clone()));
             }
         }
         let required = part["required"].as_array().into_iter().flatten().filter(|_| is_certain);
         for name in required.filter_map(Value::as_str) {
-            if self.required.iter().all(|it| it != name) {
+            if self.required.iter().all(|required| required != name) {
                 self.required.push(name.to_owned());
             }
         }
@@ -97,7 +98,7 @@ impl Kind {
 
     /// Whether a JSON value that was written is one of those that are expected.
     pub(crate) fn allows(&self, value: &Value) -> bool {
-        let has = |name: &str| self.types.iter().any(|it| it == name || it == "any");
+        let has = |name: &str| self.types.iter().any(|kind| kind == name || kind == "any");
         match value {
             Value::Null => has("null"),
             Value::Bool(_) => has("boolean"),
@@ -112,11 +113,11 @@ impl Kind {
         if depth > MAX_DEPTH {
             return;
         }
-        if let Some(target) = part["$ref"].as_str().and_then(|it| target(root, it)) {
+        if let Some(target) = part["$ref"].as_str().and_then(|pointer| target(root, pointer)) {
             return self.add(target, root, depth + 1);
         }
         let listed = part["enum"].as_array().cloned();
-        let listed = listed.or_else(|| part.get("const").map(|it| vec![it.clone()]));
+        let listed = listed.or_else(|| part.get("const").map(|value| vec![value.clone()]));
         if let Some(listed) = listed {
             for value in listed {
                 match value {
@@ -134,7 +135,7 @@ impl Kind {
             Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
         };
-        let inner = ["anyOf", "oneOf", "allOf"].map(|it| part[it].as_array());
+        let inner = ["anyOf", "oneOf", "allOf"].map(|key| part[key].as_array());
         let mut is_said = !names.is_empty();
         for name in names {
             if name == "string" {

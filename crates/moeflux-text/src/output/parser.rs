@@ -77,9 +77,11 @@ impl OutputParser {
     /// A parser for one answer. `tools` are the tools of the prompt, in the form of the request;
     /// without any, calls are text.
     pub fn new(format: &OutputFormat, tools: Option<&Value>, is_thinking: bool) -> OutputParser {
-        let tools = tools.and_then(Value::as_array).filter(|it| !it.is_empty());
-        let functions = tools.into_iter().flatten().map(|it| &it["function"]);
-        let schema = |it: &Value| Some((it["name"].as_str()?.to_owned(), it["parameters"].clone()));
+        let tools = tools.and_then(Value::as_array).filter(|list| !list.is_empty());
+        let functions = tools.into_iter().flatten().map(|tool| &tool["function"]);
+        let schema = |function: &Value| {
+            Some((function["name"].as_str()?.to_owned(), function["parameters"].clone()))
+        };
         let calls = format.calls().filter(|_| tools.is_some()).cloned();
         // Calls of this format are messages of channels, whatever is known of thoughts.
         let thinking = match calls.as_deref() {

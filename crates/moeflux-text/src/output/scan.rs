@@ -21,7 +21,8 @@ impl Pending {
     /// Takes text up to the first of `markers`, and that marker. Without one,
     /// what may be the beginning of a marker stays.
     pub(super) fn until(&mut self, markers: &[&str]) -> Found {
-        let hits = markers.iter().enumerate().filter_map(|(i, it)| Some((self.0.find(it)?, i)));
+        let hits =
+            markers.iter().enumerate().filter_map(|(i, marker)| Some((self.0.find(marker)?, i)));
         if let Some((at, i)) = hits.min_by_key(|(at, i)| (*at, usize::MAX - markers[*i].len())) {
             let before = self.0[..at].to_owned();
             self.0.drain(..at + markers[i].len());
@@ -69,14 +70,14 @@ impl Pending {
 
     /// Bytes before what may be the beginning of a marker.
     fn certain(&self, markers: &[&str]) -> usize {
-        let longest = markers.iter().map(|it| it.len()).max().unwrap_or(0);
+        let longest = markers.iter().map(|marker| marker.len()).max().unwrap_or(0);
         let mut from = self.0.len().saturating_sub(longest);
         while !self.0.is_char_boundary(from) {
             from += 1;
         }
         let begins = |at: &usize| {
             let tail = &self.0.as_bytes()[*at..];
-            markers.iter().any(|it| it.as_bytes().starts_with(tail))
+            markers.iter().any(|marker| marker.as_bytes().starts_with(tail))
         };
         (from..self.0.len()).find(begins).unwrap_or(self.0.len())
     }
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn a_marker_is_found_wherever_pieces_end() {
         let text = "say <a> é </a";
-        for first in (0..=text.len()).filter(|it| text.is_char_boundary(*it)) {
+        for first in (0..=text.len()).filter(|at| text.is_char_boundary(*at)) {
             let mut pending = Pending::default();
             let mut before = String::new();
             let mut markers = Vec::new();

@@ -43,7 +43,7 @@ pub(crate) struct TaggedCalls {
     pub(crate) key: Cow<'static, str>,
     /// Between it and its value.
     pub(crate) value: Cow<'static, str>,
-    /// The same where the value is JSON, in syntaxes that say so.
+    /// Between an argument's name and a value that is JSON, in syntaxes that mark it.
     pub(crate) json_value: Option<Cow<'static, str>>,
     /// After the value.
     pub(crate) value_end: Cow<'static, str>,

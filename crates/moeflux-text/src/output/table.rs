@@ -34,7 +34,7 @@ pub enum ToolSyntax {
     Glm,
     /// A name, a separator and JSON between fullwidth bars, in a fence: DeepSeek-V3.
     DeepSeekFenced,
-    /// The same without fence or kind: DeepSeek-V3.1.
+    /// A name, a separator and JSON between fullwidth bars, without fence or kind: DeepSeek-V3.1.
     DeepSeek,
     /// `<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>…`: Kimi K2.
     Kimi,

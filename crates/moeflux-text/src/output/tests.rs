@@ -1,5 +1,6 @@
 //! What models of all families write, taken apart wherever its pieces end.
 
+use moeflux_core::SplitMix64;
 use serde_json::{Value, json};
 
 use super::*;
@@ -32,7 +33,7 @@ fn joined(deltas: Vec<Delta>) -> Vec<Delta> {
 
 fn parse(format: &OutputFormat, is_thinking: bool, pieces: &[&str]) -> Vec<Delta> {
     let mut parser = OutputParser::new(format, Some(&tools()), is_thinking);
-    let mut deltas: Vec<Delta> = pieces.iter().flat_map(|it| parser.push(it)).collect();
+    let mut deltas: Vec<Delta> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
     deltas.extend(parser.finish());
     joined(deltas)
 }
@@ -50,7 +51,7 @@ fn format(tools: ToolSyntax) -> OutputFormat {
 fn check(syntax: ToolSyntax, text: &str, want: &[Delta]) {
     let format = format(syntax);
     assert_eq!(parse(&format, false, &[text]), want, "{syntax:?}");
-    for at in (1..text.len()).filter(|it| text.is_char_boundary(*it)) {
+    for at in (1..text.len()).filter(|at| text.is_char_boundary(*at)) {
         let (a, b) = text.split_at(at);
         assert_eq!(parse(&format, false, &[a, b]), want, "{syntax:?} {a:?} {b:?}");
     }
@@ -347,11 +348,10 @@ fn pieces_may_end_anywhere() {
         let format = format(syntax);
         let checked = runner.run(&input, |(text, is_thinking, seed)| {
             let whole = parse(&format, is_thinking, &[&text]);
-            let mut random = seed;
+            let mut random = SplitMix64::new(seed);
             let (mut pieces, mut rest) = (Vec::new(), text.as_str());
             while let Some(c) = rest.chars().next() {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let want = 1 + (random >> 60) as usize;
+                let want = 1 + random.below(16);
                 let ends = rest.char_indices().map(|(at, c)| at + c.len_utf8());
                 let end = ends.take(want).last().unwrap_or(c.len_utf8());
                 pieces.push(&rest[..end]);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use moeflux_core::SplitMix64;
 use serde_json::{Value, json};
 
 use crate::{Markup, Rendered, TextError, Tokenizer};
@@ -105,18 +106,8 @@ fn open(json: &Value) -> Tokenizer {
     Tokenizer::from_dir(dir.path()).unwrap()
 }
 
-/// Numbers that differ from seed to seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
-        (self.0 >> 33) as usize % n
-    }
-}
-
 /// A text of all kinds, at least this long, with the marks, runs and joins that tokenizers treat specially.
-fn mixed(numbers: &mut Numbers, n_bytes: usize) -> String {
+fn mixed(numbers: &mut SplitMix64, n_bytes: usize) -> String {
     const PARTS: [&str; 22] = [
         "the ",
         "The",
@@ -155,7 +146,7 @@ fn mixed(numbers: &mut Numbers, n_bytes: usize) -> String {
 fn the_tokens_of_the_parts_are_those_of_the_text() {
     for (name, json) in tokenizers() {
         let tokenizer = open(&json);
-        let text = mixed(&mut Numbers(1), 70_000);
+        let text = mixed(&mut SplitMix64::new(1), 70_000);
         assert!(tokenizer.pieces.ends(&text).count() > 1, "{name}: not taken apart");
         for markup in [Markup::Parse, Markup::Literal] {
             let whole = tokenizer.encode_at_once(&text, markup, &[]);

@@ -413,7 +413,7 @@ impl Part<'_, '_, '_> {
             "propertyNames" => {
                 let mut fields = value.as_object().into_iter().flatten();
                 value == &Value::Bool(true)
-                    || fields.all(|(key, it)| key == "type" && it == "string")
+                    || fields.all(|(key, value)| key == "type" && value == "string")
             }
             "unevaluatedProperties" | "unevaluatedItems" => {
                 value == &Value::Bool(true) || !self.has_joined_parts()
@@ -497,7 +497,7 @@ impl Part<'_, '_, '_> {
         let n_required = required.map_or(0, Vec::len) as u64;
         let properties = self.out.get("properties").and_then(Value::as_object);
         let is_required =
-            |name: &String| required.is_some_and(|all| all.iter().any(|it| it == name));
+            |name: &String| required.is_some_and(|all| all.iter().any(|required| required == name));
         let all_required = properties.is_none_or(|all| all.keys().all(is_required));
         let is_closed = self.out.get("additionalProperties") == Some(&Value::Bool(false))
             && !self.out.contains_key("patternProperties");

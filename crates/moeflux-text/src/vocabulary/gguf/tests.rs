@@ -274,7 +274,8 @@ fn files_made_of_the_metadata_say_the_same() {
         }
         let made = Tokenizer::from_dir(dir.path()).unwrap();
         for hard in ["ab123 abc<think>é e\u{301}<|im_end|>", "", "<unk>  lo [PAD266]"] {
-            let prompt = |it: &Tokenizer| it.encode_prompt(hard, Markup::Parse, 99).unwrap();
+            let prompt =
+                |tokenizer: &Tokenizer| tokenizer.encode_prompt(hard, Markup::Parse, 99).unwrap();
             assert_eq!(prompt(&own), prompt(&made), "{hard}");
             assert_eq!(own.decode(&prompt(&own)), made.decode(&prompt(&made)));
         }
