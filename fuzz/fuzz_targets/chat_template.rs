@@ -10,6 +10,6 @@ fuzz_target!(|source: &str| {
     let request =
         RenderRequest { messages: &messages, add_generation_prompt: true, ..Default::default() };
     if let Ok(rendered) = template.render(&request) {
-        assert!(rendered.fences().iter().all(|&it| rendered.text().is_char_boundary(it)));
+        assert!(rendered.fences().iter().all(|&at| rendered.text().is_char_boundary(at)));
     }
 });

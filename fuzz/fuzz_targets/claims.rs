@@ -40,7 +40,7 @@ fn safetensors(tensors: &[Tensor], fill: u8) -> Vec<u8> {
     for (name, dtype, shape) in tensors {
         let name = NAMES[usize::from(*name) % NAMES.len()];
         let (dtype, size) = DTYPES[usize::from(*dtype) % DTYPES.len()];
-        let shape: Vec<usize> = shape.iter().take(4).map(|it| usize::from(*it)).collect();
+        let shape: Vec<usize> = shape.iter().take(4).map(|side| usize::from(*side)).collect();
         let bytes = shape.iter().product::<usize>() * size;
         if header.contains_key(name) || end + bytes > 1 << 20 {
             continue;
@@ -59,7 +59,7 @@ fn safetensors(tensors: &[Tensor], fill: u8) -> Vec<u8> {
 
 fuzz_target!(|input: (&str, Vec<Tensor>, [u8; 5], bool)| {
     let (block, tensors, [rows, cols, n_experts, hidden, fill], alternates) = input;
-    let size = |it: u8| usize::from(it).max(1);
+    let size = |size: u8| usize::from(size).max(1);
     let dir = tempfile::tempdir().expect("a folder for the checkpoint");
     let file = safetensors(&tensors, fill);
     fs::write(dir.path().join("model.safetensors"), file).expect("room for the tensors");

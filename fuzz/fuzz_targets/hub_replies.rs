@@ -1,12 +1,12 @@
 //! A Hub that sends anything: nothing is written outside the cache.
 #![no_main]
 
-use std::{fs, thread};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
+use std::{fs, thread};
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_hub::{self, HubEnv};

@@ -11,6 +11,10 @@ fuzz_target!(|input: (u64, &[u8])| {
     let Ok(tensors) = parse_model_weights(Path::new("model_weights.json"), json, file_len) else {
         return;
     };
-    let inside = |end: Option<u64>| end.is_some_and(|it| it <= file_len);
-    assert!(tensors.iter().all(|it| inside(it.extent.offset.checked_add(it.extent.len as u64))));
+    let inside = |end: Option<u64>| end.is_some_and(|end| end <= file_len);
+    assert!(
+        tensors
+            .iter()
+            .all(|tensor| inside(tensor.extent.offset.checked_add(tensor.extent.len as u64)))
+    );
 });

@@ -22,8 +22,7 @@ const ROUTES: [&str; 5] = [
 
 static ADDR: LazyLock<SocketAddr> = LazyLock::new(|| {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-cli/demo");
-    let engine =
-        EngineOptions::default().threads(Some(1)).ctx(Some(64)).sessions(Some(2));
+    let engine = EngineOptions::default().threads(Some(1)).ctx(Some(64)).sessions(Some(2));
     let engine = Engine::open(Path::new(model), &engine).expect("the demo model");
     let any_port = "127.0.0.1:0".parse().expect("an address");
     let mut options = ServerOptions::new(any_port, String::from("demo"));

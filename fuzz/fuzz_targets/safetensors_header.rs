@@ -8,8 +8,11 @@ use moeflux_core::checkpoint::parse_safetensors_header;
 fuzz_target!(|input: (u64, &[u8])| {
     let (file_len, json) = input;
     let Ok(header) = parse_safetensors_header(json, FileIdx(0), file_len) else { return };
-    let inside = |end: Option<u64>| end.is_some_and(|it| it <= file_len);
+    let inside = |end: Option<u64>| end.is_some_and(|end| end <= file_len);
     assert!(
-        header.tensors.iter().all(|it| inside(it.extent.offset.checked_add(it.extent.len as u64)))
+        header
+            .tensors
+            .iter()
+            .all(|tensor| inside(tensor.extent.offset.checked_add(tensor.extent.len as u64)))
     );
 });

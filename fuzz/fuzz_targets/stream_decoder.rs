@@ -14,8 +14,8 @@ static TOKENIZER: LazyLock<Tokenizer> =
     LazyLock::new(|| Tokenizer::from_dir(Path::new(MODEL)).expect("the model has a tokenizer"));
 
 fuzz_target!(|ids: Vec<u8>| {
-    let ids: Vec<TokenId> = ids.into_iter().map(|it| TokenId(it.into())).collect();
+    let ids: Vec<TokenId> = ids.into_iter().map(|id| TokenId(id.into())).collect();
     let mut stream = TOKENIZER.stream(Special::Show);
-    let pieces: String = ids.iter().map(|it| stream.push(*it)).collect();
+    let pieces: String = ids.iter().map(|id| stream.push(*id)).collect();
     assert_eq!(pieces + &stream.finish(), TOKENIZER.decode(&ids));
 });

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_text::{Delta, OutputFormat, OutputParser, Tokenizer, ToolSyntax};
-use serde_json::{json, Value};
+use serde_json::{Value, json};
 
 static FORMAT: LazyLock<OutputFormat> = LazyLock::new(|| {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-cli/demo");

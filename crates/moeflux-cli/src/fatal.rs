@@ -165,7 +165,7 @@ fn write_error(line: &[u8]) {
 
 #[cfg(not(unix))]
 fn write_error(line: &[u8]) {
-    // As above.
+    // There is nothing left to report to when standard error is closed.
     let _ = std::io::stderr().write_all(line);
 }
 

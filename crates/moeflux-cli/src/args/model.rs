@@ -144,7 +144,7 @@ enum Ahead {
 }
 
 impl ModelArgs {
-    /// The same for another model.
+    /// These arguments with another model.
     pub(crate) fn with_model(&self, model: String) -> ModelArgs {
         ModelArgs { model: Some(model), ..self.clone() }
     }

@@ -57,18 +57,22 @@ const ARROWS: &[Arrows] = &[
 ];
 
 fn wrong_arrows(name: &str, manifest: &str, renames: &BTreeMap<String, String>) -> Vec<String> {
-    let Some(Arrows(_, allowed, in_tests)) = ARROWS.iter().find(|it| it.0 == name) else {
+    let Some(Arrows(_, allowed, in_tests)) = ARROWS.iter().find(|row| row.0 == name) else {
         return vec![format!("{name}: not in the table of arrows")];
     };
     dependencies(manifest, renames)
         .into_iter()
-        .filter(|it| it.package.starts_with("moeflux") || it.package == "xtask")
-        .filter(|it| {
-            let package = it.package.as_str();
-            let in_tests = it.kind == Kind::Dev && in_tests.contains(&package);
+        .filter(|dependency| {
+            dependency.package.starts_with("moeflux") || dependency.package == "xtask"
+        })
+        .filter(|dependency| {
+            let package = dependency.package.as_str();
+            let in_tests = dependency.kind == Kind::Dev && in_tests.contains(&package);
             !allowed.contains(&package) && !in_tests
         })
-        .map(|it| format!("{name}: must not depend on {} ({:?})", it.package, it.kind))
+        .map(|dependency| {
+            format!("{name}: must not depend on {} ({:?})", dependency.package, dependency.kind)
+        })
         .collect()
 }
 

@@ -196,7 +196,7 @@ fn tells_code_comments_and_strings_apart() {
 #[test]
 fn keeps_the_lines_of_what_spans_several() {
     let lines = split("a \"b\nc\" d\n/* e\nf */ g");
-    let code: Vec<&str> = lines.iter().map(|it| it.code.as_str()).collect();
+    let code: Vec<&str> = lines.iter().map(|line| line.code.as_str()).collect();
     assert_eq!(code, ["a \"\"", " d", "", " g"]);
     assert_eq!(lines[3].comment, "f */");
 }

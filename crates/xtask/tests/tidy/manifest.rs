@@ -39,7 +39,7 @@ pub(crate) fn workspace_renames(manifest: &str) -> BTreeMap<String, String> {
             let ["workspace", "dependencies", key, rest @ ..] = &strs(&path)[..] else {
                 return None;
             };
-            let rest: Vec<String> = rest.iter().map(|it| String::from(*it)).collect();
+            let rest: Vec<String> = rest.iter().map(|arg| String::from(*arg)).collect();
             Some((String::from(*key), package_name(&rest, &value)?))
         })
         .collect()
@@ -70,7 +70,8 @@ fn package_name(rest: &[String], value: &str) -> Option<String> {
     }
     let inline = value.strip_prefix('{')?.strip_suffix('}')?;
     let fields = split_outside(inline, ',');
-    let package = fields.iter().filter_map(|it| key_value(it)).find(|(key, _)| key == &["package"]);
+    let package =
+        fields.iter().filter_map(|field| key_value(field)).find(|(key, _)| key == &["package"]);
     package.map(|(_, value)| unquote(&value))
 }
 
@@ -79,7 +80,7 @@ pub(crate) fn entries(manifest: &str) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     let mut table = Vec::new();
     for statement in statements(manifest) {
-        if let Some(header) = statement.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        if let Some(header) = statement.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
             let header = header.trim_start_matches('[').trim_end_matches(']');
             table = key_path(header);
             found.push((table.clone(), String::new()));
@@ -101,7 +102,7 @@ fn statements(manifest: &str) -> Vec<String> {
             found.push(std::mem::take(&mut open));
         }
     }
-    found.retain(|it| !it.is_empty());
+    found.retain(|part| !part.is_empty());
     found
 }
 
@@ -112,7 +113,7 @@ fn key_value(statement: &str) -> Option<(Vec<String>, String)> {
 }
 
 fn key_path(key: &str) -> Vec<String> {
-    split_outside(key, '.').iter().map(|it| unquote(it)).collect()
+    split_outside(key, '.').iter().map(|part| unquote(part)).collect()
 }
 
 pub(crate) fn unquote(text: &str) -> String {
@@ -188,8 +189,11 @@ fn finds_a_dependency_however_it_is_written() {
     );
     let found = dependencies(manifest, &renames);
     let of = |kind| -> Vec<&str> {
-        let mut names: Vec<&str> =
-            found.iter().filter(|it| it.kind == kind).map(|it| it.package.as_str()).collect();
+        let mut names: Vec<&str> = found
+            .iter()
+            .filter(|dependency| dependency.kind == kind)
+            .map(|dependency| dependency.package.as_str())
+            .collect();
         names.sort_unstable();
         names
     };

@@ -72,7 +72,7 @@ fn check_tree(extensions: &[&str], check: Check) {
     let mut found = Vec::new();
     let mut n_files = 0;
     for file in files() {
-        let extension = file.name.rsplit_once('.').map_or("", |it| it.1);
+        let extension = file.name.rsplit_once('.').map_or("", |parts| parts.1);
         if !extensions.contains(&extension) {
             continue;
         }
@@ -105,7 +105,7 @@ fn find_word<'a>(code: &'a str, word: &str) -> Option<&'a str> {
 }
 
 fn length(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
-    let last = lines.last().is_some_and(|it| *it == Line::default());
+    let last = lines.last().is_some_and(|line| *line == Line::default());
     let n_lines = lines.len() - usize::from(last);
     if n_lines <= MAX_LINES {
         return Vec::new();
@@ -117,8 +117,10 @@ fn narration(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (i, line) in lines.iter().enumerate() {
         let words = comment_words(line);
-        let told = NARRATION.iter().filter(|it| tells(&words, it));
-        found.extend(told.map(|it| (i, format!("{it:?}: say what is, not what was or will be"))));
+        let told = NARRATION.iter().filter(|phrase| tells(&words, phrase));
+        found.extend(
+            told.map(|phrase| (i, format!("{phrase:?}: say what is, not what was or will be"))),
+        );
     }
     found
 }
@@ -148,13 +150,14 @@ fn tells(words: &[&str], phrase: &str) -> bool {
         shouted if shouted.bytes().all(|b| b.is_ascii_uppercase()) => *word == shouted,
         wanted => word.eq_ignore_ascii_case(wanted),
     };
-    words.windows(phrase.len()).any(|it| it.iter().zip(&phrase).all(equal))
+    words.windows(phrase.len()).any(|window| window.iter().zip(&phrase).all(equal))
 }
 
 fn purpose(name: &str, lines: &[Line]) -> Vec<(usize, String)> {
-    let in_src = name.strip_prefix("crates/").and_then(|it| it.split('/').nth(1)) == Some("src");
-    let first = lines.first().map_or("", |it| it.comment.as_str());
-    let says = first.strip_prefix("//!").is_some_and(|it| !it.trim().is_empty());
+    let in_src =
+        name.strip_prefix("crates/").and_then(|path| path.split('/').nth(1)) == Some("src");
+    let first = lines.first().map_or("", |line| line.comment.as_str());
+    let says = first.strip_prefix("//!").is_some_and(|reason| !reason.trim().is_empty());
     if !in_src || says {
         return Vec::new();
     }
@@ -165,7 +168,7 @@ fn forbids_unsafe(name: &str, lines: &[Line]) -> Vec<(usize, String)> {
     let mut parts = name.split('/').skip(1);
     let (krate, path) = (parts.next().unwrap_or(""), parts.collect::<Vec<_>>().join("/"));
     let is_root = path == "src/lib.rs" || path == "src/main.rs" || path.starts_with("src/bin/");
-    let forbids = lines.iter().any(|it| it.code.trim() == "#![forbid(unsafe_code)]");
+    let forbids = lines.iter().any(|line| line.code.trim() == "#![forbid(unsafe_code)]");
     if !is_root || !FORBID_UNSAFE.contains(&krate) || forbids {
         return Vec::new();
     }
@@ -209,7 +212,7 @@ fn has_reason(lines: &[Line]) -> bool {
 
 fn output(name: &str, lines: &[Line]) -> Vec<(usize, String)> {
     let dirs = ["/tests/", "/examples/", "/benches/"];
-    let may = dirs.iter().any(|it| name.contains(it)) || name.ends_with("/tests.rs");
+    let may = dirs.iter().any(|dir| name.contains(dir)) || name.ends_with("/tests.rs");
     if may || name.starts_with(PRINTS) || name.ends_with("/build.rs") {
         return Vec::new();
     }
@@ -224,7 +227,7 @@ fn output(name: &str, lines: &[Line]) -> Vec<(usize, String)> {
 
 fn unfinished(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
     let mut found = macros(lines, UNFINISHED);
-    let ignored = lines.iter().enumerate().filter(|(_, it)| it.code.contains("#[ignore"));
+    let ignored = lines.iter().enumerate().filter(|(_, line)| line.code.contains("#[ignore"));
     found.extend(ignored.map(|(i, _)| (i, "`#[ignore]`: a test runs or is not there".into())));
     found
 }
@@ -232,8 +235,8 @@ fn unfinished(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
 fn macros(lines: &[Line], names: &[&str]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (i, line) in lines.iter().enumerate() {
-        let used = names.iter().filter(|it| find_word(&line.code, it).is_some());
-        found.extend(used.map(|it| (i, format!("`{it}` does not belong here"))));
+        let used = names.iter().filter(|name| find_word(&line.code, name).is_some());
+        found.extend(used.map(|name| (i, format!("`{name}` does not belong here"))));
     }
     found
 }

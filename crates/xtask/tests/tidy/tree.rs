@@ -40,7 +40,7 @@ pub(crate) fn files() -> Vec<File> {
     };
     names.sort_unstable();
     let files = names.into_iter().map(|name| File { path: root().join(&name), name });
-    let files: Vec<File> = files.filter(|it| it.path.is_file()).collect();
+    let files: Vec<File> = files.filter(|file| file.path.is_file()).collect();
     assert!(files.len() > 1, "no files found");
     files
 }
@@ -101,8 +101,8 @@ fn too_large<'a>(sizes: impl Iterator<Item = (&'a str, u64)>) -> Vec<String> {
 #[test]
 fn files_are_small() {
     let files = files();
-    let size = |it: &File| fs::metadata(&it.path).map_or(0, |metadata| metadata.len());
-    assert_none(too_large(files.iter().map(|it| (it.name.as_str(), size(it)))));
+    let size = |file: &File| fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
+    assert_none(too_large(files.iter().map(|file| (file.name.as_str(), size(file)))));
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn finds_a_large_file() {
 #[test]
 fn both_ways_of_listing_find_the_sources() {
     let this = "crates/xtask/tests/tidy/tree.rs";
-    assert!(walk(root()).iter().any(|it| it == this));
-    assert!(files().iter().any(|it| it.name == this));
+    assert!(walk(root()).iter().any(|path| path == this));
+    assert!(files().iter().any(|file| file.name == this));
 }
 
 #[test]
 fn versions_are_locked() {
-    assert!(files().iter().any(|it| it.name == "Cargo.lock"), "Cargo.lock is missing");
+    assert!(files().iter().any(|file| file.name == "Cargo.lock"), "Cargo.lock is missing");
 }

@@ -174,6 +174,6 @@ fn traffic(figures: &PhaseFigures) -> Map<String, Value> {
 }
 
 fn layers(figures: &Figures) -> Value {
-    let layer = |(i, it): (usize, &moeflux_engine::measure::LayerCounts)| json!({"layer": i, "hits": it.hits, "misses": it.misses, "hit_rate": it.hit_rate()});
+    let layer = |(i, counts): (usize, &moeflux_engine::measure::LayerCounts)| json!({"layer": i, "hits": counts.hits, "misses": counts.misses, "hit_rate": counts.hit_rate()});
     figures.layers.iter().enumerate().map(layer).collect()
 }

@@ -51,7 +51,7 @@ impl<'a> Search<'a> {
             lowest = lowest.min(reached);
         }
         if lowest == own {
-            let at = self.stack.iter().position(|it| *it == file).expect("it was pushed");
+            let at = self.stack.iter().position(|member| *member == file).expect("it was pushed");
             let component = self.stack.split_off(at);
             for file in &component {
                 self.seen.insert(file, DONE);

@@ -175,7 +175,7 @@ impl Module {
             }
             UseTree::Group(group) => {
                 let trees = group.items.iter();
-                return trees.for_each(|it| self.import(it, before.clone(), is_passed_on));
+                return trees.for_each(|tree| self.import(tree, before.clone(), is_passed_on));
             }
             UseTree::Glob(_) => return self.globs.push(before),
             UseTree::Name(name) if name.ident == "self" => {

@@ -18,7 +18,7 @@ struct Found(Vec<Names>);
 impl<'ast> Visit<'ast> for Found {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         if path.segments.len() > 1 {
-            self.0.push(path.segments.iter().map(|it| it.ident.to_string()).collect());
+            self.0.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
         }
         syn::visit::visit_path(self, path);
     }
@@ -42,7 +42,7 @@ impl Found {
                 self.add_tree(&path.tree, before);
             }
             syn::UseTree::Group(group) => {
-                group.items.iter().for_each(|it| self.add_tree(it, before.clone()));
+                group.items.iter().for_each(|tree| self.add_tree(tree, before.clone()));
             }
             syn::UseTree::Name(name) => {
                 before.push(name.ident.to_string());
