@@ -51,7 +51,8 @@ enum Fit {
     Whole,
     /// The name or its folder ends with it.
     Label,
-    /// The same of a mix that differs from layer to layer (`UD-`), where it was not asked for.
+    /// The name or its folder ends with it, of a mix that differs from layer to layer (`UD-`) and
+    /// was not asked for.
     Dynamic,
     /// It is a part of the name or of a folder's.
     Inside,

@@ -83,7 +83,7 @@ pub(super) fn run(
                         Ok(()) => Sent::Message(Message::Done),
                         Err(error) => Sent::Failed(error),
                     };
-                    // As above.
+                    // The receiver outlives the workers.
                     let _ = sender.send(sent);
                 }
             });

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use moeflux_core::hex;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
@@ -156,5 +157,5 @@ fn digest(mut hasher: impl Digest, content: &mut File) -> std::io::Result<String
         }
         hasher.update(&chunk[..n]);
     }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&hasher.finalize()))
 }

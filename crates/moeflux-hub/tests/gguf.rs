@@ -91,7 +91,7 @@ fn a_split_file_arrives_whole_and_is_resumed() {
     assert!(fs::read(&path).unwrap() == gguf(2_000_000, 600_000));
     assert!(fs::read(path.with_file_name("m-Q8_0-00002-of-00002.gguf")).unwrap() == second);
     let ranges: Vec<String> =
-        hub.requests().iter().filter_map(|it| it.headers.get("range").cloned()).collect();
+        hub.requests().iter().filter_map(|request| request.headers.get("range").cloned()).collect();
     assert!(ranges.contains(&"bytes=200000-".to_owned()), "{ranges:?}");
     assert!(ranges.contains(&"bytes=300000-".to_owned()), "{ranges:?}");
     for other in [SMALL, "UD-Q4", "mmproj", "README", "config.json"] {
@@ -225,8 +225,11 @@ fn headers_are_read_by_ranges_as_far_as_they_reach() {
             assert_eq!(got.len(), want.len());
             assert!(got[..end] == want[..end] && got[end..].iter().all(|byte| *byte == 0));
         }
-        let mut ranges: Vec<String> =
-            hub.requests().iter().filter_map(|it| it.headers.get("range").cloned()).collect();
+        let mut ranges: Vec<String> = hub
+            .requests()
+            .iter()
+            .filter_map(|request| request.headers.get("range").cloned())
+            .collect();
         ranges.sort();
         ranges.dedup();
         let [first, second] = [gguf(2_000_000, 600_000).len(), gguf(100, 500_000).len()];

@@ -7,13 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use moeflux_core::SplitMix64;
 use moeflux_hub::{Event, Found, HubEnv, HubError, Remote, Token, cached, find, resolve};
 use server::{COMMIT, Fault, Hub, sha256};
 
 const WEIGHTS: &str = "model.safetensors";
 
 fn weights() -> Vec<u8> {
-    (0..1_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    SplitMix64::new(1).bytes(1_000_000)
 }
 
 fn hub() -> Hub {
@@ -374,7 +375,8 @@ fn headers_are_read_by_ranges_and_no_weights() {
         assert!(shard[..start] == want[..start] && shard[start..].iter().all(|&byte| byte == 0));
         assert_eq!(fs::metadata(root.join("tokenizer.json")).unwrap().len(), 8);
         assert_eq!((hub.n_requests("tokenizer.json"), hub.n_requests(INDEX)), (0, 1));
-        let ranges: Vec<_> = hub.requests().iter().filter(|it| it.is_cdn).cloned().collect();
+        let ranges: Vec<_> =
+            hub.requests().iter().filter(|request| request.is_cdn).cloned().collect();
         for request in ranges {
             let range = &request.headers["range"];
             let last: usize = range.rsplit('-').next().unwrap().parse().unwrap();
@@ -398,7 +400,7 @@ fn only_the_files_of_the_index_are_downloaded_and_a_copy_needs_no_network() {
     let dir = fetch(&hub, cache.path()).unwrap();
     let mut names: Vec<_> = fs::read_dir(&dir)
         .unwrap()
-        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
     let want =

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use moeflux_core::hex;
 use sha2::{Digest, Sha256};
 
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -201,17 +202,13 @@ fn listener() -> TcpListener {
 }
 
 pub(crate) fn sha256(data: &[u8]) -> String {
-    Sha256::digest(data).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&Sha256::digest(data))
 }
 
 /// The hash that git gives a file.
 fn git_hash(data: &[u8]) -> String {
     let start = sha1::Sha1::new_with_prefix(format!("blob {}\0", data.len()));
-    let hash = start.chain_update(data).finalize();
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&start.chain_update(data).finalize())
 }
 
 fn read_request(reader: &mut impl BufRead, is_cdn: bool) -> Option<Request> {
