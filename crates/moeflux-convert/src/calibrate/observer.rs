@@ -23,7 +23,7 @@ pub(crate) struct ExpertSums {
     /// For each column of gate and up the sum of the squares of its inputs,
     /// each as often as `weight` counts its row.
     pub(crate) input: Vec<f32>,
-    /// The same for each column of down.
+    /// For each column of down the sum of the squares of its inputs, weighted alike.
     pub(crate) inner: Vec<f32>,
 }
 

@@ -94,8 +94,8 @@ impl Samples {
         self.moments(|_| true).0
     }
 
-    /// The same for the rows that one expert got, the others counting the less
-    /// the more these are.
+    /// How the inputs of one expert depend on each other. The rows of all experts count besides,
+    /// the less the more rows this one got.
     pub(super) fn of_expert(&self, expert: usize, pooled: &[f32]) -> Option<Feedback> {
         let (mut moments, n_rows) = self.moments(|id| id as usize == expert);
         let share = (n_rows as f64 / (n_rows as f64 + PRIOR_ROWS)) as f32;

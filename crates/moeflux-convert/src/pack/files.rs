@@ -250,7 +250,7 @@ pub(crate) fn safetensors_header(tensors: &[TensorEntry]) -> Vec<u8> {
     safetensors_header_with(&[("format", "mlx".to_owned())], tensors)
 }
 
-/// The same, with these notes about the file.
+/// A safetensors header with these notes about the file.
 pub(crate) fn safetensors_header_with(
     notes: &[(&str, String)],
     tensors: &[TensorEntry],

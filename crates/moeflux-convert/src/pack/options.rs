@@ -64,7 +64,7 @@ impl Default for PackOptions {
 }
 
 impl PackOptions {
-    /// The same bits for all, but eight for gates.
+    /// `bits` for all matrices, but eight for gates.
     pub fn with_bits(bits: u8) -> PackOptions {
         PackOptions {
             expert_bits: Some(bits),
@@ -157,7 +157,8 @@ impl PackOptions {
         self.leaves(self.resident_bits_of(decl), stored, decl.cols)
     }
 
-    /// The same for the gate and up of an expert, and for its down.
+    /// Whether gate and up of an expert, or its down, stay as they are only because groups do not
+    /// divide their columns.
     pub(super) fn leaves_expert(&self, is_down: bool, stored: MatrixFormat, cols: usize) -> bool {
         let down_bits = self.down_bits.filter(|_| is_down);
         self.leaves(down_bits.or(self.expert_bits), stored, cols)
@@ -185,7 +186,12 @@ impl PackOptions {
                 return stored;
             }
             MatrixFormat::Micro(_) | MatrixFormat::Ggml(_) if !self.requantise => return stored,
-            _ => {}
+            MatrixFormat::Affine(_)
+            | MatrixFormat::Micro(_)
+            | MatrixFormat::Ggml(_)
+            | MatrixFormat::Dense(_)
+            | MatrixFormat::Transposed(_)
+            | MatrixFormat::Blocks(_) => {}
         }
         let affine = Affine::new(bits, self.group_size, Float::BF16);
         if affine.is_supported(cols) { MatrixFormat::Affine(affine) } else { stored }

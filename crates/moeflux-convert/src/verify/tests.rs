@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use moeflux_core::{SplitMix64, hex};
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-use crate::pack::PackOptions;
-
-use moeflux_core::hex;
-
 use super::*;
+use crate::pack::PackOptions;
 
 fn golden(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)
@@ -38,7 +36,7 @@ fn places(n_bytes: usize) -> impl Iterator<Item = usize> {
     (0..12u64).map(move |i| match i {
         0 => 0,
         1 => n_bytes - 1,
-        _ => (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8) as usize % n_bytes,
+        _ => SplitMix64::new(i).below(n_bytes),
     })
 }
 
