@@ -16,7 +16,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::events;
 use crate::events::EventStream;
 use crate::model::Model;
-use crate::openai::thinking::{Thinking, Wish};
+use crate::openai::thinking::{Thinking, ThinkingRequest};
 use crate::prepare::{ask, count};
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, List, Request, read};
@@ -73,7 +73,7 @@ fn conversation(
         (format, _) => ("output_config.format", format),
     };
     let shape = format.map_or(Ok(AnswerShape::Text), |format| shape(format, shape_field))?;
-    let wish = wish(body.thinking, effort, ignored)?.of(model);
+    let thinking = thinking_request(body.thinking, effort, ignored)?.of(model);
     let system = body.system.map(|system| blocks::system(system, "system")).transpose()?;
     let mut messages: Vec<Message> = system
         .filter(|text| !text.is_empty())
@@ -88,8 +88,8 @@ fn conversation(
         choice,
         may_call_many,
         shape,
-        thinking: wish.thinks,
-        variables: wish.variables,
+        thinking: thinking.thinks,
+        variables: thinking.variables,
         continues,
         names: Names { shape: shape_field, thinking: "thinking" },
         settings,
@@ -106,11 +106,11 @@ fn shape(Format { r#type: kind, schema }: Format, at: &str) -> ApiResult<AnswerS
 }
 
 /// Whether and how much the model is to think. An effort alone does not switch thinking on.
-fn wish(
+fn thinking_request(
     thinking: Option<Thinking>,
     effort: Option<String>,
     ignored: &mut Ignored,
-) -> ApiResult<Wish> {
+) -> ApiResult<ThinkingRequest> {
     let thinks = match thinking.as_ref().map(|thinking| thinking.r#type.as_str()) {
         Some("enabled" | "adaptive" | "auto") => Some(true),
         Some("disabled") => Some(false),
@@ -120,10 +120,11 @@ fn wish(
             return Err(ApiError::field("thinking.type", problem));
         }
     };
-    let asked = effort.map(|effort| Wish::hint_of_effort(&effort, "output_config.effort", ignored));
+    let asked = effort
+        .map(|effort| ThinkingRequest::hint_of_effort(&effort, "output_config.effort", ignored));
     let variables = match (thinks, asked) {
         (Some(false), _) | (_, None) => Map::new(),
-        (_, Some(wish)) => wish.variables,
+        (_, Some(thinking)) => thinking.variables,
     };
-    Ok(Wish { thinks, variables })
+    Ok(ThinkingRequest { thinks, variables })
 }

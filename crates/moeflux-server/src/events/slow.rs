@@ -87,7 +87,7 @@ fn data(event: &str) -> String {
     last.strip_prefix("data: ").unwrap_or_else(|| panic!("{event}")).to_owned()
 }
 
-/// The same as JSON, `[DONE]` left out.
+/// The data of events as JSON, `[DONE]` left out.
 pub(crate) fn values(events: &[String]) -> Vec<Value> {
     let values = events.iter().filter(|data| *data != "[DONE]");
     values.map(|data| serde_json::from_str(data).unwrap()).collect()

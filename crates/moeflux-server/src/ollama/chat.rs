@@ -62,8 +62,8 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     }
     let top = options::top_logprobs(body.logprobs, body.top_logprobs);
     let settings = body.options.unwrap_or_default().settings(&app, top)?;
-    let wish = ThinkingFields { think: body.think, ..ThinkingFields::default() };
-    let wish = wish.wish()?.of(&app);
+    let fields = ThinkingFields { think: body.think, ..ThinkingFields::default() };
+    let thinking = fields.request()?.of(&app);
     let List(tools) = body.tools.unwrap_or_default();
     let tools = Tools::of_chat(tools, &mut ignored)?;
     let messages = messages::read(messages)?;
@@ -74,8 +74,8 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         choice: Choice::Auto,
         may_call_many: true,
         shape: format::shape(body.format)?,
-        thinking: wish.thinks,
-        variables: wish.variables,
+        thinking: thinking.thinks,
+        variables: thinking.variables,
         names: Names { shape: "format", thinking: "think" },
         settings,
     };

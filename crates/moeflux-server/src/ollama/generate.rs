@@ -124,16 +124,16 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         let system = body.system.filter(|text| !text.is_empty());
         let system = system.map(|text| Message::new("system", text));
         let messages = system.into_iter().chain([Message::new("user", prompt)]).collect();
-        let wish = ThinkingFields { think: body.think, ..ThinkingFields::default() };
-        let wish = wish.wish()?.of(&app);
+        let fields = ThinkingFields { think: body.think, ..ThinkingFields::default() };
+        let thinking = fields.request()?.of(&app);
         let conversation = Conversation {
             messages,
             tools: Tools::default(),
             choice: Choice::Auto,
             may_call_many: true,
             shape,
-            thinking: wish.thinks,
-            variables: wish.variables,
+            thinking: thinking.thinks,
+            variables: thinking.variables,
             continues: false,
             names: Names { shape: "format", thinking: "think" },
             settings,

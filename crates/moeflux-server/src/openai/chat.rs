@@ -58,8 +58,8 @@ pub(crate) fn conversation(
     if body.best_of.is_some_and(|Integer(best_of)| best_of != settings.n) {
         return Err(ApiError::field("best_of", "it must be n: every answer is given"));
     }
-    let wish = body.thinking().wish()?.of(model);
-    let mut variables = wish.variables;
+    let thinking = body.thinking().request()?.of(model);
+    let mut variables = thinking.variables;
     variables.extend(template_variables(body.chat_template_kwargs.take())?);
     let wanted = FormatFields {
         response_format: body.response_format.take(),
@@ -85,7 +85,7 @@ pub(crate) fn conversation(
         choice,
         may_call_many,
         shape: wanted.shape,
-        thinking: wish.thinks,
+        thinking: thinking.thinks,
         variables,
         continues,
         names: Names { shape: wanted.field, thinking: "reasoning_effort" },

@@ -41,27 +41,27 @@ pub(crate) struct ThinkingFields {
 
 /// What is wanted of a model that can think. Nothing is wanted of others: it is a hint.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wish {
+pub(crate) struct ThinkingRequest {
     /// Whether it is to think.
     pub(crate) thinks: Option<bool>,
     /// What the template is given.
     pub(crate) variables: Map<String, Value>,
 }
 
-impl Wish {
-    fn switch(thinks: bool) -> Wish {
-        Wish { thinks: Some(thinks), ..Wish::default() }
+impl ThinkingRequest {
+    fn switch(thinks: bool) -> ThinkingRequest {
+        ThinkingRequest { thinks: Some(thinks), ..ThinkingRequest::default() }
     }
 
     /// What an effort means, which stands in a field.
-    pub(crate) fn of_effort(effort: &str, field: &str) -> ApiResult<Wish> {
+    pub(crate) fn of_effort(effort: &str, field: &str) -> ApiResult<ThinkingRequest> {
         match effort {
-            "none" => Ok(Wish::switch(false)),
-            "default" | "auto" => Ok(Wish::default()),
+            "none" => Ok(ThinkingRequest::switch(false)),
+            "default" | "auto" => Ok(ThinkingRequest::default()),
             "minimal" | "low" | "medium" | "high" | "xhigh" | "max" => {
                 let name = String::from("reasoning_effort");
                 let variables = Map::from_iter([(name, Value::from(effort))]);
-                Ok(Wish { thinks: Some(true), variables })
+                Ok(ThinkingRequest { thinks: Some(true), variables })
             }
             _ => {
                 let problem = "choose none, minimal, low, medium, high, xhigh or max";
@@ -70,42 +70,51 @@ impl Wish {
         }
     }
 
-    /// As [`of_effort`](Wish::of_effort) for clients that know more efforts than this server: an
-    /// unknown one is dropped and named.
-    pub(crate) fn hint_of_effort(effort: &str, field: &str, ignored: &mut Ignored) -> Wish {
-        Wish::of_effort(effort, field).unwrap_or_else(|_| {
+    /// As [`of_effort`](ThinkingRequest::of_effort) for clients that know more efforts than this
+    /// server: an unknown one is dropped and named.
+    pub(crate) fn hint_of_effort(
+        effort: &str,
+        field: &str,
+        ignored: &mut Ignored,
+    ) -> ThinkingRequest {
+        ThinkingRequest::of_effort(effort, field).unwrap_or_else(|_| {
             ignored.add_named(field);
-            Wish::default()
+            ThinkingRequest::default()
         })
     }
 
     /// What may be wanted of a model.
-    pub(crate) fn of(self, model: &Model) -> Wish {
+    pub(crate) fn of(self, model: &Model) -> ThinkingRequest {
         match model.format.can_think() {
             true => self,
-            false => Wish { thinks: self.thinks.filter(|thinks| !thinks), ..Wish::default() },
+            false => ThinkingRequest {
+                thinks: self.thinks.filter(|thinks| !thinks),
+                ..ThinkingRequest::default()
+            },
         }
     }
 }
 
 impl ThinkingFields {
     /// What the first of these fields asks for.
-    pub(crate) fn wish(self) -> ApiResult<Wish> {
+    pub(crate) fn request(self) -> ApiResult<ThinkingRequest> {
         if let Some(effort) = self.reasoning_effort {
-            return Wish::of_effort(&effort, "reasoning_effort");
+            return ThinkingRequest::of_effort(&effort, "reasoning_effort");
         }
         if let Some(reasoning) = self.reasoning {
             match (reasoning.effort, reasoning.enabled) {
-                (_, Some(false)) => return Ok(Wish::switch(false)),
-                (Some(effort), _) => return Wish::of_effort(&effort, "reasoning.effort"),
-                (None, Some(true)) => return Ok(Wish::switch(true)),
+                (_, Some(false)) => return Ok(ThinkingRequest::switch(false)),
+                (Some(effort), _) => {
+                    return ThinkingRequest::of_effort(&effort, "reasoning.effort");
+                }
+                (None, Some(true)) => return Ok(ThinkingRequest::switch(true)),
                 (None, None) => {}
             }
         }
         if let Some(Thinking { r#type: kind }) = self.thinking {
             match kind.as_str() {
-                "enabled" => return Ok(Wish::switch(true)),
-                "disabled" => return Ok(Wish::switch(false)),
+                "enabled" => return Ok(ThinkingRequest::switch(true)),
+                "disabled" => return Ok(ThinkingRequest::switch(false)),
                 "adaptive" | "auto" => {}
                 _ => {
                     let problem = "choose enabled, adaptive, auto or disabled";
@@ -114,9 +123,11 @@ impl ThinkingFields {
             }
         }
         match (self.enable_thinking, self.think) {
-            (Some(is_on), _) | (None, Some(Toggle::Switch(is_on))) => Ok(Wish::switch(is_on)),
-            (None, Some(Toggle::Level(effort))) => Wish::of_effort(&effort, "think"),
-            (None, None) => Ok(Wish::default()),
+            (Some(is_on), _) | (None, Some(Toggle::Switch(is_on))) => {
+                Ok(ThinkingRequest::switch(is_on))
+            }
+            (None, Some(Toggle::Level(effort))) => ThinkingRequest::of_effort(&effort, "think"),
+            (None, None) => Ok(ThinkingRequest::default()),
         }
     }
 }

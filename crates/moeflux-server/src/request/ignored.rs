@@ -34,7 +34,7 @@ pub(crate) struct Ignored {
 struct Field {
     /// Where it stands: `messages[3].mood`.
     path: String,
-    /// The same without the indices: `messages[].mood`.
+    /// The path without its indices: `messages[].mood`.
     pattern: String,
 }
 

@@ -19,7 +19,7 @@ use self::request::FlatFormat;
 use self::stream::{ResponseHead, ResponseStream, whole};
 use self::tools::ToolTable;
 use super::format::ResponseFormat;
-use super::thinking::{Reasoning, Wish};
+use super::thinking::{Reasoning, ThinkingRequest};
 use crate::app::App;
 use crate::ask::collect;
 use crate::conversation::{Conversation, Names};
@@ -65,7 +65,7 @@ fn conversation(
     settings.max_tokens = body.max_output_tokens.and_then(|Limit(most)| most);
     settings.top_logprobs = top_logprobs(&body);
     let mut table = ToolTable::read(body.tools.unwrap_or_default(), ignored)?;
-    let wish = wish(body.reasoning, ignored).of(model);
+    let thinking = thinking_request(body.reasoning, ignored).of(model);
     let format = body.text.and_then(|text| text.format);
     let shape = format.map_or(Ok(AnswerShape::Text), shape)?;
     let instructions = body.instructions.filter(|text| !text.is_empty());
@@ -81,8 +81,8 @@ fn conversation(
         choice,
         may_call_many: body.parallel_tool_calls.unwrap_or(true),
         shape,
-        thinking: wish.thinks,
-        variables: wish.variables,
+        thinking: thinking.thinks,
+        variables: thinking.variables,
         continues: false,
         names: Names { shape: "text.format", thinking: "reasoning.effort" },
         settings,
@@ -97,11 +97,11 @@ fn top_logprobs(body: &ResponseRequest) -> Option<usize> {
     if is_wanted { Some(top.unwrap_or(0)) } else { top.filter(|top| *top > 0) }
 }
 
-fn wish(reasoning: Option<Reasoning>, ignored: &mut Ignored) -> Wish {
-    let Some(Reasoning { effort, enabled }) = reasoning else { return Wish::default() };
+fn thinking_request(reasoning: Option<Reasoning>, ignored: &mut Ignored) -> ThinkingRequest {
+    let Some(Reasoning { effort, enabled }) = reasoning else { return ThinkingRequest::default() };
     match effort {
-        Some(effort) => Wish::hint_of_effort(&effort, "reasoning.effort", ignored),
-        None => Wish { thinks: enabled, ..Wish::default() },
+        Some(effort) => ThinkingRequest::hint_of_effort(&effort, "reasoning.effort", ignored),
+        None => ThinkingRequest { thinks: enabled, ..ThinkingRequest::default() },
     }
 }
 
