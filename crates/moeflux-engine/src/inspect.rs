@@ -37,7 +37,7 @@ pub struct Inspection {
     pub files: Vec<(PathBuf, u64)>,
     /// What it takes in memory, whether that fits or not.
     pub plan: Plan,
-    /// The same with one flag changed.
+    /// Plans of this model with one flag changed.
     pub alternatives: Vec<Alternative>,
     pub(crate) bank: ExpertBank,
 }

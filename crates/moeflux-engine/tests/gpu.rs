@@ -137,7 +137,7 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
         let made = &session.tokens()[prompt.tokens.len()..];
         assert!(made.len() > 1 && want.starts_with(made), "{made:?} of {want:?}");
     }
-    // Together: those that leaders suffice, then with some that need all logits.
+    // Together: those that need only top logits, then with some that need all logits.
     for n in [3, samplers.len()] {
         let wanted = want[..n].iter().map(|tokens| {
             let end = tokens.iter().position(|id| tokenizer.eos_ids().contains(id));

@@ -117,7 +117,7 @@ impl DriveProbe {
         self.depths_up_to(usize::MAX, time)
     }
 
-    /// The same, with no more than `most` reads at the same time: each takes memory for a record.
+    /// Every depth up to `most` for `time`: each read in flight takes memory for a record.
     pub(crate) fn depths_up_to(&mut self, most: usize, time: Duration) -> Vec<DriveRate> {
         let mut unread = std::mem::take(&mut self.unread);
         let rates = self.best_of(&mut unread, most, time);
@@ -284,7 +284,7 @@ fn ranges(bank: &ExpertBank, key: ExpertKey) -> Vec<Piece> {
     all
 }
 
-/// The same order for the same seed (Fisher and Yates).
+/// Shuffles pieces (Fisher and Yates); the seed decides the order.
 fn shuffle(pieces: &mut [Piece], seed: u64) {
     let mut random = SplitMix64::new(seed);
     for i in (1..pieces.len()).rev() {

@@ -32,7 +32,7 @@ pub struct Phase {
     pub time: Duration,
     /// What the store did meanwhile.
     pub store: StoreStats,
-    /// The same of a device with memory of its own.
+    /// What the experts in the device's own memory did meanwhile.
     pub device: Option<DeviceStats>,
     /// Hits and misses of each layer.
     pub layers: Vec<LayerCounts>,

@@ -14,9 +14,9 @@ const PROGRAM_BYTES: u64 = 48 << 20;
 /// Bytes that the tokenizer takes in memory for each byte of `tokenizer.json`.
 const TOKENIZER_JSON_FACTOR: u64 = 14;
 
-/// The same for each byte of the other files that a vocabulary is published in, which hold less
-/// of what is made of them. Measured while vocabularies of 32 to 248 thousand tokens were opened:
-/// 131 to 155.
+/// Bytes in memory for each byte of the other files that a vocabulary is published in, which hold
+/// less of what is made of them. Measured while vocabularies of 32 to 248 thousand tokens were
+/// opened: 131 to 155.
 const VOCABULARY_FACTOR: u64 = 140;
 
 /// Rows of experts whose inner activations are kept at a time, at least.

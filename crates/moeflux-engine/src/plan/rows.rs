@@ -36,7 +36,7 @@ pub struct PlanRow {
     pub is_too_large: bool,
 }
 
-/// The same model with one flag changed.
+/// A plan of the model with one flag changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
     /// The flag and its value, or what to leave out.
