@@ -24,7 +24,7 @@ const FEW_RUNS: usize = 2;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let at = args.iter().position(|it| it == "--gpu");
+    let at = args.iter().position(|arg| arg == "--gpu");
     let index = at.and_then(|at| args.get(at + 1)).and_then(|index| index.parse().ok());
     let context = match Context::open(index) {
         Ok(context) => context,
@@ -54,7 +54,7 @@ fn cols(b: &mut Wgpu, rows: usize, len: usize) -> Cols {
 }
 
 fn is_small() -> bool {
-    std::env::args().any(|it| it == "--small")
+    std::env::args().any(|arg| arg == "--small")
 }
 
 /// Prints the time of a run by itself, and of its kernels with what noting the
@@ -65,9 +65,10 @@ fn measure(b: &mut Wgpu, name: &str, run: &mut dyn FnMut(&mut Wgpu, usize)) {
     b.time_kernels(true).expect("the device works");
     (0..n_runs).for_each(|i| run(b, i));
     let times = b.time_kernels(false).expect("the device works");
-    let each = times.iter().filter(|it| !it.name.starts_with("wait"));
-    let each: Vec<String> =
-        each.map(|it| format!("{} {:.1}", it.name, it.seconds / it.n as f64 * 1e6)).collect();
+    let each = times.iter().filter(|time| !time.name.starts_with("wait"));
+    let each: Vec<String> = each
+        .map(|time| format!("{} {:.1}", time.name, time.seconds / time.n as f64 * 1e6))
+        .collect();
     println!("  {name:<34} {:>7.1}   with a clock around each: {}", seconds * 1e6, each.join(", "));
 }
 

@@ -15,7 +15,7 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
-    MatrixLayout, PartSpan,
+    MatrixLayout, PartSpan, SplitMix64,
 };
 use moeflux_wgpu::{BandwidthProbe, Context, Form, Layout, ProductShape, Tiles, TuneOptions, Wgpu};
 
@@ -75,7 +75,7 @@ const CASES: [Case; 20] = [
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let at = args.iter().position(|it| it == "--gpu");
+    let at = args.iter().position(|arg| arg == "--gpu");
     let index = at.and_then(|at| args.get(at + 1)).and_then(|index| index.parse().ok());
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
     let context = match Context::open(index) {
@@ -88,7 +88,7 @@ fn main() {
         return speed.matmul();
     }
     let limit = speed.streams();
-    let types: Vec<BlockType> = args.iter().filter_map(|it| BlockType::by_name(it)).collect();
+    let types: Vec<BlockType> = args.iter().filter_map(|name| BlockType::by_name(name)).collect();
     if has("--blocks") {
         if has("--tuned") {
             speed.tuned(&block_formats(&types));
@@ -111,7 +111,7 @@ fn main() {
 
 /// Four bits, then these types of ggml, or all.
 fn block_formats(types: &[BlockType]) -> Vec<MatrixFormat> {
-    let is_wanted = |it: &BlockType| types.is_empty() || types.contains(it);
+    let is_wanted = |block_type: &BlockType| types.is_empty() || types.contains(block_type);
     let wanted = BlockType::all().filter(is_wanted).map(MatrixFormat::Ggml);
     std::iter::once(FORMAT).chain(wanted).collect()
 }
@@ -203,11 +203,11 @@ impl Speed {
     /// Types of ggml next to four bits, at the shapes of A3B.
     fn blocks(&self, limit: f64, types: &[BlockType]) {
         let cases: Vec<&Case> =
-            CASES.iter().filter(|it| it.name.starts_with("A3B") || it.cols == 2048).collect();
+            CASES.iter().filter(|case| case.name.starts_with("A3B") || case.cols == 2048).collect();
         println!("\nblocks of ggml, one row, GB/s of weights and share of reading");
         println!("  {:<8} {:<8}", "", "");
         for inputs in [ActivationPrecision::Int16, ActivationPrecision::Int8] {
-            let names: String = cases.iter().map(|it| format!("{:<14}", it.name)).collect();
+            let names: String = cases.iter().map(|case| format!("{:<14}", case.name)).collect();
             println!(
                 "  {:<9} {names}",
                 if inputs == ActivationPrecision::Int8 { "1 digit" } else { "2 digits" }
@@ -463,15 +463,13 @@ fn filled(b: &mut Wgpu, rows: usize, width: usize) -> Cols {
 /// Bytes of a pattern; parameters that are small.
 fn bytes(len: usize, is_param: bool) -> HostBuf {
     let mut buf = HostBuf::zeroed(len);
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = SplitMix64::new(1);
     let drawn = len.min(PATTERN);
     for bytes in buf[..drawn].as_chunks_mut::<8>().0 {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
         // 0x3c is the upper half of a BF16 near 0.01.
+        let bits = random.next_u64();
         let word =
-            if is_param { 0x3c00_3c00_3c00_3c00 | state & 0x00ff_00ff_00ff_00ff } else { state };
+            if is_param { 0x3c00_3c00_3c00_3c00 | bits & 0x00ff_00ff_00ff_00ff } else { bits };
         *bytes = word.to_le_bytes();
     }
     let mut done = drawn;

@@ -7,8 +7,8 @@ use moeflux_backend::{
     ActivationPrecision, Attention, Cache, CacheSpec, Cols, HostMatrix, KvType, Ops, Projection,
     Sequences, Span,
 };
-use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
+use moeflux_core::{HostBuf, SplitMix64};
 
 use crate::device::context::Context;
 use crate::state::backend::Wgpu;
@@ -46,11 +46,11 @@ const PARTS: usize = 2;
 /// Share of the largest result by which results may differ.
 ///
 /// Units add the products of a step to a sum of 24 bits and cut off what is below, always to the
-/// same side, so that errors of all steps add up: 2^-23 each. Singles round each of their sums to
-/// the nearest, 2^-24 at most, to either side: of these the root of their number counts. An
-/// element takes this many products of halves; that of two lower ones, which is left out, is
-/// below 2^-22 of it. Where a half's lower part is lost, inputs are off by up to 2^-11 each,
-/// which at these sizes shows with 3e-4, ten times what is allowed.
+/// same side, so that errors of all steps add up: 2^-23 each. Kernels of `f32` round each of their
+/// sums to the nearest, 2^-24 at most, to either side: of these the root of their number counts. An
+/// element takes this many products of halves; that of two lower ones, which is left out, is below
+/// 2^-22 of it. Where a half's lower part is lost, inputs are off by up to 2^-11 each, which at
+/// these sizes shows with 3e-4, ten times what is allowed.
 fn tolerance(n_products: usize, cols: usize) -> f32 {
     let cut = (n_products * cols.div_ceil(STEP)) as f32 * f32::EPSILON;
     let rounded = (cols as f32).sqrt() * f32::EPSILON / 2.0;
@@ -61,8 +61,8 @@ fn tolerance(n_products: usize, cols: usize) -> f32 {
 /// one, both ways.
 const PRODUCTS: usize = 3;
 
-/// The same of attention to this many positions with scores of at most such a size. Weights are
-/// off by as much as scores are, of which units cut off what they do of any sum.
+/// How far attention to this many positions, with scores of at most this size, may be off. Weights
+/// are off by as much as scores are, of which units cut off what they do of any sum.
 pub(crate) fn tolerance_of_attention(positions: usize, k_dim: usize, score: f32) -> f32 {
     let steps = |n: usize| (PRODUCTS * n.div_ceil(STEP)) as f32;
     let cut = (steps(positions) + score * steps(k_dim)) * f32::EPSILON;
@@ -166,12 +166,11 @@ fn product(
     inputs: ActivationPrecision,
 ) -> Option<Vec<f32>> {
     let (n, rows) = SHAPE;
-    let mut state = 1u32;
+    let mut random = SplitMix64::new(1);
     let mut bytes = |len: usize, word_of: fn(u16) -> u16| {
         let mut buf = HostBuf::zeroed(len);
         for pair in buf[..len].as_chunks_mut::<2>().0 {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            *pair = word_of((state >> 16) as u16).to_le_bytes();
+            *pair = word_of((random.next_u64() >> 48) as u16).to_le_bytes();
         }
         buf
     };

@@ -197,7 +197,7 @@ impl Ops for Wgpu {
         head: Weight,
         extras: LogitsExtras<'_>,
     ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
-        ops::leaders(self, rows, n, x, head, extras)
+        ops::top_logits(self, rows, n, x, head, extras)
     }
 }
 

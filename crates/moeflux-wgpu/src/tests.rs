@@ -25,8 +25,8 @@ use moeflux_backend::{
     ActivationPrecision, Backend, Cols, DeviceError, ExpertResidency, HostMatrix, Ops, Projection,
     Weight,
 };
-use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
+use moeflux_core::{HostBuf, SplitMix64};
 
 use crate::device::adapter::{enumerate, lacks};
 use crate::device::imports::host_access::HostAccess;
@@ -42,11 +42,12 @@ use crate::{Context, Form, Layout, Tiles};
 /// last place.
 const RELATIVE: f32 = 1e-5;
 
-/// The same for results that are small throughout because large terms cancel:
+/// By how much elements may differ in results that are small because large terms cancel:
 /// terms are of the order of one.
 const ABSOLUTE: f32 = 1e-5;
 
-/// The same next tos for products that take each input as one half.
+/// Allowed besides as a share of the largest element, for products that take each input as one
+/// half.
 ///
 /// A half keeps 11 bits: each product is off by 2^-12 of itself at most, by 2^-12 / 3^(1/2) in
 /// the root mean square where all errors are as likely. A sum's error is to the sum what its
@@ -224,6 +225,10 @@ fn set_small_scales(block_type: BlockType, blocks: &mut [u8]) {
     }
 }
 
+fn random_word(random: &mut SplitMix64) -> u16 {
+    (random.next_u64() >> 48) as u16
+}
+
 /// A reproducible matrix of integers of some kind, or of floats.
 fn matrix(
     b: &mut dyn Backend,
@@ -232,13 +237,12 @@ fn matrix(
     cols: usize,
     inputs: ActivationPrecision,
 ) -> Weight {
-    let mut state = 1u32;
+    let mut random = SplitMix64::new(1);
     let mut bytes = |len: usize, is_float: bool| {
         let mut buf = HostBuf::zeroed(len);
         for pair in buf[..len].as_chunks_mut::<2>().0 {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             // 0x3c00 begins the numbers near 0.01 in BF16.
-            let word = (state >> 16) as u16;
+            let word = random_word(&mut random);
             *pair = (if is_float { 0x3c00 | word & 0x80ff } else { word }).to_le_bytes();
         }
         buf

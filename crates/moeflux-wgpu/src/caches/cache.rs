@@ -32,7 +32,7 @@ impl Pools {
         &self.pages[kv.pool].1
     }
 
-    /// The same, about to be taken or freed.
+    /// The pages of a sequence's keys and values, to take or free some.
     pub(crate) fn pages_mut(&mut self, kv: &Kv) -> &mut Pages {
         &mut self.pages[kv.pool].1
     }

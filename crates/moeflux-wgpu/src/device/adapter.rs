@@ -129,7 +129,7 @@ pub(crate) fn facts(adapter: &Adapter) -> AdapterFacts {
 /// Workgroup memory that kernels use, in bytes.
 pub(crate) const WORKGROUP_BYTES: u32 = 16 << 10;
 
-/// The same of `coop_matmul.wgsl` and `attention/coop_matrix.wgsl`.
+/// Workgroup memory that `coop_matmul.wgsl` and `attention/coop_matrix.wgsl` use, in bytes.
 pub(crate) const COOP_MATRIX_BYTES: u32 = 47 << 10;
 
 /// Threads of the largest workgroup.
@@ -138,7 +138,7 @@ pub(crate) const WORKGROUP_THREADS: u32 = 256;
 /// Buffers that a kernel reads or writes, its parameters aside.
 pub(crate) const STORAGE_BINDINGS: u32 = 8;
 
-/// The same of kernels that stand for several, where the device allows this many.
+/// Buffers of a kernel that does the work of several, where the device allows this many.
 pub(crate) const MOST_BINDINGS: u32 = 10;
 
 /// Bytes that a binding must at least reach.

@@ -13,11 +13,11 @@ use crate::words::word;
 pub(crate) enum GatherMode {
     /// Leaves 16 bytes as they are.
     Wide,
-    /// The same, four bytes at a time.
+    /// Leaves four bytes as they are.
     Words,
     /// Puts a bias next to each scale, both of 16 bits.
     PairsF16,
-    /// The same of 32 bits.
+    /// Puts a bias next to each scale, both of 32 bits.
     PairsF32,
 }
 

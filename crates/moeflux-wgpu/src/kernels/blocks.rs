@@ -85,14 +85,14 @@ const MOST_STAGED: usize = 2048;
 pub(crate) fn staged_words(block_type: BlockType) -> usize {
     match block_type {
         BlockType::IQ4_NL | BlockType::IQ4_XS => 4 * 16,
-        _ => Some(block_type.codebook().len() / 4).filter(|it| *it <= MOST_STAGED).unwrap_or(0),
+        _ => Some(block_type.codebook().len() / 4).filter(|n| *n <= MOST_STAGED).unwrap_or(0),
     }
 }
 
 /// The constants of a type, in the kernel for few rows or in another one.
 pub(super) fn constants(bits: u32, is_matvec: bool) -> NamedConstants {
     let of = block_type(bits);
-    let number = |it: usize| u32::try_from(it).expect("blocks are small");
+    let number = |number: usize| u32::try_from(number).expect("blocks are small");
     let staged = if is_matvec { staged_words(of) } else { 0 };
     vec![
         ("STAGED", number(staged)),
@@ -162,6 +162,7 @@ fn code_bits(block_type: BlockType) -> u32 {
 
 /// All texts, for a fingerprint.
 pub(super) fn all_texts() -> impl Iterator<Item = &'static str> {
-    let of_types = BlockType::all().flat_map(|it| texts_of(it).texts.iter().copied());
+    let of_types =
+        BlockType::all().flat_map(|block_type| texts_of(block_type).texts.iter().copied());
     std::iter::once(SHARED).chain(of_types)
 }

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use moeflux_core::fnv1a_64;
+
 use crate::kernels::blocks;
 use crate::kernels::kernel::{Feature, Include, Kernel, NamedConstants, Variant};
 use crate::kernels::matmul::Matvec;
@@ -113,7 +115,8 @@ impl Variant {
         });
         constants.extend(threads.map(|threads| ("SUMMED", value(threads, &constants))));
         constants.extend((self.info.derived)(&constants));
-        constants.extend(self.info.features.iter().filter_map(|it| Some((it.constant()?, 1))));
+        constants
+            .extend(self.info.features.iter().filter_map(|feature| Some((feature.constant()?, 1))));
         for name in OPTIONAL {
             if constants.iter().all(|constant| constant.0 != name) {
                 constants.push((name, 0));
@@ -177,7 +180,7 @@ fn unit_constants(constants: &NamedConstants) -> NamedConstants {
         ("PAIRS", if are_blocks { halves } else { 1 }),
     ];
     if are_blocks {
-        let is_matvec = constants.iter().any(|it| it.0 == "VLANES");
+        let is_matvec = constants.iter().any(|constant| constant.0 == "VLANES");
         all.extend(blocks::constants(bits, is_matvec));
     }
     all
@@ -208,11 +211,5 @@ pub(crate) fn unit_fours(of: WeightFormat) -> u32 {
 pub(crate) fn fingerprint() -> String {
     let texts = [COMMON, WEIGHTS, FORMATS, Matvec::INFO.source, MULTIPLY];
     let texts = texts.into_iter().chain(blocks::all_texts());
-    format!("{:016x}", hash(texts.flat_map(|text| text.bytes())))
-}
-
-/// FNV-1a.
-pub(crate) fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.fold(0xcbf2_9ce4_8422_2325, step)
+    format!("{:016x}", fnv1a_64(texts.collect::<String>().as_bytes()))
 }

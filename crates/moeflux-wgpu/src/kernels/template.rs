@@ -71,13 +71,13 @@ fn parts<'a, 'b>(lines: &'a [&'b str]) -> (&'a [&'b str], &'a [&'b str], &'a [&'
 /// Puts a line with its counts filled in.
 fn put(line: &str, consts: &[(&str, u32)], counts: &[(char, u32)], text: &mut String) {
     let count = |name: char| {
-        let known = counts.iter().find(|it| it.0 == name);
+        let known = counts.iter().find(|count| count.0 == name);
         known.unwrap_or_else(|| panic!("no repetition counts {name}: {line}")).1
     };
     let mut rest = line;
     while let Some((before, after)) = rest.split_once('$') {
         text.push_str(before);
-        let (number, behind) = match after.strip_prefix('{').and_then(|it| it.split_once('}')) {
+        let (number, behind) = match after.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
             Some((sum, behind)) => {
                 let (name, added) = sum.split_once('+').expect("a sum");
                 let name = name.chars().next().expect("a letter");
@@ -98,7 +98,7 @@ fn put(line: &str, consts: &[(&str, u32)], counts: &[(char, u32)], text: &mut St
 /// A number, a constant, or several multiplied and divided from left to right.
 pub(super) fn value(text: &str, consts: &[(&str, u32)]) -> u32 {
     let one = |text: &str| {
-        let known = consts.iter().find(|it| it.0 == text).map(|it| it.1);
+        let known = consts.iter().find(|constant| constant.0 == text).map(|constant| constant.1);
         known.or_else(|| text.parse().ok()).unwrap_or_else(|| panic!("no constant {text}"))
     };
     let mut result = 1;

@@ -23,7 +23,7 @@ const LOGIT_BYTES: usize = 32 << 20;
 const PER_LANE: usize = 16;
 
 /// Most of the highest logits that are found on the device.
-const MOST_LEADERS: usize = 64;
+const MOST_TOP_LOGITS: usize = 64;
 
 /// Keys of minus infinity, and of whatever is damaged: see `logits/top_logits_partial.wgsl`.
 const NEVER: u32 = 0x007f_ffff;
@@ -82,7 +82,7 @@ fn multiply(b: &mut Wgpu, rows: &[usize], n_rows: usize, x: Cols, head: Weight) 
     y
 }
 
-pub(crate) fn leaders(
+pub(crate) fn top_logits(
     b: &mut Wgpu,
     rows: &[usize],
     n: usize,
@@ -90,7 +90,7 @@ pub(crate) fn leaders(
     head: Weight,
     mut extras: LogitsExtras<'_>,
 ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
-    if !(1..=MOST_LEADERS).contains(&n) {
+    if !(1..=MOST_TOP_LOGITS).contains(&n) {
         return Ok(None);
     }
     let vocab = b.matrix(head).rows;
@@ -156,7 +156,7 @@ fn highest(
     let row_words = n * (1 + len);
     let leading = b.scratch.likeliest[1].words(&mut b.encoder, n_rows * row_words);
     b.encoder.dispatch(
-        TopLogitsMerge { most: word(MOST_LEADERS) },
+        TopLogitsMerge { most: word(MOST_TOP_LOGITS) },
         &[*vocab, *n_groups, *len, n, *n_rows].map(word),
         &[y, best, &leading],
         Grid::Linear(*n_rows),
@@ -222,7 +222,7 @@ fn best_of(bytes: &[u8]) -> Option<TokenLogit> {
 /// The `n` highest of some groups of logits, in order; nothing where they are damaged,
 /// or all of them minus infinity.
 fn first_of(words: &[[u8; 4]], per_group: usize, n: usize) -> Option<Vec<TokenLogit>> {
-    let mut leaders = Vec::new();
+    let mut top = Vec::new();
     for group in words.chunks_exact(1 + per_group) {
         let first = u32::from_le_bytes(group[0]).wrapping_mul(per_group as u32);
         for (i, bytes) in (0..).zip(&group[1..]) {
@@ -231,14 +231,14 @@ fn first_of(words: &[[u8; 4]], per_group: usize, n: usize) -> Option<Vec<TokenLo
                 return None;
             }
             if logit > f32::NEG_INFINITY {
-                leaders.push(TokenLogit { token: TokenId(first.wrapping_add(i)), logit });
+                top.push(TokenLogit { token: TokenId(first.wrapping_add(i)), logit });
             }
         }
     }
-    if n < leaders.len() {
-        leaders.select_nth_unstable_by(n, TokenLogit::order);
-        leaders.truncate(n);
+    if n < top.len() {
+        top.select_nth_unstable_by(n, TokenLogit::order);
+        top.truncate(n);
     }
-    leaders.sort_unstable_by(TokenLogit::order);
-    (!leaders.is_empty()).then_some(leaders)
+    top.sort_unstable_by(TokenLogit::order);
+    (!top.is_empty()).then_some(top)
 }

@@ -22,7 +22,7 @@ pub(crate) use delta_net::delta_net;
 pub(crate) use delta_rule::delta_rule;
 pub(crate) use elementwise::{add, add_bias, copy, sigmoid_gate, swiglu};
 pub(crate) use embed::embed;
-pub(crate) use logits::{leaders, logits};
+pub(crate) use logits::{logits, top_logits};
 pub(crate) use matmul::{head_product, project};
 pub(crate) use moe::{begin_upload, combine, experts, moe_on_device, resident_experts, route};
 pub(crate) use norm::{gated_rms_norm, layer_norm, rms_norm};

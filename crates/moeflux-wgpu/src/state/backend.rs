@@ -166,7 +166,7 @@ impl Wgpu {
 
     /// What kernels bind next to weights: their type's codebook or, as vectors of words, themselves.
     pub(crate) fn weights_or_codebook(&mut self, decoder: Decoder, weights: &Mem) -> Mem {
-        match decoder.block_type().filter(|it| it.has_codebook()) {
+        match decoder.block_type().filter(|block_type| block_type.has_codebook()) {
             Some(block_type) => self.codebooks.of(&mut self.encoder, block_type),
             None => weights.clone(),
         }

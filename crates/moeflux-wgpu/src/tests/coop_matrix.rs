@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_backend::{ActivationPrecision, Cols, HostMatrix, Ops, Projection};
-use moeflux_core::HostBuf;
 use moeflux_core::quant::{
     Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallScale,
     bf16_to_f32,
 };
+use moeflux_core::{HostBuf, SplitMix64};
 
-use super::{RELATIVE, context, set_small_scales};
+use super::{RELATIVE, context, random_word, set_small_scales};
 use crate::state::backend::Wgpu;
 use crate::tuning::layout::{F16Tiles, ProductSize};
 use crate::weights::format::{Decoder, F16Operand};
@@ -61,11 +61,8 @@ struct Case {
 
 impl Case {
     fn new(format: MatrixFormat) -> Case {
-        let mut state = 7u32;
-        let mut drawn = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state >> 16
-        };
+        let mut random = SplitMix64::new(7);
+        let mut drawn = || u32::from(random_word(&mut random));
         let (mut weight, mut scales, mut biases) = (Vec::new(), Vec::new(), Vec::new());
         while weight.len() < OUTPUTS * format.row_bytes(COLS) {
             match format {

@@ -46,12 +46,11 @@ fn row(b: &mut Wgpu) -> Cols {
 
 /// The highest logits of the row, as the device finds them.
 fn highest(b: &mut Wgpu, x: Cols, head: Weight, n: usize) -> Option<Vec<TokenLogit>> {
-    let leaders =
-        b.top_logits(&[0], n, x, head, LogitsExtras::default()).expect("the device works");
-    leaders.map(|mut rows| rows.pop().expect("one row"))
+    let top = b.top_logits(&[0], n, x, head, LogitsExtras::default()).expect("the device works");
+    top.map(|mut rows| rows.pop().expect("one row"))
 }
 
-/// The same, out of all of them in order.
+/// The highest logits, out of all of them in order.
 fn sorted(logits: &[f32], n: usize) -> Vec<TokenLogit> {
     let all = (0..).zip(logits).map(|(id, &logit)| TokenLogit { token: TokenId(id), logit });
     let mut all: Vec<TokenLogit> = all.collect();

@@ -10,10 +10,10 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
-    MatrixLayout, PartSpan,
+    MatrixLayout, PartSpan, SplitMix64,
 };
 
-use super::{context, matrix, set_small_scales};
+use super::{context, matrix, random_word, set_small_scales};
 use crate::state::backend::Wgpu;
 use crate::{Context, Tiles};
 
@@ -21,18 +21,9 @@ pub(super) const HIDDEN: usize = 128;
 pub(super) const INNER: usize = 96;
 pub(super) const TOP_K: usize = 3;
 
-/// Pseudo-random numbers below one, and bytes.
-pub(super) struct Numbers(pub(super) u32);
-
-impl Numbers {
-    fn word(&mut self) -> u16 {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (self.0 >> 16) as u16
-    }
-
-    pub(super) fn floats(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| f32::from(self.word()) / 65536.0 - 0.5).collect()
-    }
+/// Random numbers from -0.5 to 0.5.
+pub(super) fn floats(random: &mut SplitMix64, n: usize) -> Vec<f32> {
+    random.floats(n).iter().map(|number| 0.5 * number).collect()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,14 +69,14 @@ fn expert(layout: &Arc<ExpertLayout>, id: u16) -> Arc<Expert> {
     expert_in(HostBuf::zeroed(layout.record_bytes()), 0, layout, id)
 }
 
-/// The same, which begins at a byte of a buffer.
+/// An expert of small parameters that begins at a byte of a buffer.
 pub(super) fn expert_in(
     mut buf: HostBuf,
     start: usize,
     layout: &Arc<ExpertLayout>,
     id: u16,
 ) -> Arc<Expert> {
-    let mut numbers = Numbers(7 + u32::from(id));
+    let mut random = SplitMix64::new(7 + u64::from(id));
     for matrix in layout.matrices() {
         let is_dense = matches!(matrix.format, MatrixFormat::Dense(_));
         for (span, is_float) in
@@ -93,7 +84,7 @@ pub(super) fn expert_in(
         {
             for pair in buf[start + span.offset..][..span.len].as_chunks_mut::<2>().0 {
                 // 0x3c00 begins the numbers near 0.01 in BF16.
-                let word = numbers.word();
+                let word = random_word(&mut random);
                 *pair = (if is_float { 0x3c00 | word & 0x80ff } else { word }).to_le_bytes();
             }
         }
@@ -124,10 +115,10 @@ pub(super) struct Start {
 
 fn shared_expert(b: &mut Wgpu, case: Case, rows: usize) -> SharedExpert {
     let Case { format, inputs, inner, .. } = case;
-    let mut numbers = Numbers(5);
+    let mut random = SplitMix64::new(5);
     let [gate, up, activated, out] =
         [inner, inner, inner, HIDDEN].map(|width| cols(b, rows, width, &[]));
-    let scale = cols(b, rows, 1, &numbers.floats(rows));
+    let scale = cols(b, rows, 1, &floats(&mut random, rows));
     let mut matrix = |rows, cols| matrix(b, format, rows, cols, inputs);
     SharedExpert {
         gate_proj: matrix(inner, HIDDEN),
@@ -144,28 +135,27 @@ fn begin(b: &mut Wgpu, case: Case, rows: usize) -> Start {
     begin_with(b, case, rows, 99)
 }
 
-pub(super) fn begin_with(b: &mut Wgpu, case: Case, rows: usize, seed: u32) -> Start {
+pub(super) fn begin_with(b: &mut Wgpu, case: Case, rows: usize, seed: u64) -> Start {
     let n_experts = case.n_experts;
-    let mut numbers = Numbers(seed);
+    let mut random = SplitMix64::new(seed);
     // Experts are the less liked the higher they are counted: some get most rows, some none.
     let slope = |i: usize| 1.5 * (i % n_experts) as f32 / n_experts as f32;
-    let logits: Vec<f32> = numbers
-        .floats(rows * n_experts)
+    let logits: Vec<f32> = floats(&mut random, rows * n_experts)
         .into_iter()
         .enumerate()
         .map(|(i, value)| value - slope(i))
         .collect();
     let logits = cols(b, rows, n_experts, &logits);
-    let x = numbers.floats(rows * HIDDEN);
+    let x = floats(&mut random, rows * HIDDEN);
     let x = cols(b, rows, HIDDEN, &x);
-    let acc = numbers.floats(rows * HIDDEN);
+    let acc = floats(&mut random, rows * HIDDEN);
     let acc = cols(b, rows, HIDDEN, &acc);
     let slots = b.alloc(rows * TOP_K, HIDDEN);
     let scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
     let biases = case.has_biases.then(|| ExpertBiases {
-        gate: b.load_vector(&numbers.floats(n_experts * case.inner)),
-        up: b.load_vector(&numbers.floats(n_experts * case.inner)),
-        down: b.load_vector(&numbers.floats(n_experts * HIDDEN)),
+        gate: b.load_vector(&floats(&mut random, n_experts * case.inner)),
+        up: b.load_vector(&floats(&mut random, n_experts * case.inner)),
+        down: b.load_vector(&floats(&mut random, n_experts * HIDDEN)),
     });
     let shared = case.has_shared.then(|| shared_expert(b, case, rows));
     Start { route: Route { logits, top_k: TOP_K, scoring }, x, acc, slots, biases, shared }

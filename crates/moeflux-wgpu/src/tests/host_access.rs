@@ -8,12 +8,14 @@ use moeflux_backend::{
 use moeflux_core::quant::{
     Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
 };
-use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank};
+use moeflux_core::{
+    Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank, SplitMix64,
+};
 
 use moeflux_residency::Slot;
 
 use super::context;
-use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in, layout};
+use super::grouped::{Case, HIDDEN, INNER, cols, expert_in, floats, layout};
 use crate::device::buffer::Mem;
 use crate::device::imports::host_access::HostAccess;
 use crate::experts::packing::pack;
@@ -53,7 +55,7 @@ fn run(
     rows: usize,
     inputs: ActivationPrecision,
 ) -> Vec<u32> {
-    let x = cols(b, rows, HIDDEN, &Numbers(3).floats(rows * HIDDEN));
+    let x = cols(b, rows, HIDDEN, &floats(&mut SplitMix64::new(3), rows * HIDDEN));
     let out = b.alloc(2 * rows, HIDDEN);
     let row = |row: usize, nth: usize| ExpertRow { row: row as u32, slot: (2 * row + nth) as u32 };
     let calls = [0, 1].map(|nth| ExpertCall {
@@ -256,7 +258,7 @@ fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are
         let mut b = backend(&context, reach);
         let case = case(affine(4, 32, Float::BF16), false);
         let experts = experts(case, 0);
-        let x = cols(&mut b, 1, HIDDEN, &Numbers(3).floats(HIDDEN));
+        let x = cols(&mut b, 1, HIDDEN, &floats(&mut SplitMix64::new(3), HIDDEN));
         let out = b.alloc(1, HIDDEN);
         let call = |expert: &Arc<Expert>| ExpertCall {
             expert: Arc::clone(expert),

@@ -60,7 +60,7 @@ fn formats() -> Vec<[u32; 3]> {
     }
     all.extend([[1, 0, 0], [2, 0, 0], [3, 0, 0]]);
     all.extend([[4, 0, 0], [4, 3, 0], [4, 0, 1], [4, 3, 1], [5, 0, 0], [6, 0, 0], [6, 0, 2]]);
-    all.extend(BlockType::all().map(|it| [7, it.id(), 0]));
+    all.extend(BlockType::all().map(|block_type| [7, block_type.id(), 0]));
     all.push([7, BlockType::Q6_K.id(), 1]);
     all
 }
@@ -111,7 +111,7 @@ fn variants() -> Vec<Variant> {
             };
             // Blocks also have groups of 16 columns, and more sums.
             let block_type = BlockType::by_id(format[1]).filter(|_| format[0] == 7);
-            let staged = block_type.map_or(0, |it| 4 * staged_words(it) as u32);
+            let staged = block_type.map_or(0, |block_type| 4 * staged_words(block_type) as u32);
             let small_group = if block_type.is_some() { 16 } else { 32 };
             let most_cols = if block_type.is_some() { 5632 - staged / 5 * 2 } else { 6336 };
             let most_cols = most_cols / 32 * 32;

@@ -9,10 +9,10 @@ use moeflux_backend::{
     MoeOnDevice, Ops, ResidencyRequest, ResidentCall, ResidentExperts,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
-use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
+use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx, SplitMix64};
 use moeflux_residency::Admission;
 
-use super::grouped::{Case, INNER, Numbers, Start, TOP_K, begin_with, bits, expert_in, layout};
+use super::grouped::{Case, INNER, Start, TOP_K, begin_with, bits, expert_in, floats, layout};
 use super::host_access::reading_context;
 use crate::Context;
 use crate::device::adapter::enumerate;
@@ -57,13 +57,13 @@ fn experts(case: Case) -> Vec<Arc<Expert>> {
     all.collect()
 }
 
-/// A backend that keeps all experts, with memory on the device for `n_rooms` of them.
-fn keeping(context: &Arc<Context>, case: Case, experts: &[Arc<Expert>], n_rooms: usize) -> Wgpu {
+/// A backend that keeps all experts, with memory on the device for `n_held` of them.
+fn keeping(context: &Arc<Context>, case: Case, experts: &[Arc<Expert>], n_held: usize) -> Wgpu {
     let record = experts[0].layout.record_bytes() as u64;
     let bytes = N_EXPERTS as u64 * record;
-    // A quarter is for others, and the shared one has a room too.
-    let room = (n_rooms as u64 + 2) * record * 4 / 3;
-    let is_whole = n_rooms == N_EXPERTS;
+    // A quarter is for others, and the shared one has a slot too.
+    let room = (n_held as u64 + 2) * record * 4 / 3;
+    let is_whole = n_held == N_EXPERTS;
     let mut b = Wgpu::new(Arc::clone(context), if is_whole { None } else { Some(room) });
     b.encoder.set_host_access(HostAccess::Fetched);
     if let Some(shared) = begin_with(&mut b, case, 1, 1).shared {
@@ -86,14 +86,14 @@ fn step(
     case: Case,
     experts: &[Arc<Expert>],
     rows: usize,
-    seed: u32,
+    seed: u64,
 ) -> (Vec<u32>, bool) {
     let Start { route, x, acc, slots, biases, shared } = begin_with(b, case, rows, seed);
     // No expert is liked more than others, and neighbours are not alike, but of two rows.
-    let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9));
+    let mut random = SplitMix64::new(SplitMix64::mix(seed));
     let logits = match rows {
-        2 => numbers.floats(N_EXPERTS).repeat(2),
-        _ => numbers.floats(rows * N_EXPERTS),
+        2 => floats(&mut random, N_EXPERTS).repeat(2),
+        _ => floats(&mut random, rows * N_EXPERTS),
     };
     b.write(route.logits.buf, &logits);
     let (inputs, activation, layer) = (case.inputs, case.activation, LAYER);
@@ -137,9 +137,9 @@ fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
         case(MatrixFormat::Ggml(BlockType::Q8_0), false),
     ] {
         let experts = experts(case);
-        for n_rooms in [TOP_K, 13] {
+        for n_held in [TOP_K, 13] {
             let mut whole = keeping(&context, case, &experts, N_EXPERTS);
-            let mut part = keeping(&context, case, &experts, n_rooms);
+            let mut part = keeping(&context, case, &experts, n_held);
             let mut n_chosen = 0;
             for seed in 0..28 {
                 let rows = [1, 1, 4, 1, 1, 11, 40][seed as usize % 7];
@@ -149,8 +149,8 @@ fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
                 }
                 let (want, _) = step(&mut whole, case, &experts, rows, seed);
                 let (got, is_chosen) = step(&mut part, case, &experts, rows, seed);
-                assert!(got == want, "{case:?}, {n_rooms} rooms, step {seed}: {rows} rows");
-                assert_eq!(is_chosen, rows <= 8 && rows * TOP_K <= n_rooms, "{rows} rows");
+                assert!(got == want, "{case:?}, {n_held} held, step {seed}: {rows} rows");
+                assert_eq!(is_chosen, rows <= 8 && rows * TOP_K <= n_held, "{rows} rows");
                 n_chosen += if is_chosen { rows * TOP_K } else { 0 };
             }
             let stats = part.counters().stats();
@@ -170,7 +170,7 @@ fn what_is_chosen_often_stays() {
     let case = case(affine(Float::BF16), false);
     let experts = experts(case);
     let mut b = keeping(&context, case, &experts, 13);
-    let mut fetched_of = |rows: usize, seed: u32| {
+    let mut fetched_of = |rows: usize, seed: u64| {
         let before = b.counters().stats();
         step(&mut b, case, &experts, rows, seed);
         let after = b.counters().stats();
@@ -277,19 +277,19 @@ fn the_device_admits_experts_by_the_rule() {
     let Some(context) = reading_context() else { return };
     let case = case(affine(Float::BF16), false);
     let experts = experts(case);
-    for n_rooms in [5, 13] {
-        let mut b = keeping(&context, case, &experts, n_rooms);
+    for n_held in [5, 13] {
+        let mut b = keeping(&context, case, &experts, n_held);
         let layer = Arc::clone(b.slots.routable_layer(LAYER).unwrap());
         let n_slots = layer.host().unwrap().slots().len();
         let mut rule = Admission::new(N_EXPERTS, layer.filled().map(|(expert, _)| expert));
         let state = layer.tables().unwrap().admission.as_ref().unwrap().state.clone();
-        let mut numbers = Numbers(7);
+        let mut random = SplitMix64::new(7);
         let mut n_admitted = 0;
         for step in 0..60 {
             let n = [3, 3, 1, n_slots][step % 4];
             let id = |number: f32| ((number + 0.5) * N_EXPERTS as f32) as u16;
             let chosen: Vec<ExpertId> =
-                numbers.floats(n).into_iter().map(id).map(ExpertId).collect();
+                floats(&mut random, n).into_iter().map(id).map(ExpertId).collect();
             let ids: Vec<u32> = chosen.iter().map(|expert| u32::from(expert.0)).collect();
             let list = Mem::new(context.try_storage(4 * n as u64, "choices").unwrap());
             b.encoder.write(&list, 0, bytemuck::cast_slice(&ids));

@@ -83,7 +83,7 @@ fn sequences_that_share_steps_have_the_bits_that_each_has_alone() {
             let net = Net::new(&mut b, ROWS, dims, is_one);
             let mut readers = Vec::new();
             for nth in 0..5 {
-                // Some come later, some go, and others take their rooms.
+                // Some come later, some go, and others take their slots.
                 let n = if nth == 0 { 5 } else { TEXTS };
                 for text in readers.len() as u32..n {
                     readers.push(Reader::new(&mut b, &net, text));
@@ -189,7 +189,7 @@ fn states_survive_while_another_sequence_comes_where_memory_ran_out_for_somethin
     context.refused.store(0, Ordering::Relaxed);
     b.encoder.storage(4, "what is asked for again");
     context.refused.store(u64::MAX, Ordering::Relaxed);
-    // One takes a room that was used, the other one more.
+    // One takes a slot that was used, the other one more.
     let mut others = [1, 1].map(|text| Reader::new(&mut b, &net, text));
     for reader in &others {
         assert!(b.take_state_slots(&[span(reader.sequence)], &CACHES));
@@ -253,7 +253,7 @@ fn a_slab_that_has_no_memory_to_grow_leaves_that_for_another() {
     let [first, second] = &mut readers;
     step(&mut b, &net, &mut [(&mut *first, 1)]);
     assert_eq!(b.pools.state_slots.n_slabs(), 2);
-    // Two of the smaller rooms fit, and one of the larger.
+    // Two of the smaller slots fit, and one of the larger.
     let most = net.specs.map(|spec| 2 * spec.fixed_bytes() as u64).into_iter().max().unwrap();
     context.refused.store(most, Ordering::Relaxed);
     let early = step(&mut b, &net, &mut [(&mut *second, 1)]).concat();

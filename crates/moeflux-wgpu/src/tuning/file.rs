@@ -10,11 +10,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use moeflux_core::atomic_file::{self, Access, Durability};
-use moeflux_core::private;
+use moeflux_core::{fnv1a_64, private};
 use serde::{Deserialize, Serialize};
 
 use crate::device::adapter::AdapterFacts;
-use crate::kernels::source::{fingerprint, hash};
+use crate::kernels::source::fingerprint;
 use crate::tuning::table::{Choice, Key};
 
 const VERSION: u32 = 1;
@@ -46,7 +46,7 @@ fn identity(facts: &AdapterFacts) -> String {
 }
 
 pub(super) fn path(dir: &Path, facts: &AdapterFacts) -> PathBuf {
-    dir.join(format!("tuning-{:016x}.json", hash(identity(facts).bytes())))
+    dir.join(format!("tuning-{:016x}.json", fnv1a_64(identity(facts).as_bytes())))
 }
 
 /// What is known of a device; nothing where there is no file, or one of another

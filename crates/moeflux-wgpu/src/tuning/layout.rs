@@ -23,11 +23,11 @@ pub enum Form {
 /// By what products with many rows are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiles {
-    /// Singles, whatever the format.
+    /// `f32`, whatever the format.
     F32,
     /// Cooperative matrices of halves, inputs and weights as sums of these.
     CoopMatrix,
-    /// The same kernel by plain loops: for tests where there are no such units.
+    /// The kernel of cooperative matrices by plain loops: for tests on devices without them.
     Emulated,
 }
 
@@ -265,7 +265,7 @@ impl Layout {
             && (1..=MAX_KEPT).contains(&words)
     }
 
-    /// The same within what the kernel can do with rows of this many units on a device with
+    /// The nearest layout that the kernel has for rows of this many units on a device with
     /// subgroups of this many lanes.
     pub(crate) fn within(self, n_units: usize, subgroup: u32) -> Layout {
         let most = virtual_lanes(n_units);

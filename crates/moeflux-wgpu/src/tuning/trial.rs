@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moeflux_backend::{Buf, Cols, DeviceError, Ops};
+use moeflux_core::SplitMix64;
 
 use crate::device::buffer::Mem;
 use crate::device::context::Context;
@@ -18,7 +19,7 @@ use crate::tuning::table::{Choice, Key, ProductShape};
 /// Weights that measurements go round, so that no cache keeps them.
 const BYTES: u64 = 256 << 20;
 
-/// The same where the processor plays the device: memory is not what holds it.
+/// Bytes of such weights on a software device, which memory does not hold back.
 const FEW_BYTES: u64 = 8 << 20;
 
 /// Of these, drawn by chance.
@@ -290,16 +291,9 @@ impl ProductProbe {
     }
 }
 
-/// Bytes by chance (Marsaglia's xorshift).
 fn pattern_bytes() -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..PATTERN / 8).flat_map(|_| next()).collect()
+    let mut random = SplitMix64::new(1);
+    (0..PATTERN / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect()
 }
 
 fn lowest(times: &[f64]) -> usize {

@@ -76,7 +76,7 @@ impl Decoder {
         Decoder { format, is_apart: false }
     }
 
-    /// The same of a matrix that is as in checkpoints, or not.
+    /// This decoder for biases that are apart from scales, or next to them.
     pub(crate) fn apart(self, is_apart: bool) -> Decoder {
         Decoder { is_apart, ..self }
     }
@@ -116,7 +116,7 @@ impl Decoder {
         }
     }
 
-    /// The same where kernels may read halves below the smallest normal, or not.
+    /// The constants for devices that read halves below the smallest normal, or do not.
     pub(crate) fn constants_with(self, reads_subnormal_f16: bool) -> WeightFormat {
         let constants = self.constants();
         if !self.is_e2m1() && self.block_type().is_none() {
@@ -180,7 +180,7 @@ impl Decoder {
 
     /// What kernels know as `Matrix`.
     pub(crate) fn params(self, cols: usize) -> [u32; 8] {
-        let word = |it: usize| u32::try_from(it).expect("matrices are small");
+        let word = |number: usize| u32::try_from(number).expect("matrices are small");
         let group_shift = match self.format {
             MatrixFormat::Affine(it) => (it.group_size / BLOCK).ilog2(),
             _ => 0,
@@ -309,7 +309,7 @@ pub(crate) fn sizes(view: &MatrixView<'_>) -> (usize, usize) {
 
 /// Where a matrix is that begins at byte `at` of a buffer, its scales this many bytes after that.
 pub(crate) fn place(at: usize, scales: usize) -> Place {
-    let word = |it: usize| u32::try_from(it / 4).expect("bindings are counted in 32 bits");
+    let word = |byte: usize| u32::try_from(byte / 4).expect("bindings are counted in 32 bits");
     Place { elements: word(at), scales: word(at + scales) }
 }
 

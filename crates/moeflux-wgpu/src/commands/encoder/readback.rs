@@ -43,7 +43,7 @@ impl Encoder {
         self.read_as(parts, <[u8]>::to_vec)
     }
 
-    /// The same as what `of` makes of the bytes, where copying them once more counts.
+    /// What `of` makes of the bytes that [`read`](Encoder::read) returns, without a copy of them.
     ///
     /// # Errors
     /// As [`Encoder::read`].

@@ -12,12 +12,12 @@ use crate::weights::matrix::Matrix;
 pub(crate) const FEW_ROWS: usize = 64;
 pub(crate) const PART_ROWS: usize = 8;
 
-/// The same of narrow matrices, which leave most of a device idle: 16 us for eight rows in
+/// Rows of a part of narrow matrices, which leave most of a device idle: 16 us for eight rows in
 /// one part, 7 for two.
 pub(crate) const NARROW_PART_ROWS: usize = 2;
 
-/// The same of those that an expert gets in a step with more rows, where no cooperative matrices
-/// multiply it.
+/// Rows of a part of those that an expert gets in a step with more rows, where no cooperative
+/// matrices multiply it.
 pub(crate) const GROUP_ROWS: usize = 8;
 
 /// Most rows of a narrow matrix: common tiles of it would leave most of a device idle.
@@ -36,7 +36,7 @@ pub(crate) fn holds_rows(rows: usize) -> bool {
 /// All of a list.
 pub(crate) const WHOLE: Range<usize> = 0..usize::MAX;
 
-/// The same jobs for few rows of activations each, which go side by side: at most this many of a
+/// Divides jobs into parts of few rows of activations, which run side by side: at most `most` of a
 /// job.
 pub(crate) fn in_parts(jobs: Vec<Job>, lists: &[List], most: impl Fn(&Job) -> usize) -> Vec<Job> {
     let fits = |job: &Job| lists[job.list].len() <= most(job);

@@ -177,7 +177,7 @@ impl Kernel<'_> {
         self.run_matvec(b, placed(jobs, first, &lists), input, layout, rows);
     }
 
-    /// The same with jobs in the same buffer whose inputs are as they are.
+    /// Runs jobs with rounded inputs and, from the same buffer, jobs with plain ones.
     pub(crate) fn matvec_both(&self, b: &mut Wgpu, both: BothJobs<'_>, layout: Layout) {
         let BothJobs { quantized: jobs, quantized_input, plain, plain_input } = both;
         // Inputs as they are take longest: no more than rounded ones take at once.

@@ -49,7 +49,7 @@ struct Grouped<'a> {
 }
 
 /// Where products read rows of activations, and where outputs go.
-struct Way<'a> {
+struct ProductIo<'a> {
     source: &'a Source,
     /// Choices of a row of activations; `None` where these are in the order of experts, and
     /// outputs in that of the choices.
@@ -89,20 +89,20 @@ pub(crate) fn moe_on_device(
         let gate_up = b.scratch.gate_up.words(&mut b.encoder, n_places * 2 * intermediate);
         let activated = b.scratch.activated.words(&mut b.encoder, n_places * intermediate);
         for set in first_products(layer.layout()) {
-            let way = Way {
+            let io = ProductIo {
                 source: &source,
                 top_k: Some(top_k),
                 out: &gate_up,
                 out_stride: 2 * intermediate,
             };
-            part.multiply(b, experts, &set, &way);
+            part.multiply(b, experts, &set, &io);
         }
         let experts_at = word(2 * n_experts + n + first);
         let between = Between::of(b, layer.layout(), experts, &gate_up);
         between.run(b, grouped.list(experts_at), n_places, &activated, None);
         let source = Source::of_rows(activated, intermediate, n_places, None);
-        let way = Way { source: &source, top_k: None, out: &out.mem, out_stride: out.width };
-        part.multiply(b, experts, &[Part::down(layer.layout())], &way);
+        let io = ProductIo { source: &source, top_k: None, out: &out.mem, out_stride: out.width };
+        part.multiply(b, experts, &[Part::down(layer.layout())], &io);
     }
     add_down_biases(b, experts, &layer.layout().down, ids, n);
     let sum = Sum::of(b, acc, slots, top_k, shared.map(|shared| shared.shared));
@@ -111,10 +111,10 @@ pub(crate) fn moe_on_device(
 
 impl Grouped<'_> {
     /// Multiplies with matrices of one format of all experts.
-    fn multiply(&self, b: &mut Wgpu, op: Experts<'_>, set: &[Part<'_>], way: &Way<'_>) {
+    fn multiply(&self, b: &mut Wgpu, op: Experts<'_>, set: &[Part<'_>], io: &ProductIo<'_>) {
         let decoder = Decoder::new(set[0].matrix.format);
         let quant = activation_quant(decoder, op.inputs);
-        let cols = way.source.cols;
+        let cols = io.source.cols;
         let uses_coop = uses_coop_matrix(b, quant, cols);
         let few = group_rows(b, quant, cols);
         let quant = ActivationQuant::of_kernel(quant, uses_coop);
@@ -133,12 +133,12 @@ impl Grouped<'_> {
         let shape = quant.filter(|_| uses_coop).map(|quant| f16_tiles(b, decoder, quant, size));
         let f32_tiles = f32_tiles(quant, n_rows);
         let x_tile = shape.map_or(f32_tiles.x_tile, |shape| shape.x_tile) as usize;
-        let kernel = Kernel { decoder, quant, cols, lists: &[], y: way.out, chosen: None };
+        let kernel = Kernel { decoder, quant, cols, lists: &[], y: io.out, chosen: None };
         for are_few in [true, false] {
             if are_few && few == 0 {
                 continue;
             }
-            let input = kernel.take(b, way.source, TakenBy { are_few, uses_coop }, layout);
+            let input = kernel.take(b, io.source, TakenBy { are_few, uses_coop }, layout);
             for (buffer, weights) in self.layer.buffers().iter().enumerate() {
                 let tile = if are_few { 1 } else { x_tile };
                 let n_tiles = if are_few { 0 } else { self.most_tiles(tile, few) };
@@ -148,10 +148,10 @@ impl Grouped<'_> {
                     word(set.len()),
                     word(self.first),
                     word(self.n_places),
-                    word(way.top_k.unwrap_or(0)),
+                    word(io.top_k.unwrap_or(0)),
                     word(input.stride),
                     word(input.start),
-                    word(way.out_stride),
+                    word(io.out_stride),
                     word(few),
                     u32::from(!are_few),
                     word(tile),
