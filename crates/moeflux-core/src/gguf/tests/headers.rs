@@ -12,7 +12,7 @@ use crate::quant::{BlockType, Float};
 
 fn parse(file: &GgufWriter) -> super::super::GgufHeader {
     let bytes = file.to_bytes();
-    parse_gguf_header(&bytes, FileIdx(2), bytes.len() as u64).unwrap()
+    parse_gguf_header(&bytes[..], FileIdx(2), bytes.len() as u64).unwrap()
 }
 
 #[test]
@@ -155,18 +155,18 @@ fn many_elements_are_refused_though_the_file_is_as_long() {
     let mut file = GgufWriter::new();
     file.array("long", 0, 1 << 40, Vec::new());
     let header = file.header();
-    let got = parse_gguf_header(&header, FileIdx(0), 1 << 41).unwrap_err();
+    let got = parse_gguf_header(&header[..], FileIdx(0), 1 << 41).unwrap_err();
     assert_eq!(got, "long: 1099511627776 elements, at most 8388608 are read");
     let mut file = GgufWriter::new();
     file.raw("long", 8, (1u64 << 40).to_le_bytes().to_vec());
-    let got = parse_gguf_header(&file.header(), FileIdx(0), 1 << 41).unwrap_err();
+    let got = parse_gguf_header(&file.header()[..], FileIdx(0), 1 << 41).unwrap_err();
     assert_eq!(got, "long: a text of 1099511627776 bytes, at most 67108864 are read");
     for (n_tensors, n_keys, want) in [
         (Some(1 << 30), None, "1073741824 tensors, at most 262144 are read"),
         (None, Some(1 << 30), "1073741824 keys, at most 65536 are read"),
     ] {
         let file = GgufWriter { n_tensors, n_keys, ..GgufWriter::new() };
-        let got = parse_gguf_header(&file.header(), FileIdx(0), 1 << 41).unwrap_err();
+        let got = parse_gguf_header(&file.header()[..], FileIdx(0), 1 << 41).unwrap_err();
         assert_eq!(got, want);
     }
 }
@@ -308,7 +308,7 @@ fn refuses_tensors_that_occur_twice_or_have_long_names() {
 fn refuses_files_that_are_cut_anywhere() {
     let file = model("qwen3moe");
     let (bytes, header) = (file.to_bytes(), file.header().len());
-    let whole = parse_gguf_header(&bytes, FileIdx(0), bytes.len() as u64).unwrap();
+    let whole = parse_gguf_header(&bytes[..], FileIdx(0), bytes.len() as u64).unwrap();
     let data_end =
         whole.tensors.last().map(|tensor| tensor.extent.offset + tensor.extent.len as u64);
     for n in (0..bytes.len()).step_by(7).chain([header - 1, header]) {
@@ -335,8 +335,8 @@ proptest! {
     ) {
         let mut file = GgufWriter::new().header();
         file.extend(&bytes);
-        let _ = parse_gguf_header(&file, FileIdx(0), len);
-        let _ = parse_gguf_header(&bytes, FileIdx(0), len);
+        let _ = parse_gguf_header(&file[..], FileIdx(0), len);
+        let _ = parse_gguf_header(&bytes[..], FileIdx(0), len);
     }
 
     #[test]
@@ -345,7 +345,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = byte;
         let len = bytes.len() as u64;
-        if let Ok(header) = parse_gguf_header(&bytes, FileIdx(0), len) {
+        if let Ok(header) = parse_gguf_header(&bytes[..], FileIdx(0), len) {
             for tensor in header.tensors {
                 prop_assert!(tensor.extent.offset + tensor.extent.len as u64 <= len);
             }
