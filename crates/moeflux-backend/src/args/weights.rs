@@ -9,17 +9,17 @@ pub enum ActivationPrecision {
     /// Not rounded.
     F32,
     /// Rounded to 16-bit integers, stored as two limbs of 8 bits, with one scale for each
-    /// group of columns. This applies to weights that are integers, as affine ones and MXFP4
-    /// are; activations of other weights are not rounded.
+    /// group of columns. This applies to weights that are integers, as affine ones, MXFP4 and
+    /// NVFP4 are; activations of other weights are not rounded.
     ///
     /// For many rows, a backend may instead split activations into the sum of two `f16`,
-    /// whatever the weights, which keeps 22 bits; those of MXFP4 may stay unrounded.
+    /// whatever the weights, which keeps 22 bits; those of MXFP4 and NVFP4 may stay unrounded.
     Int16,
     /// Rounded to 8-bit integers, with one scale for each group of columns, where the weights
     /// are integers; else as for [`Int16`](ActivationPrecision::Int16).
     ///
     /// For many rows, a backend may instead round activations to one `f16`, which loses less;
-    /// those of MXFP4 may stay unrounded.
+    /// those of MXFP4 and NVFP4 may stay unrounded.
     Int8,
 }
 

@@ -1,7 +1,8 @@
 //! Matrix products, embeddings and logits, in every format.
 
 use moeflux_core::quant::{
-    Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
+    Affine, AffineBias, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat,
+    SmallScale,
 };
 use moeflux_core::{HostBuf, TokenId};
 

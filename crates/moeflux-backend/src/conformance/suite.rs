@@ -88,7 +88,7 @@ impl Suite<'_> {
                 (ActivationPrecision::Int8, Some(one)) if is_many => Some(one),
                 _ => None,
             };
-            // Backends may take MXFP4 as the floats that it is.
+            // Backends may take MXFP4 and NVFP4 as the floats that they are.
             let as_they_are = matches!(format, MatrixFormat::Micro(_)).then_some(0.0);
             if let Some(more) =
                 in_halves.or(as_they_are).filter(|_| inputs != ActivationPrecision::F32)

@@ -8,7 +8,7 @@ use moeflux_core::quant::{MatrixFormat, MatrixView};
 use super::attention::KvCache;
 use super::conv::ConvCache;
 use super::floats::Floats;
-use super::matmul::integer_group_size;
+use super::matmul::integer_group_size_of;
 use crate::{ActivationPrecision, CacheSpec, Cols, Heads, HostMatrix, KvType};
 
 /// Rows of `f32`.
@@ -65,7 +65,7 @@ impl Matrix {
 
     /// How inputs are rounded; `None` where they stay as they are.
     pub(super) fn rounding(&self) -> Option<Limbs> {
-        rounding(self.host.format, self.host.inputs)
+        rounding(self.host.format, self.host.cols, self.host.inputs)
     }
 }
 
@@ -76,9 +76,13 @@ pub(super) struct Limbs {
     pub(super) n_limbs: usize,
 }
 
-/// How a product rounds its inputs, if at all.
-pub(super) fn rounding(format: MatrixFormat, inputs: ActivationPrecision) -> Option<Limbs> {
-    let group_size = integer_group_size(format)?;
+/// How a product rounds its inputs of `cols` columns, if at all.
+pub(super) fn rounding(
+    format: MatrixFormat,
+    cols: usize,
+    inputs: ActivationPrecision,
+) -> Option<Limbs> {
+    let group_size = integer_group_size_of(format, cols)?;
     match inputs {
         ActivationPrecision::F32 => None,
         ActivationPrecision::Int16 => Some(Limbs { group_size, n_limbs: 2 }),

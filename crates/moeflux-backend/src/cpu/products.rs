@@ -177,7 +177,7 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
     let n_rows = op.calls.iter().flat_map(|call| &call.rows).map(|row| row.row as usize + 1).max();
     let n_rows = n_rows.unwrap_or(0);
     for matrix in layout.gate_up.matrices() {
-        if let Some(limbs) = rounding(matrix.format, op.inputs) {
+        if let Some(limbs) = rounding(matrix.format, matrix.cols, op.inputs) {
             cpu.round(op.x, n_rows, limbs);
         }
     }
@@ -210,8 +210,8 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn limbs(&self, format: MatrixFormat) -> Option<Limbs> {
-        rounding(format, self.op.inputs)
+    fn limbs(&self, format: MatrixFormat, cols: usize) -> Option<Limbs> {
+        rounding(format, cols, self.op.inputs)
     }
 
     /// Every call with its place among the rows of the group.
@@ -234,7 +234,7 @@ impl<'a> Group<'a> {
                 assert_eq!(weight.cols, self.op.x.len, "shape of an expert");
                 jobs.push(MatmulJob {
                     weight,
-                    x: cpu.inputs(self.op.x, n_rows, self.limbs(weight.format)),
+                    x: cpu.inputs(self.op.x, n_rows, self.limbs(weight.format, weight.cols)),
                     x_rows: RowMap::List(&self.lists.rows[first..first + n]),
                     out: OutRows {
                         data,
@@ -278,7 +278,7 @@ impl<'a> Group<'a> {
         let intermediate = self.layout.intermediate();
         let stride = 2 * intermediate;
         let gate_up = &*gate_up.first(self.lists.rows.len() * stride);
-        let limbs = self.limbs(self.layout.down.format);
+        let limbs = self.limbs(self.layout.down.format, self.layout.down.cols);
         if let Some(Limbs { group_size, n_limbs }) = limbs {
             let (n_rows, cols) = (self.lists.rows.len(), intermediate);
             let rounding = Rounding { x: gate_up, stride, n_rows, cols, group_size, n_limbs };

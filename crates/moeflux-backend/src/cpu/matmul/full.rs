@@ -4,11 +4,12 @@
 use std::ops::Range;
 
 use moeflux_core::quant::{
-    Affine, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat, bf16_to_f32,
+    Affine, AffineBias, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat, bf16_to_f32,
 };
 
 use super::decode::{decode, unpack};
 use super::floats::{decode_floats, f16_to_f32};
+use super::integers::symmetric_bias;
 use super::partials::{COLS, LANES, Partial, Partials, ROWS};
 use super::product::FullProduct;
 use super::rows::OutPart;
@@ -117,7 +118,9 @@ fn one_row_of_integers(
                 }
                 let first = (row * n_groups + col / affine.group_size) * size;
                 piece.scales[r] = &weight.scales[first..first + n_param_bytes];
-                piece.biases[r] = &weight.biases[first..first + n_param_bytes];
+                if affine.bias == AffineBias::Stored {
+                    piece.biases[r] = &weight.biases[first..first + n_param_bytes];
+                }
             }
             multiply_integers(isa, piece, &x[col..col + n_cols], &mut sums);
         }
@@ -161,6 +164,7 @@ struct IntegerPiece<'a> {
     codes: [&'a [u8]; ROWS],
     /// As stored, one a group.
     scales: [&'a [u8]; ROWS],
+    /// The same; empty where they follow from scales.
     biases: [&'a [u8]; ROWS],
 }
 
@@ -274,12 +278,21 @@ fn multiply_stored_block<const B: usize>(
 for_every_isa! {
     /// Decodes and multiplies as many columns as `x` has.
     fn multiply_integers(w: IntegerPiece<'_>, x: &[f32], sums: &mut Partials) {
-        let Affine { group_size, params, .. } = w.affine;
+        let Affine { bits, group_size, params, bias } = w.affine;
         let n_groups = x.len() / group_size;
         let (mut scales, mut biases) = ([[0f32; COLS / 32]; ROWS], [[0f32; COLS / 32]; ROWS]);
         for r in 0..ROWS {
             decode_floats(params, w.scales[r], &mut scales[r][..n_groups]);
-            decode_floats(params, w.biases[r], &mut biases[r][..n_groups]);
+            match bias {
+                AffineBias::Stored => {
+                    decode_floats(params, w.biases[r], &mut biases[r][..n_groups]);
+                }
+                AffineBias::Symmetric => {
+                    for (bias, scale) in biases[r].iter_mut().zip(&scales[r][..n_groups]) {
+                        *bias = symmetric_bias(bits) * scale;
+                    }
+                }
+            }
         }
         let [a, b, c, d] = w.codes;
         let n = x.len() / LANES;

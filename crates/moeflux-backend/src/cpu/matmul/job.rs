@@ -23,7 +23,7 @@ pub struct MatmulJob<'a> {
 pub enum Activations<'a> {
     /// `f32`, for any matrix.
     Full(FloatRows<'a>),
-    /// Rounded to integers, for affine matrices of the same group size and those of MXFP4.
+    /// Rounded to integers, for matrices of integers of the same group size.
     Quantised(&'a Quantised),
 }
 

@@ -2,19 +2,22 @@
 //! instruction set.
 //!
 //! Two definitions, each with a plain one in `scalar.rs`:
-//! - **integer**: an affine matrix, or one of MXFP4, whose elements are halves
-//!   of integers, times activations rounded to integers of
+//! - **integer**: an affine matrix, or one of MXFP4 or NVFP4, whose elements are
+//!   halves of integers, times activations rounded to integers of
 //!   one or two limbs of 8 bits ([`Quantised`]). The dot `d` of a group is
 //!   exact in 32 bits; groups go by ascending column:
 //!   `acc = fma(d as f32, scale * s, acc)`, `off = fma(bias, s * t, off)` with
 //!   `t` the sum of the activations' integers, and the output is `acc + off`.
-//!   In MXFP4 an integer is twice the element and 12 more, the scale half of
-//!   the stored one, and the bias minus six times that. What blocks of ggml
+//!   In MXFP4 and NVFP4 an integer is twice the element and 12 more, the scale
+//!   half of the stored one, and the bias minus six times that; where an affine
+//!   matrix has no biases, they are scales times a power of two. What blocks of ggml
 //!   decode to is that of [`BlockType`](moeflux_core::quant::BlockType).
 //! - **full**: any matrix, decoded to `f32` (affine: `fma(q, scale, bias)`),
 //!   times `f32` activations. Sixteen partial sums, lane = column mod 16,
 //!   `lane = fma(w, x, lane)`, then added as a tree of 8, 4, 2, 1. Where inputs
 //!   are stored before outputs it is one sum, by ascending input.
+//!
+//! Where all of a matrix shares a scale, each output is multiplied by it last.
 //!
 //! No output is ever split, so neither the number of threads nor the number of
 //! rows changes a bit.
@@ -56,6 +59,7 @@ mod transposed;
 pub(super) use amx::Tiles;
 pub use heads::{HeadColumns, HeadJob, head_products};
 pub use integers::integer_group_size;
+pub(super) use integers::integer_group_size_of;
 pub use job::{Activations, MatmulJob};
 pub use jobs::run_jobs;
 pub use quantise::{Quantised, Rounding};

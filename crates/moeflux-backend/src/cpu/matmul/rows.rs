@@ -127,6 +127,13 @@ impl<'a> OutPart<'a> {
         }
     }
 
+    /// What outputs are multiplied by before they are written to [`row`](OutPart::row).
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) fn factor(&self) -> f32 {
+        self.factor
+    }
+
     /// The outputs of some matrix rows for the `i`-th row of the activations.
     #[cfg(target_arch = "x86_64")]
     #[inline]
@@ -139,7 +146,7 @@ impl<'a> OutPart<'a> {
     }
 
     /// Writes the outputs of matrix rows `row..` for the `i`-th row of the
-    /// activations.
+    /// activations, times what all of them are multiplied by.
     #[inline]
     pub(super) fn put(&mut self, i: usize, row: usize, values: &[f32]) {
         let end = row + values.len();

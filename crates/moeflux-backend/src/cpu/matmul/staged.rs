@@ -1,4 +1,4 @@
-//! Integer products of matrices in blocks of ggml.
+//! Integer products of matrices in blocks of ggml, and of E2M1 in groups that kernels leave packed.
 //!
 //! A panel of rows is decoded into the cache, as codes of a byte with scales and biases in `f32`,
 //! and the kernels of affine matrices multiply it. All types and instruction sets share them, and
@@ -9,13 +9,13 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MatrixView};
 
+use super::block_format::BlockFormat;
+use super::integers::{E2M1_INTEGERS, Integers};
 use super::planes::plane_rows;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 use crate::cpu::Isa;
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::isa::Level;
-use crate::cpu::isa::for_every_isa;
+use crate::cpu::isa::{Level, for_every_isa};
 
 /// Rows that are decoded together: what kernels like to take, while their codes stay in the second
 /// cache.
@@ -52,10 +52,7 @@ pub(super) fn integer_rows(
     mut out: OutPart<'_>,
 ) {
     let mut panel = PANEL.take();
-    let MatrixView { cols, .. } = product.weight;
-    let n_panel_rows = panel_rows(product.x_rows.len(), cols);
-    let group_size = block_type.group_cols();
-    let format = MatrixFormat::Affine(Affine::new(8, group_size, Float::F32));
+    let n_panel_rows = panel_rows(product.x_rows.len(), product.weight.cols);
     for row in rows.clone().step_by(n_panel_rows) {
         let now = row..rows.end.min(row + n_panel_rows);
         let stored = product.weight.slice_rows(row, now.len());
@@ -64,24 +61,35 @@ pub(super) fn integer_rows(
             if !reads_params(isa, block_type, &stored) {
                 panel.decode_params(isa, block_type, &stored);
             }
+            let mut out = out.part(now.clone());
+            stream_rows(
+                isa,
+                panel.product(product, now.len()),
+                block_type,
+                stored.weight,
+                &mut out,
+            );
         } else {
             panel.decode(isa, block_type, &stored);
+            plane_rows(isa, panel.product(product, now.len()), 0..now.len(), out.part(now));
         }
-        let weight = MatrixView {
-            rows: now.len(),
-            cols,
-            format,
-            weight: &panel.codes,
-            scales: bytemuck::cast_slice(&panel.scales),
-            biases: bytemuck::cast_slice(&panel.biases),
-        };
-        let product = IntegerProduct { weight, next: None, ..product };
-        if is_streamed {
-            let mut out = out.part(now.clone());
-            stream_rows(isa, product, block_type, stored.weight, &mut out);
-        } else {
-            plane_rows(isa, product, 0..now.len(), out.part(now));
-        }
+    }
+    PANEL.set(panel);
+}
+
+/// Computes the outputs of `rows` of a matrix of E2M1 by kernels that take codes of a byte.
+pub(super) fn micro_rows(
+    isa: Isa,
+    product: IntegerProduct<'_>,
+    rows: Range<usize>,
+    mut out: OutPart<'_>,
+) {
+    let mut panel = PANEL.take();
+    let n_panel_rows = panel_rows(product.x_rows.len(), product.weight.cols);
+    for row in rows.clone().step_by(n_panel_rows) {
+        let now = row..rows.end.min(row + n_panel_rows);
+        panel.decode_micro(isa, &product, now.clone());
+        plane_rows(isa, panel.product(product, now.len()), 0..now.len(), out.part(now));
     }
     PANEL.set(panel);
 }
@@ -165,6 +173,31 @@ fn stream_rows(
 }
 
 impl Panel {
+    /// The product with the panel's rows in place of all of the matrix.
+    fn product<'a>(&'a self, product: IntegerProduct<'a>, rows: usize) -> IntegerProduct<'a> {
+        let affine = Affine::new(8, product.integers.group_size, Float::F32);
+        let weight = MatrixView {
+            rows,
+            cols: product.weight.cols,
+            format: MatrixFormat::Affine(affine),
+            weight: &self.codes,
+            scales: bytemuck::cast_slice(&self.scales),
+            biases: bytemuck::cast_slice(&self.biases),
+        };
+        IntegerProduct { weight, integers: Integers::affine(affine), next: None, ..product }
+    }
+
+    fn decode_micro(&mut self, isa: Isa, product: &IntegerProduct<'_>, rows: Range<usize>) {
+        let n_groups = product.n_groups();
+        self.codes.resize(rows.len() * product.weight.cols, 0);
+        self.scales.resize(rows.len() * n_groups, 0.0);
+        self.biases.resize(rows.len() * n_groups, 0.0);
+        unpack_e2m1(isa, product.weight_rows(rows.clone()), &mut self.codes);
+        let groups = rows.start * n_groups..rows.end * n_groups;
+        let (scales, biases) = (&mut self.scales, &mut self.biases);
+        product.integers.params_of_groups(&product.weight, groups, scales, biases);
+    }
+
     fn decode_params(&mut self, isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) {
         let n_groups = stored.rows * stored.cols / block_type.group_cols();
         self.codes.clear();
@@ -181,6 +214,22 @@ impl Panel {
         self.biases.resize(n_groups, 0.0);
         let Panel { codes, scales, biases } = self;
         decode_blocks(isa, block_type, stored.weight, codes, scales, biases);
+    }
+}
+
+/// The integers of E2M1, a multiple of 32 of them.
+#[cfg_attr(
+    not(target_arch = "aarch64"),
+    expect(unused_variables, reason = "kernels of other processors unpack them themselves")
+)]
+fn unpack_e2m1(isa: Isa, packed: &[u8], out: &mut [u8]) {
+    #[cfg(target_arch = "aarch64")]
+    if isa.level() != Level::Scalar {
+        // SAFETY: holding this `Isa` proves that the machine has NEON.
+        return unsafe { super::neon::unpack_row(super::integers::E2M1, packed, out) };
+    }
+    for (out, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(packed) {
+        *out = [byte & 15, byte >> 4].map(|code| E2M1_INTEGERS[usize::from(code)]);
     }
 }
 

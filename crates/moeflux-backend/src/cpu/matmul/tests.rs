@@ -1,6 +1,8 @@
 //! Every instruction set against the specification, bit by bit.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
+use moeflux_core::quant::{
+    Affine, AffineBias, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallScale,
+};
 
 use super::*;
 use crate::conformance::set_scales;
@@ -8,6 +10,7 @@ use crate::cpu::Isa;
 use crate::cpu::pool::{Pool, SharedMut};
 
 mod blocks;
+mod unstored;
 
 /// Numbers that look random and are the same everywhere.
 struct Noise(u64);
@@ -64,10 +67,17 @@ impl TestMatrix {
         let (scales, biases) = match format {
             MatrixFormat::Affine(it) => {
                 let n = n_bytes / it.params.bytes();
-                (params(noise, n, it.params, 0.01), params(noise, n, it.params, 0.1))
+                let n_biases = if it.bias == AffineBias::Stored { n } else { 0 };
+                (params(noise, n, it.params, 0.01), params(noise, n_biases, it.params, 0.1))
             }
-            MatrixFormat::Micro(_) => {
-                (noise.bytes(1 + n_bytes).iter().map(|it| 90 + it % 30).collect(), vec![0])
+            MatrixFormat::Micro(it) => {
+                let scale = |byte: &u8| match it.scale {
+                    SmallScale::E8M0 => 90 + byte % 30,
+                    SmallScale::E4M3 => 1 + byte % 40,
+                };
+                let n_global = usize::from(it.has_global_scale);
+                let scales = noise.bytes(1 + n_bytes).iter().map(scale).collect();
+                (scales, params(noise, n_global, Float::F32, 0.5))
             }
             MatrixFormat::Blocks(it) => {
                 (params(noise, n_bytes / it.scales.bytes(), it.scales, 0.01), vec![0])
@@ -191,17 +201,26 @@ fn group_size(format: MatrixFormat) -> usize {
 /// Formats of integers; those with one type of parameters only, or with each.
 fn every_integer(floats: &[Float]) -> impl Iterator<Item = MatrixFormat> {
     let affine = every_affine().filter(|it| floats.contains(&it.params)).map(MatrixFormat::Affine);
-    affine.chain([MatrixFormat::Micro(MicroScaled::MXFP4)])
+    let micro = [MicroScaled::MXFP4, MicroScaled::NVFP4, MicroScaled::NVFP4_GLOBAL];
+    affine.chain(micro.map(MatrixFormat::Micro))
+}
+
+/// Columns of which integer kernels take any multiple.
+fn step_cols(format: MatrixFormat) -> usize {
+    group_size(format).max(32)
 }
 
 const EVERY_FLOAT: [Float; 3] = [Float::BF16, Float::F16, Float::F32];
 
 fn every_affine() -> impl Iterator<Item = Affine> {
-    Affine::BITS.into_iter().flat_map(|bits| {
+    let all = Affine::BITS.into_iter().flat_map(|bits| {
         Affine::GROUP_SIZES.into_iter().flat_map(move |group_size| {
             EVERY_FLOAT.into_iter().map(move |params| Affine::new(bits, group_size, params))
         })
-    })
+    });
+    let is_published = |affine: &Affine| matches!(affine.bits, 4 | 8);
+    let symmetric = all.clone().filter(is_published);
+    all.chain(symmetric.map(|affine| Affine { bias: AffineBias::Symmetric, ..affine }))
 }
 
 #[test]
@@ -218,7 +237,7 @@ fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
             (32, 12, 1),
             (35, 22, 1),
         ] {
-            let cols = n_groups * group_size(format);
+            let cols = n_groups * step_cols(format);
             let matrix = TestMatrix::new(&mut noise, rows, cols, format);
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
             check_integer(&matrix, &x);
@@ -231,7 +250,7 @@ fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
 fn no_sum_leaves_its_lane() {
     let mut noise = Noise(5);
     for format in every_integer(&[Float::BF16]) {
-        let cols = 3 * group_size(format);
+        let cols = 3 * step_cols(format);
         let mut matrix = TestMatrix::new(&mut noise, 9, cols, format);
         matrix.fill_with_largest();
         for code in [32_512, -32_512, 32_384, -32_385, 127, -128] {
@@ -279,7 +298,7 @@ fn every_isa_gives_the_bits_of_scalar_for_many_rows_of_activations() {
     let mut noise = Noise(6);
     for format in every_integer(&[Float::BF16]) {
         for (rows, n_groups, n) in [(5, 3, 40), (33, 1, 17), (48, 3, 8)] {
-            let cols = n_groups * group_size(format);
+            let cols = n_groups * step_cols(format);
             let matrix = TestMatrix::new(&mut noise, rows, cols, format);
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
             check_integer(&matrix, &x);
@@ -299,7 +318,7 @@ fn every_isa_gives_the_bits_of_scalar_for_many_rows_of_activations() {
 #[test]
 fn extreme_values_neither_saturate_nor_differ() {
     for format in every_integer(&EVERY_FLOAT) {
-        let cols = 3 * group_size(format);
+        let cols = 3 * step_cols(format);
         let mut matrix = TestMatrix::new(&mut Noise(5), 19, cols, format);
         matrix.fill_with_largest();
         for sign in [1.0f32, -1.0] {
@@ -340,6 +359,14 @@ fn powers_of_two_at_both_ends_are_exact_and_what_is_none_is_no_number() {
 
 /// The definition of the full product, literally.
 fn full_by_definition(weight: MatrixView<'_>, x: &[f32]) -> Vec<f32> {
+    if let MatrixFormat::Micro(micro) = weight.format
+        && micro.has_global_scale
+    {
+        let format = MatrixFormat::Micro(MicroScaled { has_global_scale: false, ..micro });
+        let mut out = full_by_definition(MatrixView { format, biases: &[], ..weight }, x);
+        out.iter_mut().for_each(|out| *out *= weight.global_scale());
+        return out;
+    }
     let mut decoded = vec![0.0; weight.cols];
     let mut out = Vec::new();
     for x in x.chunks_exact(weight.cols) {

@@ -42,6 +42,7 @@ macro_rules! for_format {
                 ($bits, 128) => for_format!(@call $kernel, $bits, 128, $vnni, $args),
             )*
             (8, 16) => for_format!(@call $kernel, 8, 16, $vnni, $args),
+            (E2M1, 16) => for_format!(@call $kernel, { E2M1 }, 16, $vnni, $args),
             (E2M1, 32) => for_format!(@call $kernel, { E2M1 }, 32, $vnni, $args),
             _ => unreachable!("supported formats only"),
         }

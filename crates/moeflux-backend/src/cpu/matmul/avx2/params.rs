@@ -3,10 +3,10 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use moeflux_core::quant::{Float, MatrixView};
+use moeflux_core::quant::{Float, MatrixView, SmallScale};
 
 use super::vector::{ROWS, load_16, load_32, transpose};
-use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
+use crate::cpu::matmul::integers::{BIAS_OF_E2M1, ParamFormat, symmetric_bias};
 
 /// Groups of one tile.
 pub(super) const GROUPS: usize = 8;
@@ -41,14 +41,32 @@ impl ParamTile {
     #[target_feature(enable = "avx2,f16c")]
     pub(super) fn load(&mut self, weight: &MatrixView<'_>, format: ParamFormat, place: &Place) {
         let MatrixView { scales, biases, .. } = weight;
-        let is_usual = format == ParamFormat::Floats(Float::BF16) && place.rows.len() == ROWS;
-        let rows = |all| is_usual.then(|| place.whole_rows(all, 2)).flatten();
-        match (rows(scales), rows(biases)) {
-            (Some(scales), Some(biases)) => {
-                bf16_lanes(scales, &mut self.scale);
-                bf16_lanes(biases, &mut self.bias);
+        match format {
+            ParamFormat::Floats(Float::BF16) => {
+                let rows = |all| place.whole_rows(all, 2);
+                if let (Some(scales), Some(biases)) = (rows(scales), rows(biases)) {
+                    bf16_lanes(scales, &mut self.scale);
+                    return bf16_lanes(biases, &mut self.bias);
+                }
             }
-            _ => self.load_rarer(weight, format, place),
+            ParamFormat::Symmetric { scales: Float::BF16, bits } => {
+                if let Some(scales) = place.whole_rows(scales, 2) {
+                    bf16_lanes(scales, &mut self.scale);
+                    return self.derive_biases(bits);
+                }
+            }
+            _ => {}
+        }
+        self.load_rarer(weight, format, place);
+    }
+
+    /// The biases of integers of `bits` bits, where they are not stored.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn derive_biases(&mut self, bits: u8) {
+        let factor = _mm256_set1_ps(symmetric_bias(bits));
+        for (bias, scale) in self.bias.iter_mut().zip(&self.scale) {
+            *bias = _mm256_mul_ps(*scale, factor);
         }
     }
 
@@ -56,46 +74,37 @@ impl ParamTile {
     #[inline(never)]
     #[target_feature(enable = "avx2,f16c")]
     fn load_rarer(&mut self, weight: &MatrixView<'_>, format: ParamFormat, place: &Place) {
-        let format = match format {
-            ParamFormat::Floats(float) => float,
-            ParamFormat::E8M0 => return self.load_powers(weight.scales, place),
-        };
-        for (all, out) in [(weight.scales, &mut self.scale), (weight.biases, &mut self.bias)] {
-            let mut padded = [[0u8; GROUPS * 4]; ROWS];
-            let whole = place.whole_rows(all, format.bytes());
-            if whole.is_none() {
-                place.pad(all, format.bytes(), &mut padded);
+        match format {
+            ParamFormat::Floats(float) => {
+                self.scale = floats(float, weight.scales, place);
+                self.bias = floats(float, weight.biases, place);
             }
-            let mut tile = [_mm256_setzero_ps(); ROWS];
-            for (r, (it, padded)) in tile.iter_mut().zip(&padded).enumerate() {
-                let row = whole.as_ref().map_or(&padded[..], |it| it.row(r));
-                *it = match format {
-                    Float::BF16 => bf16(row),
-                    Float::F16 => f16(row),
-                    Float::F32 => f32s(row),
+            ParamFormat::Symmetric { scales, bits } => {
+                self.scale = floats(scales, weight.scales, place);
+                self.derive_biases(bits);
+            }
+            ParamFormat::OfE2M1(small) => {
+                let values = match small {
+                    SmallScale::E8M0 => place.tile(weight.scales, 1, |row| powers(row)),
+                    SmallScale::E4M3 => place.tile(weight.scales, 1, |row| e4m3s(row)),
                 };
+                for (g, value) in values.into_iter().enumerate() {
+                    self.scale[g] = _mm256_mul_ps(value, _mm256_set1_ps(0.5));
+                    self.bias[g] = _mm256_mul_ps(value, _mm256_set1_ps(BIAS_OF_E2M1));
+                }
             }
-            *out = transpose(tile);
         }
     }
+}
 
-    /// Scales that are stored as powers of two, and the biases that follow from them.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn load_powers(&mut self, stored: &[u8], place: &Place) {
-        let mut padded = [[0u8; GROUPS * 4]; ROWS];
-        let whole = place.whole_rows(stored, 1);
-        if whole.is_none() {
-            place.pad(stored, 1, &mut padded);
-        }
-        let mut tile = [_mm256_setzero_ps(); ROWS];
-        for (r, (it, padded)) in tile.iter_mut().zip(&padded).enumerate() {
-            *it = powers(whole.as_ref().map_or(&padded[..], |it| it.row(r)));
-        }
-        for (g, power) in transpose(tile).into_iter().enumerate() {
-            self.scale[g] = _mm256_mul_ps(power, _mm256_set1_ps(0.5));
-            self.bias[g] = _mm256_mul_ps(power, _mm256_set1_ps(BIAS_OF_E8M0));
-        }
+/// Floats at `place`; lanes are rows.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn floats(float: Float, all: &[u8], place: &Place) -> [__m256; GROUPS] {
+    match float {
+        Float::BF16 => place.tile(all, 2, |row| bf16(row)),
+        Float::F16 => place.tile(all, 2, |row| f16(row)),
+        Float::F32 => place.tile(all, 4, |row| f32s(row)),
     }
 }
 
@@ -116,6 +125,23 @@ impl Place {
         let stored = &all[self.rows.start * row_bytes + self.group * size..];
         let is_whole = self.rows.len() == ROWS && stored.len() >= (ROWS - 1) * row_bytes + n_bytes;
         is_whole.then_some(WholeRows { stored, row_bytes, n_bytes })
+    }
+
+    /// What is stored here in `size` bytes each, eight groups of a row converted by `convert`; lanes
+    /// are rows.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn tile(&self, all: &[u8], size: usize, convert: impl Fn(&[u8]) -> __m256) -> [__m256; GROUPS] {
+        let mut padded = [[0u8; GROUPS * 4]; ROWS];
+        let whole = self.whole_rows(all, size);
+        if whole.is_none() {
+            self.pad(all, size, &mut padded);
+        }
+        let mut tile = [_mm256_setzero_ps(); ROWS];
+        for (r, (out, padded)) in tile.iter_mut().zip(&padded).enumerate() {
+            *out = convert(whole.as_ref().map_or(&padded[..], |rows| rows.row(r)));
+        }
+        transpose(tile)
     }
 
     /// Copies the groups that there are.
@@ -180,6 +206,25 @@ fn powers(bytes: &[u8]) -> __m256 {
     let power = _mm256_max_epu32(_mm256_slli_epi32::<23>(codes), smallest);
     let is_nan = _mm256_cmpeq_epi32(codes, _mm256_set1_epi32(255));
     _mm256_castsi256_ps(_mm256_blendv_epi8(power, _mm256_set1_epi32(0x7fc0_0000), is_nan))
+}
+
+/// What eight bytes of E4M3 stand for.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn e4m3s(bytes: &[u8]) -> __m256 {
+    let eight = i64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"));
+    let codes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(eight));
+    let magnitude = _mm256_slli_epi32::<20>(_mm256_and_si256(codes, _mm256_set1_epi32(0x7f)));
+    let normal = _mm256_add_epi32(magnitude, _mm256_set1_epi32(120 << 23));
+    // The mantissa at the exponent of the smallest normal, less that.
+    let small = _mm256_castsi256_ps(_mm256_add_epi32(magnitude, _mm256_set1_epi32(121 << 23)));
+    let small = _mm256_castps_si256(_mm256_sub_ps(small, _mm256_set1_ps(0.015_625)));
+    let is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(1 << 23), magnitude);
+    let bits = _mm256_blendv_epi8(normal, small, is_small);
+    let is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f << 20));
+    let bits = _mm256_blendv_epi8(bits, _mm256_set1_epi32(0x7fc0_0000), is_nan);
+    let sign = _mm256_slli_epi32::<24>(_mm256_and_si256(codes, _mm256_set1_epi32(0x80)));
+    _mm256_castsi256_ps(_mm256_or_si256(bits, sign))
 }
 
 #[inline]

@@ -131,7 +131,9 @@ fn sums_of_rows<const VECTORS: usize>(
         for line in 0..ROWS * GROUPS * param_bytes / 64 {
             let at = (rows.end * n_groups + first * ROWS) * param_bytes + 64 * line;
             prefetch(product.weight.scales, at);
-            prefetch(product.weight.biases, at);
+            if product.integers.params.has_biases() {
+                prefetch(product.weight.biases, at);
+            }
         }
         let place = Place { rows: rows.clone(), group: first, n_groups };
         tile.load(&product.weight, product.integers.params, &place);

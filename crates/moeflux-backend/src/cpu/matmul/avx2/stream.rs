@@ -80,7 +80,7 @@ pub(super) fn prefetch_params(product: &IntegerProduct<'_>, row: usize, groups: 
     let first = (row * product.n_groups() + groups.start * ROWS) * size;
     for line in (0..groups.len() * ROWS * size).step_by(64) {
         prefetch(scales, first + line);
-        if !biases.is_empty() {
+        if product.integers.params.has_biases() {
             prefetch(biases, first + line);
         }
     }

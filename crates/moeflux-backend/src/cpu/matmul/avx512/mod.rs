@@ -47,6 +47,9 @@ macro_rules! for_format {
                 ($bits, 128) => for_format!(@call $kernel, $bits, 128, $args),
             )*
             (8, 16) => for_format!(@call $kernel, 8, 16, $args),
+            ($crate::cpu::matmul::integers::E2M1, 16) => {
+                for_format!(@call $kernel, { $crate::cpu::matmul::integers::E2M1 }, 16, $args)
+            },
             ($crate::cpu::matmul::integers::E2M1, 32) => {
                 for_format!(@call $kernel, { $crate::cpu::matmul::integers::E2M1 }, 32, $args)
             },

@@ -3,13 +3,13 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use moeflux_core::quant::Float;
+use moeflux_core::quant::{Float, SmallScale};
 
 use super::transpose::{transpose, transpose_narrow};
 use super::vector::{
     ROWS, load_16, load_32, load_64, load_bytes, load_halves, load_singles, pair_halves,
 };
-use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
+use crate::cpu::matmul::integers::{BIAS_OF_E2M1, ParamFormat, symmetric_bias};
 use crate::cpu::matmul::product::IntegerProduct;
 
 /// Groups of one tile.
@@ -53,9 +53,18 @@ pub(in crate::cpu::matmul) fn param_tile(
                 (*scale, *bias) = f16_pair(it);
             }
         }
-        ParamFormat::E8M0 => {
+        ParamFormat::Symmetric { scales: float, bits } => {
+            let stored = match float {
+                Float::F32 => part.singles(scales),
+                Float::BF16 | Float::F16 => part.halves_of_rows(scales),
+            };
+            for ((scale, bias), it) in params.zip(stored) {
+                (*scale, *bias) = symmetric_pair(float, bits, it);
+            }
+        }
+        ParamFormat::OfE2M1(small) => {
             for ((scale, bias), it) in params.zip(part.bytes_of_rows(scales)) {
-                (*scale, *bias) = e8m0_pair(it);
+                (*scale, *bias) = e2m1_pair(small, it);
             }
         }
     }
@@ -79,18 +88,56 @@ pub(super) fn f16_pair(it: __m512i) -> (__m512, __m512) {
     (scale, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(it))))
 }
 
+/// Scale and bias of integers of `bits` bits from the scale: all of a lane, or its lower half.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn symmetric_pair(float: Float, bits: u8, it: __m512i) -> (__m512, __m512) {
+    let scale = match float {
+        Float::F32 => _mm512_castsi512_ps(it),
+        Float::BF16 => _mm512_castsi512_ps(_mm512_slli_epi32::<16>(it)),
+        Float::F16 => _mm512_cvtph_ps(_mm512_cvtepi32_epi16(it)),
+    };
+    (scale, _mm512_mul_ps(scale, _mm512_set1_ps(symmetric_bias(bits))))
+}
+
 /// Scale and bias from the lowest byte of lanes, above which there is nothing.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn e8m0_pair(it: __m512i) -> (__m512, __m512) {
+pub(super) fn e2m1_pair(small: SmallScale, it: __m512i) -> (__m512, __m512) {
+    let value = match small {
+        SmallScale::E8M0 => powers(it),
+        SmallScale::E4M3 => e4m3s(it),
+    };
+    let bias = _mm512_mul_ps(value, _mm512_set1_ps(BIAS_OF_E2M1));
+    (_mm512_mul_ps(value, _mm512_set1_ps(0.5)), bias)
+}
+
+/// What lanes of E8M0 stand for.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn powers(it: __m512i) -> __m512 {
     // 2^-127 is below the smallest normal.
     let smallest = _mm512_set1_epi32(1 << 22);
     let power = _mm512_max_epu32(_mm512_slli_epi32::<23>(it), smallest);
     let is_nan = _mm512_cmpeq_epi32_mask(it, _mm512_set1_epi32(255));
-    let power = _mm512_mask_set1_epi32(power, is_nan, 0x7fc0_0000);
-    let power = _mm512_castsi512_ps(power);
-    let bias = _mm512_mul_ps(power, _mm512_set1_ps(BIAS_OF_E8M0));
-    (_mm512_mul_ps(power, _mm512_set1_ps(0.5)), bias)
+    _mm512_castsi512_ps(_mm512_mask_set1_epi32(power, is_nan, 0x7fc0_0000))
+}
+
+/// What lanes of E4M3 stand for.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn e4m3s(it: __m512i) -> __m512 {
+    let magnitude = _mm512_slli_epi32::<20>(_mm512_and_si512(it, _mm512_set1_epi32(0x7f)));
+    let normal = _mm512_add_epi32(magnitude, _mm512_set1_epi32(120 << 23));
+    // The mantissa at the exponent of the smallest normal, less that.
+    let small = _mm512_castsi512_ps(_mm512_add_epi32(magnitude, _mm512_set1_epi32(121 << 23)));
+    let small = _mm512_castps_si512(_mm512_sub_ps(small, _mm512_set1_ps(0.015_625)));
+    let is_small = _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(1 << 23));
+    let bits = _mm512_mask_mov_epi32(normal, is_small, small);
+    let is_nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f << 20));
+    let bits = _mm512_mask_set1_epi32(bits, is_nan, 0x7fc0_0000);
+    let sign = _mm512_slli_epi32::<24>(_mm512_and_si512(it, _mm512_set1_epi32(0x80)));
+    _mm512_castsi512_ps(_mm512_or_si512(bits, sign))
 }
 
 /// Eight bytes of each of sixteen rows, `stride` apart: byte `i` of every row in vector `i`, as
@@ -157,13 +204,28 @@ pub(super) fn narrow_params<const N: usize>(
                 *out = f16_pair(it);
             }
         }
-        ParamFormat::E8M0 => {
+        ParamFormat::Symmetric { scales: float, bits } => {
+            let stored = match float {
+                Float::F32 => narrow_singles::<N>(scales),
+                Float::BF16 | Float::F16 => {
+                    let mut v = [_mm512_setzero_si512(); N];
+                    for (k, it) in v.iter_mut().enumerate() {
+                        *it = _mm512_cvtepu16_epi32(load_32(&scales[32 * k..]));
+                    }
+                    transpose_narrow(v)
+                }
+            };
+            for (out, it) in out.iter_mut().zip(stored) {
+                *out = symmetric_pair(float, bits, it);
+            }
+        }
+        ParamFormat::OfE2M1(small) => {
             let mut v = [_mm512_setzero_si512(); N];
             for (k, it) in v.iter_mut().enumerate() {
                 *it = _mm512_cvtepu8_epi32(load_16(&scales[16 * k..]));
             }
             for (out, it) in out.iter_mut().zip(transpose_narrow(v)) {
-                *out = e8m0_pair(it);
+                *out = e2m1_pair(small, it);
             }
         }
     }
@@ -216,6 +278,17 @@ impl Part {
         for (r, it) in rows.iter_mut().enumerate() {
             let scale = load_halves(self.bytes(scales, r, 2));
             *it = pair_halves(scale, load_halves(self.bytes(biases, r, 2)));
+        }
+        transpose(rows)
+    }
+
+    /// Transposed elements of 16 bits, as lanes of 32.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2")]
+    fn halves_of_rows(&self, all: &[u8]) -> [__m512i; GROUPS] {
+        let mut rows = [_mm512_setzero_si512(); ROWS];
+        for (r, it) in rows.iter_mut().enumerate() {
+            *it = _mm512_cvtepu16_epi32(load_halves(self.bytes(all, r, 2)));
         }
         transpose(rows)
     }

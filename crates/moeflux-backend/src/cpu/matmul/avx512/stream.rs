@@ -16,7 +16,7 @@ use super::dots::{
     DISTANCE, ParamPrefetch, Repeated, Steps, group_dots, prefetch_all, repeat, step_bytes,
 };
 use super::params::{
-    GROUPS, bf16_pair, e8m0_pair, eight_bytes, f16_pair, narrow_params, param_tile,
+    GROUPS, bf16_pair, e2m1_pair, eight_bytes, f16_pair, narrow_params, param_tile, symmetric_pair,
 };
 use super::transpose::{transpose, transpose_lanes, transpose_narrow};
 use super::vector::{ROWS, load_64, load_lanes, store_floats};
@@ -91,7 +91,7 @@ pub(super) fn integer_row<const CODES: usize, const GROUP: usize>(
     let n_groups = product.n_groups();
     let suits = (EIGHT..=KEPT).contains(&n_groups)
         && is_near(&product)
-        && product.integers.params != ParamFormat::Floats(Float::F32);
+        && product.integers.params.scale_bytes() < Float::F32.bytes();
     let n_whole = if suits { rows.len() / ROWS * ROWS } else { 0 };
     let whole = rows.start..rows.start + n_whole;
     let rest = whole.end..rows.end;
@@ -243,7 +243,7 @@ fn param_prefetch<'a>(
     let at = ((row + ROWS) * product.n_groups() + group) * size;
     let MatrixView { scales, biases, .. } = product.weight;
     // A prefetch of an unmapped page would cost a walk of the page table.
-    let biases = if biases.is_empty() { scales } else { biases };
+    let biases = if product.integers.params.has_biases() { biases } else { scales };
     ParamPrefetch { scales, biases, step: GROUPS * size, at, distance }
 }
 
@@ -311,29 +311,39 @@ impl<'a> Sums<'a> {
                 let params = match (format, params[4 * half + g]) {
                     (ParamFormat::Floats(Float::BF16), it) => bf16_pair(it),
                     (ParamFormat::Floats(_), it) => f16_pair(it),
-                    (ParamFormat::E8M0, it) => e8m0_pair(it),
+                    (ParamFormat::Symmetric { scales, bits }, it) => {
+                        symmetric_pair(scales, bits, it)
+                    }
+                    (ParamFormat::OfE2M1(small), it) => e2m1_pair(small, it),
                 };
                 self.add_group(tile[g], params, s[4 * half + g], st[4 * half + g]);
             }
         }
     }
 
-    /// As they are stored, those of eight groups from `first` on; lanes are rows.
+    /// As they are stored, those of eight groups from `first` on; lanes are rows. Where there are no
+    /// biases the upper halves of lanes are zero.
     #[inline]
     #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
     fn params_of_eight(&self, first: usize) -> [__m512i; EIGHT] {
         let n = self.product.n_groups();
         let MatrixView { scales, biases, .. } = self.product.weight;
         let at = self.rows.start * n + first;
-        if self.product.integers.params == ParamFormat::E8M0 {
+        if let ParamFormat::OfE2M1(_) = self.product.integers.params {
             return eight_bytes(&scales[at..], n);
         }
-        let (scales, biases) = (&scales[2 * at..], &biases[2 * at..]);
+        let has_biases = self.product.integers.params.has_biases();
+        let scales = &scales[2 * at..];
+        let biases = if has_biases { &biases[2 * at..] } else { biases };
         // Lanes of 128 bits: row i, i + 4, i + 8 and i + 12.
         let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
         for i in 0..4 {
             let scales = load_lanes(&scales[2 * i * n..], 8 * n);
-            let biases = load_lanes(&biases[2 * i * n..], 8 * n);
+            let biases = if has_biases {
+                load_lanes(&biases[2 * i * n..], 8 * n)
+            } else {
+                _mm512_setzero_si512()
+            };
             low[i] = _mm512_unpacklo_epi16(scales, biases);
             high[i] = _mm512_unpackhi_epi16(scales, biases);
         }

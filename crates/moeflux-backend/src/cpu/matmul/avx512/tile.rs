@@ -252,9 +252,11 @@ impl Block<'_> {
         }
         for (i, row) in x_rows.enumerate() {
             if is_last {
+                let factor = _mm512_set1_ps(out.factor());
                 let out = out.row(row, self.panel.rows.clone());
                 for (t, out) in out.chunks_mut(ROWS).enumerate().take(N) {
-                    store_first(out, _mm512_add_ps(acc[i][t], off[i][t]));
+                    let total = _mm512_add_ps(acc[i][t], off[i][t]);
+                    store_first(out, _mm512_mul_ps(total, factor));
                 }
                 continue;
             }

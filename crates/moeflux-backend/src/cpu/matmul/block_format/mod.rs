@@ -2,8 +2,8 @@
 //!
 //! Integer kernels see every format as unsigned integers of at most 8 bits in groups of columns,
 //! with a scale and a bias for each group: an element is `scale * integer + bias`. A
-//! [`BlockFormat`] says where in memory these are. Affine matrices and MXFP4 store codes, scales
-//! and biases in three planes; formats with super-blocks interleave them.
+//! [`BlockFormat`] says where in memory these are. Affine matrices, MXFP4 and NVFP4 store codes,
+//! scales and biases in planes; formats with super-blocks interleave them.
 
 use std::ops::Range;
 
