@@ -1,7 +1,7 @@
 //! Experts that a kernel gathers from slabs of the host into slots, as `moe/expert_gather.wgsl`
 //! reads them.
 
-use moeflux_core::quant::{Float, MatrixFormat};
+use moeflux_core::quant::{AffineBias, Float, MatrixFormat};
 use moeflux_residency::Packing;
 
 use crate::device::buffer::Mem;
@@ -19,6 +19,8 @@ pub(crate) enum GatherMode {
     PairsF16,
     /// Puts a bias next to each scale, both of 32 bits.
     PairsF32,
+    /// Puts the scale of all of the matrix before the scales of groups. What follows these pads it.
+    AfterGlobalScale,
 }
 
 /// Threads of a workgroup of `moe/expert_gather.wgsl`.
@@ -68,13 +70,16 @@ pub(crate) fn parts(imported: &ImportedRange, packing: &Packing) -> Option<Vec<P
         }
         let scale = imported.word(matrix.scales)?;
         let (mode, bias, stored) = match matrix.format {
-            MatrixFormat::Affine(affine) => {
+            MatrixFormat::Affine(affine) if affine.bias == AffineBias::Stored => {
                 let mode = if affine.params == Float::F32 {
                     GatherMode::PairsF32
                 } else {
                     GatherMode::PairsF16
                 };
                 (mode, imported.word(matrix.biases)?, 2 * matrix.scales.len)
+            }
+            MatrixFormat::Micro(micro) if micro.has_global_scale => {
+                (GatherMode::AfterGlobalScale, imported.word(matrix.biases)?, bytes)
             }
             _ => (GatherMode::Words, 0, matrix.scales.len),
         };

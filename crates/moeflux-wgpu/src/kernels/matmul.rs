@@ -5,7 +5,9 @@ use crate::kernels::kernel::Include::{
     self, FusedActivation, MatvecMultiply, MatvecMultiplyPlain, Quantize, WeightFormats,
 };
 use crate::kernels::kernel::{NamedConstants, constants, kernel};
-use crate::kernels::shared::{Activation, FORMAT_AFFINE, FORMAT_GGML, Quant, WeightFormat};
+use crate::kernels::shared::{
+    Activation, FLOATS_SYMMETRIC, FORMAT_AFFINE, FORMAT_GGML, Quant, WeightFormat,
+};
 use crate::kernels::template::value;
 
 kernel! {
@@ -142,7 +144,10 @@ fn coop_tiles(constants: &NamedConstants) -> NamedConstants {
     let (is_biased, w_parts) = match of("FORMAT") {
         // As many parts as activations.
         FORMAT_GGML => (has_biases(block_type(of("BITS"))), of("PARTS")),
-        format => (format == FORMAT_AFFINE && of("SUMMANDS") == 0, of("SUMMANDS").max(1)),
+        format => {
+            let is_unpacked = format == FORMAT_AFFINE && of("SUMMANDS") == 0;
+            (is_unpacked && of("FLOATS") < FLOATS_SYMMETRIC, of("SUMMANDS").max(1))
+        }
     };
     vec![
         ("THREADS", threads),

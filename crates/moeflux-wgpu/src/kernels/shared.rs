@@ -12,6 +12,16 @@ pub(crate) const FORMAT_E4M3: u32 = 5;
 pub(crate) const FORMAT_E4M3_BLOCKS: u32 = 6;
 pub(crate) const FORMAT_GGML: u32 = 7;
 
+// What is added to `FLOATS`, as `include/common.wgsl` has it.
+pub(crate) const FLOATS_APART: u32 = 3;
+pub(crate) const FLOATS_SYMMETRIC: u32 = 6;
+
+// Bits of `BITS` of small floats, as `include/common.wgsl` has them.
+pub(crate) const SMALL_E4M3: u32 = 1;
+pub(crate) const SMALL_SIXTEEN: u32 = 2;
+pub(crate) const SMALL_GLOBAL: u32 = 4;
+pub(crate) const SMALL_APART: u32 = 8;
+
 // Values of `ORDER`, as `include/quantize.wgsl` has them.
 pub(crate) const ORDER_ASCENDING: u32 = 0;
 pub(crate) const ORDER_EVEN_ODD: u32 = 1;

@@ -72,6 +72,7 @@ pub(crate) fn activation_quant(
 ) -> Option<ActivationQuant> {
     let affine = decoder.affine();
     let is_ggml = decoder.block_type().is_some();
+    let are_for_integers = affine.is_some() || is_ggml;
     // Where weights are no integers, what rounds their inputs has to keep them.
     let integer_group_size = integer_group_size(decoder.format());
     let n_limbs = match inputs {
@@ -86,10 +87,11 @@ pub(crate) fn activation_quant(
         _ => ORDER_ASCENDING,
     };
     Some(ActivationQuant {
-        group_size: integer_group_size.unwrap_or(BLOCK),
+        // What is rounded to halves has no groups.
+        group_size: integer_group_size.filter(|_| are_for_integers).unwrap_or(BLOCK),
         n_limbs,
         order,
-        are_for_integers: affine.is_some() || is_ggml,
+        are_for_integers,
         have_sums: decoder.f16_operand().takes_sums(),
     })
 }

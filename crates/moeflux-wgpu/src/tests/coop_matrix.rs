@@ -6,8 +6,8 @@ use std::sync::Arc;
 use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_backend::{ActivationPrecision, Cols, HostMatrix, Ops, Projection};
 use moeflux_core::quant::{
-    Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallScale,
-    bf16_to_f32,
+    Affine, AffineBias, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks,
+    SmallScale, bf16_to_f32,
 };
 use moeflux_core::{HostBuf, SplitMix64};
 
@@ -23,7 +23,7 @@ const OUTPUTS: usize = 134;
 const COLS: usize = 288;
 const GROUP: usize = 32;
 
-const FORMATS: [MatrixFormat; 12] = [
+const FORMATS: [MatrixFormat; 15] = [
     affine(4),
     affine(6),
     affine(8),
@@ -42,6 +42,9 @@ const FORMATS: [MatrixFormat; 12] = [
     }),
     MatrixFormat::Ggml(BlockType::Q8_0),
     MatrixFormat::Ggml(BlockType::Q5_1),
+    MatrixFormat::Micro(MicroScaled::NVFP4_GLOBAL),
+    MatrixFormat::Affine(Affine::symmetric(4, GROUP, Float::BF16)),
+    MatrixFormat::Affine(Affine::symmetric(8, GROUP, Float::BF16)),
 ];
 
 const fn affine(bits: u8) -> MatrixFormat {
@@ -84,9 +87,11 @@ impl Case {
                 MatrixFormat::Blocks(_) => {
                     scales.extend((0x3c00 | drawn() as u16 & 0xff).to_le_bytes());
                 }
-                MatrixFormat::Affine(_) => {
+                MatrixFormat::Affine(affine) => {
                     scales.extend((0x3c00 | drawn() as u16 & 0xff).to_le_bytes());
-                    biases.extend((0xbd80 | drawn() as u16 & 0x7f).to_le_bytes());
+                    if affine.bias == AffineBias::Stored {
+                        biases.extend((0xbd80 | drawn() as u16 & 0x7f).to_le_bytes());
+                    }
                 }
                 // In E8M0 2^-9 to 2^-2.
                 MatrixFormat::Micro(micro) if micro.scale == SmallScale::E8M0 => {
@@ -98,6 +103,9 @@ impl Case {
         }
         if let MatrixFormat::Ggml(it) = format {
             set_small_scales(it, &mut weight);
+        }
+        if let MatrixFormat::Micro(MicroScaled { has_global_scale: true, .. }) = format {
+            biases.extend(0.37f32.to_le_bytes());
         }
         // Numbers of 16 bits: neither one digit nor one half holds them, nor two digits
         // where a group's largest is small.
@@ -261,7 +269,7 @@ fn tiles_of_all_sizes_give_the_same_bits() {
 #[test]
 fn tiles_are_as_large_as_fills_a_device() {
     let tiles = |parts, n_matrices, x_rows, w_rows| {
-        let all = F16Tiles::all(parts, F16Operand::Integers);
+        let all = F16Tiles::all(parts, F16Operand::Integers { have_biases: true });
         let tiles = F16Tiles::of(all, ProductSize { n_matrices, x_rows, w_rows });
         (tiles.x_tile, tiles.w_tile)
     };

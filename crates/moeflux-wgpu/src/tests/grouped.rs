@@ -7,7 +7,7 @@ use moeflux_backend::{
     Activation, ActivationPrecision, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertResidency,
     ExpertRow, Experts, MoeOnDevice, Ops, Route, Scoring, Shared, SharedExpert,
 };
-use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, SmallScale};
 use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
     MatrixLayout, PartSpan, SplitMix64,
@@ -44,7 +44,8 @@ pub(super) fn layout(case: Case) -> ExpertLayout {
     let mut at = 0;
     let mut part = |len| {
         let span = PartSpan { extent: 0, offset: at, len };
-        at += len;
+        // As kernels can read it in place.
+        at = (at + len).next_multiple_of(16);
         span
     };
     let mut matrix = |rows, cols| MatrixLayout {
@@ -87,6 +88,13 @@ pub(super) fn expert_in(
                 let word = random_word(&mut random);
                 *pair = (if is_float { 0x3c00 | word & 0x80ff } else { word }).to_le_bytes();
             }
+        }
+        if let MatrixFormat::Micro(micro) = matrix.format
+            && micro.scale == SmallScale::E4M3
+        {
+            // No NaN.
+            let scales = &mut buf[start + matrix.scales.offset..][..matrix.scales.len];
+            scales.iter_mut().for_each(|scale| *scale &= 0x3f);
         }
         if let MatrixFormat::Ggml(it) = matrix.format {
             set_small_scales(it, &mut buf[start + matrix.weight.offset..][..matrix.weight.len]);

@@ -122,13 +122,9 @@ fn experts_have_the_same_bits_whichever_way_they_come() {
         params.iter().map(|params| affine(4, 32, *params)).collect();
     formats.extend([2, 3, 5, 6, 8].map(|bits| affine(bits, 32, Float::BF16)));
     formats.extend(params.map(MatrixFormat::Dense));
-    formats.extend(
-        [(SmallFloat::E2M1, 32, SmallScale::E8M0), (SmallFloat::E4M3, 32, SmallScale::E8M0)].map(
-            |(element, group_size, scale)| {
-                MatrixFormat::Micro(MicroScaled { element, group_size, scale })
-            },
-        ),
-    );
+    formats.extend(params.map(|params| MatrixFormat::Affine(Affine::symmetric(4, 32, params))));
+    formats.push(MatrixFormat::Affine(Affine::symmetric(8, 32, Float::BF16)));
+    formats.extend(MicroScaled::MODES.map(|(_, micro)| MatrixFormat::Micro(micro)));
     // Blocks that begin at words, at halves of them, and anywhere.
     let blocks = [BlockType::Q4_1, BlockType::Q8_0, BlockType::MXFP4];
     formats.extend(blocks.map(MatrixFormat::Ggml));

@@ -58,6 +58,8 @@ fn formats() -> Vec<[u32; 3]> {
             all.push([0, bits, floats]);
         }
     }
+    // Biases apart from scales, and those that follow from them.
+    all.extend([[0, 4, 3], [0, 4, 6], [0, 8, 7], [0, 4, 8]]);
     all.extend([[1, 0, 0], [2, 0, 0], [3, 0, 0]]);
     all.extend([[4, 0, 0], [4, 3, 0], [4, 0, 1], [4, 3, 1], [5, 0, 0], [6, 0, 0], [6, 0, 2]]);
     all.extend(BlockType::all().map(|block_type| [7, block_type.id(), 0]));
@@ -359,6 +361,7 @@ fn kernels_on_cooperative_matrices_are_valid() {
     let params = Float::BF16;
     let affine = [4, 6, 8].map(|bits| Affine::new(bits, 64, params));
     let mut formats = affine.map(MatrixFormat::Affine).to_vec();
+    formats.push(MatrixFormat::Affine(Affine::symmetric(4, 64, params)));
     formats.extend(MicroScaled::MODES.map(|(_, mode)| MatrixFormat::Micro(mode)));
     formats.extend([Float::BF16, Float::F32].map(MatrixFormat::Dense));
     formats.push(MatrixFormat::Blocks(ScaledBlocks::new(128, 128, Float::F32)));

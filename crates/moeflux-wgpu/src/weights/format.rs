@@ -4,14 +4,16 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use moeflux_core::quant::{
-    Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat, SmallScale,
+    Affine, AffineBias, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat,
+    SmallScale,
 };
 use wgpu::WriteOnly;
 
 use crate::kernels::blocks::{has_biases, largest_code};
 use crate::kernels::shared::{
-    FORMAT_AFFINE, FORMAT_BF16, FORMAT_E2M1, FORMAT_E4M3, FORMAT_E4M3_BLOCKS, FORMAT_F16,
-    FORMAT_F32, FORMAT_GGML, WeightFormat,
+    FLOATS_APART, FLOATS_SYMMETRIC, FORMAT_AFFINE, FORMAT_BF16, FORMAT_E2M1, FORMAT_E4M3,
+    FORMAT_E4M3_BLOCKS, FORMAT_F16, FORMAT_F32, FORMAT_GGML, SMALL_APART, SMALL_E4M3, SMALL_GLOBAL,
+    SMALL_SIXTEEN, WeightFormat,
 };
 use crate::kernels::source::unit_fours;
 
@@ -25,15 +27,20 @@ const ALIGN: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Decoder {
     format: MatrixFormat,
-    /// Whether biases of affine integers are apart from their scales, as in checkpoints.
+    /// Whether biases of affine integers, and scales of all of a matrix, are apart from scales, as in
+    /// checkpoints.
     is_apart: bool,
 }
 
 /// What cooperative matrices of f16 take of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum F16Operand {
-    /// Integers of four bits times their scales; biases meet sums of activations.
-    Integers,
+    /// Integers of four bits, less the middle of their range, times their scales; biases, where these
+    /// are not those of symmetric integers, meet sums of activations.
+    Integers {
+        /// Whether there are such biases.
+        have_biases: bool,
+    },
     /// E2M1 times their scales.
     SmallFloats,
     /// Integers of blocks of ggml times their scales; where there are biases that are not those of
@@ -49,14 +56,19 @@ pub(crate) enum F16Operand {
 impl F16Operand {
     /// Whether biases meet sums of activations.
     pub(crate) fn takes_sums(self) -> bool {
-        matches!(self, F16Operand::Integers | F16Operand::Blocks { have_biases: true })
+        match self {
+            F16Operand::Integers { have_biases } | F16Operand::Blocks { have_biases } => {
+                have_biases
+            }
+            F16Operand::SmallFloats | F16Operand::Sums(_) => false,
+        }
     }
 
     /// The constant `SUMMANDS` of `coop_matmul.wgsl`.
     pub(crate) fn summands(self) -> u32 {
         match self {
             F16Operand::Sums(n) => n,
-            F16Operand::Integers | F16Operand::SmallFloats | F16Operand::Blocks { .. } => 0,
+            F16Operand::Integers { .. } | F16Operand::SmallFloats | F16Operand::Blocks { .. } => 0,
         }
     }
 }
@@ -95,8 +107,12 @@ impl Decoder {
         };
         match self.format {
             MatrixFormat::Affine(it) => {
-                let apart = if self.is_apart { 3 } else { 0 };
-                [FORMAT_AFFINE, u32::from(it.bits), floats(it.params) + apart]
+                let biases = match it.bias {
+                    AffineBias::Symmetric => FLOATS_SYMMETRIC,
+                    AffineBias::Stored if self.is_apart => FLOATS_APART,
+                    AffineBias::Stored => 0,
+                };
+                [FORMAT_AFFINE, u32::from(it.bits), floats(it.params) + biases]
             }
             MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => match float {
                 Float::F32 => [FORMAT_F32, 0, 0],
@@ -109,8 +125,14 @@ impl Decoder {
                     SmallFloat::E2M1 => FORMAT_E2M1,
                     SmallFloat::E4M3 => FORMAT_E4M3,
                 };
-                let scale = u32::from(it.scale == SmallScale::E4M3);
-                [element, scale + if it.group_size == 16 { 2 } else { 0 }, 0]
+                let bits = [
+                    (it.scale == SmallScale::E4M3, SMALL_E4M3),
+                    (it.group_size == 16, SMALL_SIXTEEN),
+                    (it.has_global_scale, SMALL_GLOBAL),
+                    (it.has_global_scale && self.is_apart, SMALL_APART),
+                ];
+                let bits = bits.iter().filter(|bit| bit.0).map(|bit| bit.1).sum();
+                [element, bits, 0]
             }
             MatrixFormat::Blocks(it) => [FORMAT_E4M3_BLOCKS, 0, floats(it.scales)],
         }
@@ -167,10 +189,12 @@ impl Decoder {
     pub(crate) fn f16_operand(self) -> F16Operand {
         match self.format {
             MatrixFormat::Affine(it) if it.bits == 4 && it.params == Float::BF16 => {
-                F16Operand::Integers
+                F16Operand::Integers { have_biases: it.bias == AffineBias::Stored }
             }
             MatrixFormat::Micro(MicroScaled::MXFP4) => F16Operand::SmallFloats,
             MatrixFormat::Ggml(it) => F16Operand::Blocks { have_biases: has_biases(it) },
+            // A single times an element has more bits than a half.
+            MatrixFormat::Micro(it) if it.has_global_scale => F16Operand::Sums(2),
             MatrixFormat::Dense(Float::BF16 | Float::F16) | MatrixFormat::Micro(_) => {
                 F16Operand::Sums(1)
             }
@@ -209,11 +233,12 @@ impl Decoder {
         let bytes = match self.format {
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Ggml(_) => 0,
             MatrixFormat::Affine(it) => {
-                let pair = if it.params == Float::F32 { 8 } else { 4 };
-                view.rows * it.n_groups(view.cols) * pair
+                let n_params = if it.bias == AffineBias::Stored { 2 } else { 1 };
+                view.rows * it.n_groups(view.cols) * n_params * it.params.bytes()
             }
             MatrixFormat::Micro(it) => {
-                view.rows * view.cols.div_ceil(BLOCK) * (BLOCK / it.group_size)
+                let global = if it.has_global_scale { Float::F32.bytes() } else { 0 };
+                global + view.rows * view.cols.div_ceil(BLOCK) * (BLOCK / it.group_size)
             }
             MatrixFormat::Blocks(_) => view.format.scale_bytes(view.rows, view.cols),
         };
@@ -239,10 +264,15 @@ impl<'a> Packed<'a> {
             Cow::Owned(pad_rows(view.weight, row, decoder.row_bytes(view.cols)))
         };
         let mut scales = match view.format {
-            MatrixFormat::Affine(it) => pairs(view.scales, view.biases, it.params.bytes()),
+            MatrixFormat::Affine(it) if it.bias == AffineBias::Stored => {
+                pairs(view.scales, view.biases, it.params.bytes())
+            }
             MatrixFormat::Micro(it) => {
                 let to = view.cols.div_ceil(BLOCK) * (BLOCK / it.group_size);
-                pad_rows(view.scales, it.n_groups(view.cols), to)
+                let scales = pad_rows(view.scales, it.n_groups(view.cols), to);
+                // What all of the matrix shares comes first.
+                let global: &[u8] = if it.has_global_scale { view.biases } else { &[] };
+                [global, &scales].concat()
             }
             _ => view.scales.to_vec(),
         };

@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
 pub(crate) struct Found {
     pub(crate) mem: Mem,
     pub(crate) places: [Place; 3],
-    /// The first words of biases, where they are apart from their scales.
+    /// The first words of biases, or of scales of all of a matrix, where they are apart from scales.
     pub(crate) biases: Option<[u32; 3]>,
 }
 
@@ -146,7 +146,9 @@ impl<'a> Group<'a> {
             mem: slot.mem.clone(),
             place: slot.places[which],
             phase: match (slot.biases, matrix.format) {
-                (Some(biases), MatrixFormat::Affine(_)) => biases[which] as usize,
+                (Some(biases), MatrixFormat::Affine(_) | MatrixFormat::Micro(_)) => {
+                    biases[which] as usize
+                }
                 _ => phase(matrix),
             },
             first_row: 0,

@@ -2,8 +2,7 @@
 //! the host's memory have no use for slots of their own.
 
 use moeflux_backend::{ExpertCall, Experts};
-use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{Expert, ExpertBank, MatrixLayout};
+use moeflux_core::{Expert, ExpertBank, MatrixLayout, PartSpan};
 
 use crate::device::imports::host_access::HostAccess;
 use crate::device::imports::slabs::ImportedRange;
@@ -61,8 +60,7 @@ fn locate(b: &mut Wgpu, expert: &Expert) -> Option<Found> {
     // Gate and up may be one matrix; kernels do not read the second place then.
     let [first, .., last] = places[..] else { return None };
     let all = [first, if places.len() == 3 { places[1] } else { first }, last];
-    let are_apart =
-        layout.matrices().any(|matrix| matches!(matrix.format, MatrixFormat::Affine(_)));
+    let are_apart = layout.matrices().any(|matrix| matrix.biases.len > 0);
     Some(Found {
         mem: imported.mem,
         places: all.map(|(place, _)| place),
@@ -75,13 +73,12 @@ fn is_as_kernels_read(matrix: &MatrixLayout) -> bool {
     as_stored(&empty_view(matrix)) > 0
 }
 
-/// Where a matrix and its biases begin, if kernels can read both there.
+/// Where a matrix and its biases, or the scale that all of it shares, begin, if kernels can read both
+/// there.
 fn words(imported: &ImportedRange, matrix: &MatrixLayout) -> Option<(Place, u32)> {
-    let of = |span| if matrix.scales.len == 0 { Some(0) } else { imported.word(span) };
+    let of = |span: PartSpan| if span.len == 0 { Some(0) } else { imported.word(span) };
     // Elements are read by 16 bytes.
     let elements = imported.word(matrix.weight).filter(|word| word.is_multiple_of(4))?;
     let place = Place { elements, scales: of(matrix.scales)? };
-    let biases =
-        if matches!(matrix.format, MatrixFormat::Affine(_)) { of(matrix.biases)? } else { 0 };
-    Some((place, biases))
+    Some((place, of(matrix.biases)?))
 }

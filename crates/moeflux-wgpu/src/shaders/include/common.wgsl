@@ -12,11 +12,19 @@ const FORMAT_E4M3_BLOCKS: u32 = 6u;
 const FORMAT_GGML: u32 = 7u;
 
 // Values of FLOATS: how scales and biases are stored. FLOATS_APART is added where biases are
-// apart from scales.
+// apart from scales, FLOATS_SYMMETRIC where they follow from scales and are not stored.
 const FLOATS_BF16: u32 = 0u;
 const FLOATS_F16: u32 = 1u;
 const FLOATS_F32: u32 = 2u;
 const FLOATS_APART: u32 = 3u;
+const FLOATS_SYMMETRIC: u32 = 6u;
+
+// Bits of BITS of small floats: scales are E4M3, not E8M0; groups have 16 columns, not 32; a single
+// that all of the matrix shares multiplies scales, and it is apart from them, not in front.
+const SMALL_E4M3: u32 = 1u;
+const SMALL_SIXTEEN: u32 = 2u;
+const SMALL_GLOBAL: u32 = 4u;
+const SMALL_APART: u32 = 8u;
 
 // Values of KV: how keys and values are stored.
 const KV_F32: u32 = 0u;

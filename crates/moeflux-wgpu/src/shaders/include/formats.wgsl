@@ -60,7 +60,7 @@ fn e2m1(code: u32) -> f32 {
 
 fn small_scale(word: u32, idx: u32) -> f32 {
     let code = byte_of(word, idx);
-    if ((BITS & 1u) == 0u) { return e8m0(code); }
+    if ((BITS & SMALL_E4M3) == 0u) { return e8m0(code); }
     return e4m3(code);
 }
 
@@ -71,27 +71,44 @@ fn pair_at(m: Matrix, row: u32, blk: u32) -> u32 {
 
 // Which of the scales of small floats a block has, or the first of two.
 fn small_scale_at(m: Matrix, row: u32, blk: u32) -> u32 {
-    return (row * m.n_blocks + blk) << ((BITS >> 1u) & 1u);
+    return (row * m.n_blocks + blk) << select(0u, 1u, (BITS & SMALL_SIXTEEN) != 0u);
 }
 
-// The words in which a block's scales and biases are; nothing for rectangles. They are the same
-// for all fours of its columns and apart from its elements, unlike those in blocks of ggml.
+// The words in which a block's scales and biases are, or of small floats the scale of all of the
+// matrix; nothing for rectangles. They are the same for all fours of its columns and apart from its
+// elements, unlike those in blocks of ggml.
 fn raw_scales(
     m: Matrix, elements: u32, scales: u32, biases: u32, row: u32, blk: u32, i: u32,
 ) -> vec2<u32> {
     if (FORMAT == FORMAT_E2M1 || FORMAT == FORMAT_E4M3) {
-        return vec2<u32>(w[scales + (small_scale_at(m, row, blk) >> 2u)], 0u);
+        let first = small_scale_at(m, row, blk) >> 2u;
+        if ((BITS & SMALL_GLOBAL) == 0u) { return vec2<u32>(w[scales + first], 0u); }
+        if ((BITS & SMALL_APART) != 0u) { return vec2<u32>(w[scales + first], w[biases]); }
+        return vec2<u32>(w[scales + 1u + first], w[scales]);
     }
     if (FORMAT != FORMAT_AFFINE) { return vec2<u32>(); }
     let at = pair_at(m, row, blk);
+    if (FLOATS == FLOATS_SYMMETRIC + FLOATS_F32) { return vec2<u32>(w[scales + at], 0u); }
+    if (FLOATS >= FLOATS_SYMMETRIC) { return vec2<u32>(w[scales + (at >> 1u)], 0u); }
     if (FLOATS == FLOATS_APART + FLOATS_F32) { return vec2<u32>(w[scales + at], w[biases + at]); }
     if (FLOATS >= FLOATS_APART) { return vec2<u32>(w[scales + (at >> 1u)], w[biases + (at >> 1u)]); }
     if (FLOATS == FLOATS_F32) { return vec2<u32>(w[scales + 2u * at], w[scales + 2u * at + 1u]); }
     return vec2<u32>(w[scales + at], 0u);
 }
 
+fn symmetric_scale(raw: u32, at: u32) -> f32 {
+    if (FLOATS == FLOATS_SYMMETRIC + FLOATS_F32) { return bitcast<f32>(raw); }
+    let bits = half_of(raw, at);
+    if (FLOATS == FLOATS_SYMMETRIC + FLOATS_F16) { return unpack2x16float(bits).x; }
+    return bitcast<f32>(bits << 16u);
+}
+
 // Scale and bias of affine integers, the `at`-th of all, out of their words.
 fn pair_of(raw: vec2<u32>, at: u32) -> vec2<f32> {
+    if (FLOATS >= FLOATS_SYMMETRIC) {
+        let scale = symmetric_scale(raw.x, at);
+        return vec2<f32>(scale, -0.5 * f32(1u << BITS) * scale);
+    }
     if (FLOATS == FLOATS_F32 || FLOATS == FLOATS_APART + FLOATS_F32) { return bitcast<vec2<f32>>(raw); }
     var both = raw.x;
     if (FLOATS >= FLOATS_APART) { both = half_of(raw.x, at) | (half_of(raw.y, at) << 16u); }
@@ -110,7 +127,7 @@ fn place_of(m: Matrix, elements: u32, row: u32, blk: u32) -> Place {
 
 // Block `blk` of a row of the matrix whose elements begin at word `elements` and whose scales
 // begin at word `scales`; `phase` rows of the first rectangles are before its first row, or
-// biases that are apart begin at that word.
+// biases, or the scale of all of the matrix, that are apart begin at that word.
 fn block_of(m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u32) -> Block {
     let raw = raw_scales(m, elements, scales, phase, row, blk, 0u);
     return block_with(m, elements, scales, phase, row, blk, raw);
@@ -129,7 +146,11 @@ fn block_with(
         let at = small_scale_at(m, row, blk);
         it.a = small_scale(raw.x, at);
         it.b = it.a;
-        if ((BITS & 2u) != 0u) { it.b = small_scale(raw.x, at + 1u); }
+        if ((BITS & SMALL_SIXTEEN) != 0u) { it.b = small_scale(raw.x, at + 1u); }
+        if ((BITS & SMALL_GLOBAL) != 0u) {
+            it.a *= bitcast<f32>(raw.y);
+            it.b *= bitcast<f32>(raw.y);
+        }
     } else if (FORMAT == FORMAT_E4M3_BLOCKS) {
         it.scales = scales;
         let first = ((phase + row) / m.block_rows) * m.n_col_blocks;

@@ -4,9 +4,11 @@
 // FORMAT: 0 affine integers of BITS bits; 1 singles; 2 halves; 3 bfloat16; 4 E2M1 and 5 E4M3 in
 // groups with scales; 6 E4M3 in rectangles with scales; 7 blocks of ggml of the type BITS. FLOATS:
 // how affine scales and biases (0 bfloat16 and 1 half: both in a word; 2 single: a word each) or a
-// rectangle's scale are stored; 3 more where biases are apart, as checkpoints have them. FLOATS of
-// E2M1 and of blocks: 1 where the device reads halves below the smallest normal as what they are.
-// BITS of small floats: 0 for scales in E8M0, 1 in E4M3, 2 more for groups of 16 columns.
+// rectangle's scale are stored; 3 more where biases are apart, as checkpoints have them; 6 more where
+// a bias is its scale times -2^(BITS - 1), and only scales are stored. FLOATS of E2M1 and of blocks: 1
+// where the device reads halves below the smallest normal as what they are. BITS of small floats: 0
+// for scales in E8M0, 1 in E4M3; 2 more for groups of 16 columns; 4 more where all of the matrix
+// shares a scale, a single in front of the others, and 8 more where that is apart.
 
 struct Matrix {
     cols: u32,

@@ -11,9 +11,9 @@
 // scale eight, a half eleven, and activations are PARTS halves each. What a group's bias then
 // lacks, bias + 8 scale, meets the sum of its activations in blocks of their own, a half of them
 // with its upper bits and one with its lower ones: after the others with two parts, before them
-// with one, each of which is the faster. Scales are taken 128 times, so that small ones stay
-// whole; above 60 they are no halves. Of E2M1 an element has two bits, its scale is a power of
-// two, up to 64 here, and there are no biases.
+// with one, each of which is the faster. Biases of symmetric integers lack nothing. Scales are taken
+// 128 times, so that small ones stay whole; above 60 they are no halves. Of E2M1 an element has two
+// bits, its scale is a power of two, up to 64 here, and there are no biases.
 //
 // Blocks of ggml: see `matmul/coop_blocks.wgsl`.
 //

@@ -1,5 +1,5 @@
 // Brings experts from the host's memory into slots: elements as they are, and scales with the
-// bias next to each. A thread has 16 bytes of a slot at a time, and every workgroup one expert.
+// bias next to each, or after the scale that all of a matrix shares. A thread has 16 bytes of a slot at a time, and every workgroup one expert.
 //
 // CHOSEN: those that `moe/expert_admit.wgsl` admitted; else those of a
 // list, which are in one slab.
@@ -45,6 +45,8 @@ const WORDS: u32 = 1u;
 // Pairs of numbers of 16 bits, and of 32.
 const HALVES: u32 = 2u;
 const SINGLES: u32 = 3u;
+// One word of what biases are else, then the others.
+const AFTER_ONE: u32 = 4u;
 
 @compute @workgroup_size(256)
 fn main(
@@ -105,6 +107,13 @@ fn sixteen(slab: u32, origin: vec3<u32>, i: u32) -> vec4<u32> {
         let at = origin.y + 4u * i;
         return vec4<u32>(
             word_at(slab, at), word_at(slab, at + 1u), word_at(slab, at + 2u), word_at(slab, at + 3u),
+        );
+    }
+    if (origin.x == AFTER_ONE) {
+        let at = origin.y + 4u * i;
+        return vec4<u32>(
+            word_at(slab, select(at - 1u, origin.z, i == 0u)),
+            word_at(slab, at), word_at(slab, at + 1u), word_at(slab, at + 2u),
         );
     }
     let at = origin.y + 2u * i;
