@@ -1,4 +1,4 @@
-//! Sources of FP8 and of micro-scaled floats.
+//! Sources of FP8, of micro-scaled floats, and of symmetric integers.
 
 use moeflux_core::checkpoint::{Dtype, MatrixBytes, MatrixSource};
 use moeflux_core::manifest::MatrixDecl;
@@ -31,9 +31,34 @@ fn fp8(decl: &MatrixDecl, all: &mut Vec<(TensorEntry, Vec<u8>)>) {
     all.push((entry(format!("{name}.weight_scale_inv"), float, blocks), scales));
 }
 
-/// A checkpoint of the small shape as DeepSeek-V3 publishes: FP8 in blocks,
-/// every expert by itself, vectors and gates in BF16.
+/// The tensors of one matrix as compressed-tensors packs integers of four bits.
+fn symmetric(decl: &MatrixDecl, all: &mut Vec<(TensorEntry, Vec<u8>)>) {
+    let MatrixDecl { name, rows, cols, .. } = decl;
+    let entry = |part: &str, dtype, inner| TensorEntry {
+        name: format!("{name}.{part}"),
+        dtype,
+        shape: vec![*rows, inner],
+    };
+    let weight = codes(rows * cols / 2, all.len());
+    all.push((entry("weight_packed", Dtype::I32, cols / 8), weight));
+    // Numbers near 0.005.
+    let scale = |i: usize| (0x1c00 + (i * 7 % 512) as u16).to_le_bytes();
+    let scales = (0..rows * cols / 64).flat_map(scale).collect();
+    all.push((entry("weight_scale", Dtype::Float(Float::F16), cols / 64), scales));
+}
+
+/// As DeepSeek-V3 publishes: FP8 in blocks.
 fn fp8_source(dir: &Path) -> PathBuf {
+    let declared = json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [SIDE, SIDE]});
+    published(dir, declared, fp8)
+}
+
+/// Appends the tensors of a matrix.
+type AddMatrix = fn(&MatrixDecl, &mut Vec<(TensorEntry, Vec<u8>)>);
+
+/// A checkpoint of the small shape with projections in a published format, every expert by itself,
+/// vectors and gates in BF16.
+fn published(dir: &Path, declared: serde_json::Value, add: AddMatrix) -> PathBuf {
     let plain = Checkpoint::open(&unquantised(dir)).unwrap();
     let manifest = manifest(&plain);
     let mut claims = Claims::new(&plain);
@@ -41,7 +66,7 @@ fn fp8_source(dir: &Path) -> PathBuf {
     for decl in &manifest.matrices {
         let source = claims.matrix(decl).unwrap();
         if decl.name.contains("_proj") {
-            fp8(decl, &mut all);
+            add(decl, &mut all);
             continue;
         }
         let (name, shape) = (format!("{}.weight", decl.name), vec![decl.rows, decl.cols]);
@@ -63,14 +88,13 @@ fn fp8_source(dir: &Path) -> PathBuf {
                 };
                 let name = format!("{}.experts.{e}.{part}", decl.prefix);
                 let role = moeflux_core::manifest::Role::Projection;
-                fp8(&MatrixDecl { name, rows, cols, role }, &mut all);
+                add(&MatrixDecl { name, rows, cols, role }, &mut all);
             }
         }
     }
     let mut config = plain.config().value().clone();
-    config["quantization_config"] =
-        json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [SIDE, SIDE]});
-    let out = dir.join("fp8");
+    config["quantization_config"] = declared;
+    let out = dir.join("published");
     fs::create_dir(&out).unwrap();
     fs::write(out.join("config.json"), config.to_string()).unwrap();
     let (entries, bytes): (Vec<TensorEntry>, Vec<Vec<u8>>) = all.into_iter().unzip();
@@ -146,7 +170,7 @@ fn fp8_may_stay_and_resumes() {
 
 #[test]
 fn micro_scaled_floats_stay_unless_bits_are_asked_for() {
-    for (case, mode) in [("mxfp4", 0), ("nvfp4", 1), ("mxfp8", 2)] {
+    for case in ["mxfp4", "nvfp4", "mxfp8"] {
         let dir = tempfile::tempdir().unwrap();
         let src = golden(&format!("qwen3_moe-mlx-{case}"));
         let kept = dir.path().join("kept");
@@ -155,7 +179,7 @@ fn micro_scaled_floats_stay_unless_bits_are_asked_for() {
         verify(&kept, &mut |_| {}).unwrap();
         assert_eq!(contents(&src), contents(&kept), "{case}");
         let layer = Checkpoint::open(&kept).unwrap().container().unwrap().layers[0].clone();
-        let micro = MatrixFormat::Micro(MicroScaled::MODES[mode].1);
+        let micro = MatrixFormat::Micro(MicroScaled::by_mode(case).unwrap());
         assert_eq!(layer.unwrap().formats(), [micro; 3], "{case}");
 
         let changed = dir.path().join("changed");
@@ -165,4 +189,23 @@ fn micro_scaled_floats_stay_unless_bits_are_asked_for() {
         assert!(error > 0.0 && error < 0.01, "{case}: {error}");
         verify(&changed, &mut |_| {}).unwrap();
     }
+}
+
+#[test]
+fn symmetric_integers_stay_without_biases() {
+    let dir = tempfile::tempdir().unwrap();
+    let declared = json!({"quant_method": "compressed-tensors", "format": "pack-quantized"});
+    let src = published(dir.path(), declared, symmetric);
+    let dst = dir.path().join("packed");
+    pack_to(&src, &dst, &PackOptions::unquantised()).unwrap();
+    verify(&dst, &mut |_| {}).unwrap();
+    assert_eq!(contents(&src), contents(&dst));
+    let format = MatrixFormat::Affine(Affine::symmetric(4, 64, Float::F16));
+    let packed = Checkpoint::open(&dst).unwrap();
+    let layer = packed.container().unwrap().layers[0].clone().unwrap();
+    assert_eq!(layer.formats(), [format; 3]);
+    let kept = matrices(&dst);
+    let (_, source, bytes) = kept.iter().find(|matrix| matrix.0.ends_with("q_proj")).unwrap();
+    assert_eq!(source.format, format);
+    assert!(bytes.biases.is_empty());
 }

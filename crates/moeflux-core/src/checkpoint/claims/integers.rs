@@ -254,14 +254,19 @@ impl<'a> Claims<'a> {
             let scales = Parts::Whole(tensors.scales.extent);
             (matrix.scales, scales, derive(Plane::SymmetricBiases))
         } else {
-            (Float::F32, derive(Plane::Scales), derive(Plane::Biases))
+            (Float::F32, derive(Plane::Scales))
+        };
+        let (affine, biases) = if matrix.is_symmetric() {
+            (Affine::symmetric(matrix.bits, group_cols, params), None)
+        } else {
+            (Affine::new(matrix.bits, group_cols, params), Some(derive(Plane::Biases)))
         };
         Ok(Stored {
             format: MatrixFormat::Affine(Affine::new(matrix.bits, group_cols, params)),
             tensor: tensors.codes,
             weight,
             scales: Some(scales),
-            biases: Some(biases),
+            biases,
         })
     }
 

@@ -64,10 +64,8 @@ pub(crate) enum Plane {
     Codes,
     /// The scales in `f32`.
     Scales,
-    /// The biases in `f32`.
+    /// The biases in `f32`, where they are not those of symmetric integers.
     Biases,
-    /// The biases of symmetric integers, as scales are stored.
-    SymmetricBiases,
     /// The elements in `f32`.
     Decoded,
 }
@@ -106,7 +104,7 @@ impl IntegerMatrix {
     pub(crate) fn inputs(&self, plane: Plane) -> Vec<Input> {
         let mut inputs = match plane {
             Plane::Codes => vec![Input::Codes],
-            Plane::Scales | Plane::SymmetricBiases => vec![Input::Scales],
+            Plane::Scales => vec![Input::Scales],
             Plane::Biases => vec![Input::Scales, Input::Zeros],
             Plane::Decoded => vec![Input::Codes, Input::Scales, Input::Zeros],
         };
@@ -125,7 +123,6 @@ impl IntegerMatrix {
         match plane {
             Plane::Codes => self.rows * self.cols * usize::from(self.bits) / 8,
             Plane::Scales | Plane::Biases => n_params * 4,
-            Plane::SymmetricBiases => n_params * self.scales.bytes(),
             Plane::Decoded => self.rows * self.cols * 4,
         }
     }
@@ -149,7 +146,6 @@ impl IntegerMatrix {
                     -self.zero(zeros, row, group) * self.scale(scales, row, group)
                 }))
             }
-            Plane::SymmetricBiases => Ok(self.symmetric_biases(&inputs[0])),
             Plane::Decoded => self.decoded(
                 input(Input::Codes),
                 input(Input::Scales),
@@ -183,20 +179,6 @@ impl IntegerMatrix {
             }
         }
         out
-    }
-
-    /// Minus the middle of the range times each scale: a power of two, so BF16 and `f32` hold it.
-    fn symmetric_biases(&self, scales: &[u8]) -> Vec<u8> {
-        let middle = -f32::from(1u16 << (self.bits - 1));
-        let n = scales.len() / self.scales.bytes();
-        let biases = (0..n).map(|i| middle * self.scales.read(scales, i));
-        match self.scales {
-            Float::BF16 => {
-                biases.flat_map(|bias| ((bias.to_bits() >> 16) as u16).to_le_bytes()).collect()
-            }
-            Float::F16 => biases.flat_map(|bias| half::f16::from_f32(bias).to_le_bytes()).collect(),
-            Float::F32 => biases.flat_map(f32::to_le_bytes).collect(),
-        }
     }
 
     fn scale(&self, scales: &[u8], row: usize, group: usize) -> f32 {
