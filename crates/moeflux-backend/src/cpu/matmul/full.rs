@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use moeflux_core::quant::{
-    Affine, AffineBias, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat, bf16_to_f32,
+    Affine, AffineBias, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallFloat,
+    bf16_to_f32,
 };
 
 use super::decode::{decode, unpack};
@@ -13,7 +14,7 @@ use super::integers::symmetric_bias;
 use super::partials::{COLS, LANES, Partial, Partials, ROWS};
 use super::product::FullProduct;
 use super::rows::OutPart;
-use super::small::multiply_e2m1;
+use super::small::{multiply_e2m1, multiply_e4m3};
 use super::transposed;
 use crate::cpu::Isa;
 
@@ -39,6 +40,11 @@ pub(super) fn full_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, 
             if product.x_rows.len() == 1 && micro.element == SmallFloat::E2M1 =>
         {
             one_row_of_e2m1(isa, product, micro, rows, out);
+        }
+        MatrixFormat::Blocks(blocks)
+            if product.x_rows.len() == 1 && begins_at_lanes(blocks, product.weight.cols) =>
+        {
+            one_row_of_e4m3(isa, product, blocks, rows, out);
         }
         MatrixFormat::Transposed(float) => {
             let FullProduct { weight, .. } = product;
@@ -153,6 +159,46 @@ fn one_row_of_e2m1(
         prefetch(&weight.weight[ahead.start * row_bytes..ahead.end * row_bytes]);
         let mut sums = [[0f32; LANES]; ROWS];
         multiply_e2m1(isa, micro, packed, scales, x, &mut sums);
+        out.put(0, row, &sums.map(add_tree)[..n_rows]);
+    }
+}
+
+/// Whether all blocks of a row begin at the first lane.
+fn begins_at_lanes(blocks: ScaledBlocks, cols: usize) -> bool {
+    blocks.block_cols.is_multiple_of(LANES) || blocks.block_cols >= cols
+}
+
+/// One row of activations times floats of eight bits in blocks, decoded on their way to the product.
+fn one_row_of_e4m3(
+    isa: Isa,
+    product: FullProduct<'_>,
+    blocks: ScaledBlocks,
+    rows: Range<usize>,
+    mut out: OutPart<'_>,
+) {
+    let FullProduct { weight, x, x_rows } = product;
+    let cols = weight.cols;
+    let x = x.row(x_rows.at(0));
+    for row in rows.clone().step_by(ROWS) {
+        let n_rows = ROWS.min(rows.end - row);
+        let mut sums = [[0f32; LANES]; ROWS];
+        let mut col = 0;
+        while col < cols {
+            let n_cols = (blocks.block_cols - col % blocks.block_cols).min(COLS).min(cols - col);
+            // Four streams are too many for hardware prefetchers.
+            for row in row + n_rows..rows.end.min(row + n_rows + ROWS) {
+                prefetch(&weight.weight[row * cols + col..][..n_cols]);
+            }
+            let (mut codes, mut scales): ([&[u8]; ROWS], [f32; ROWS]) = Default::default();
+            for r in 0..ROWS {
+                // A short block multiplies its last row several times.
+                let row = row + r.min(n_rows - 1);
+                codes[r] = &weight.weight[row * cols + col..][..n_cols];
+                scales[r] = blocks.scales.read(weight.scales, blocks.scale_index(row, col, cols));
+            }
+            multiply_e4m3(isa, codes, scales, &x[col..col + n_cols], &mut sums);
+            col += n_cols;
+        }
         out.put(0, row, &sums.map(add_tree)[..n_rows]);
     }
 }

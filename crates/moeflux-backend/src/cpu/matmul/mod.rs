@@ -31,8 +31,6 @@ mod avx512;
 mod block_format;
 mod decode;
 mod dispatch;
-#[cfg(target_arch = "x86_64")]
-mod e2m1_kernels;
 mod floats;
 mod full;
 mod heads;
@@ -50,6 +48,8 @@ mod rounded_row;
 mod rows;
 mod scalar;
 mod small;
+#[cfg(target_arch = "x86_64")]
+mod small_kernels;
 mod staged;
 #[cfg(test)]
 mod tests;

@@ -154,3 +154,69 @@ for_every_isa! {
         }
     }
 }
+
+/// Scales of E4M3 below this are taken by kernels: they multiply them by a power of two first.
+#[cfg(target_arch = "x86_64")]
+const LARGEST_SCALE: f32 = f32::MAX / super::small_kernels::OF_HALVES;
+
+/// Adds the products of some rows of E4M3, a scale each, with one of activations, column by column, to
+/// their lanes. There are as many columns as `x` has.
+pub(super) fn multiply_e4m3(
+    isa: Isa,
+    codes: [&[u8]; ROWS],
+    scales: [f32; ROWS],
+    x: &[f32],
+    sums: &mut Partials,
+) {
+    let n = multiply_sixteens(isa, codes, scales, x, sums);
+    let rest = codes.map(|codes| &codes[n..]);
+    plain_e4m3(isa, rest, scales, &x[n..], sums);
+}
+
+/// Takes the first columns, and tells how many.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only x86-64 has kernels")
+)]
+fn multiply_sixteens(
+    isa: Isa,
+    codes: [&[u8]; ROWS],
+    scales: [f32; ROWS],
+    x: &[f32],
+    sums: &mut Partials,
+) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if scales.iter().all(|scale| scale.abs() < LARGEST_SCALE) {
+        match isa.level() {
+            Level::Scalar => return 0,
+            // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
+            Level::Avx2 | Level::AvxVnni => unsafe {
+                super::avx2::multiply_e4m3(codes, scales, x, sums);
+            },
+            // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+            Level::Avx512 | Level::Amx => unsafe {
+                super::avx512::multiply_e4m3(codes, scales, x, sums);
+            },
+        }
+        return x.len() / LANES * LANES;
+    }
+    0
+}
+
+for_every_isa! {
+    /// The definition of [`multiply_e4m3`].
+    fn plain_e4m3(
+        codes: [&[u8]; ROWS],
+        scales: [f32; ROWS],
+        x: &[f32],
+        sums: &mut Partials,
+    ) {
+        for r in 0..ROWS {
+            for (codes, x) in codes[r].chunks(LANES).zip(x.chunks(LANES)) {
+                for ((code, x), sum) in codes.iter().zip(x).zip(&mut sums[r]) {
+                    *sum = (e4m3_to_f32(*code) * scales[r]).mul_add(*x, *sum);
+                }
+            }
+        }
+    }
+}

@@ -1,13 +1,13 @@
-//! Floats of four bits (E2M1): sixteen in two vectors.
+//! Floats of four bits (E2M1) and of eight (E4M3): sixteen in two vectors.
 
 use std::arch::x86_64::*;
 
 use moeflux_core::quant::MicroScaled;
 
-use super::vector::{load_floats, store_floats};
-use crate::cpu::matmul::e2m1_kernels::e2m1_kernels;
+use super::vector::{load_16, load_floats, store_floats};
+use crate::cpu::matmul::small_kernels::{OF_HALVES, small_kernels};
 
-e2m1_kernels!("avx2,fma");
+small_kernels!("avx2,fma,f16c");
 
 /// Sixteen floats.
 type Block = [__m256; 2];
@@ -37,6 +37,35 @@ fn store(out: &mut [f32; 16], block: Block) {
 #[target_feature(enable = "avx2,fma")]
 fn add_products(acc: Block, w: Block, x: Block) -> Block {
     [_mm256_fmadd_ps(w[0], x[0], acc[0]), _mm256_fmadd_ps(w[1], x[1], acc[1])]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn lanes(factor: f32) -> __m256 {
+    _mm256_set1_ps(factor)
+}
+
+/// Sixteen halves whose bits are those of E4M3, times a factor.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn decode_halves(codes: &[u8; 16], factor: __m256) -> Block {
+    let halves = halves_of_e4m3(codes);
+    let (low, high) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+    [_mm256_mul_ps(_mm256_cvtph_ps(low), factor), _mm256_mul_ps(_mm256_cvtph_ps(high), factor)]
+}
+
+/// Sign, exponent and mantissa of E4M3 where a half has its own, the highest bit of the exponent
+/// zero: a half is the value divided by [`OF_HALVES`], also where it is below the smallest normal.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(in crate::cpu::matmul) fn halves_of_e4m3(codes: &[u8; 16]) -> __m256i {
+    let wide = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(load_16(codes)));
+    let halves = _mm256_and_si256(wide, _mm256_set1_epi16(0xbfff_u16.cast_signed()));
+    // The largest magnitude is no number.
+    let largest = _mm256_set1_epi16(0x3f80);
+    let is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(halves, largest), largest);
+    let to_nan = _mm256_set1_epi16(0x3f80 ^ 0x7e00);
+    _mm256_xor_si256(halves, _mm256_and_si256(is_nan, to_nan))
 }
 
 /// The scale of a group, as all lanes.

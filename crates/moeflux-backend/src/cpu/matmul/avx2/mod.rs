@@ -25,7 +25,7 @@ use super::product::IntegerProduct;
 use super::rows::OutPart;
 
 pub(super) use blocks::integer_row as block_row;
-pub(super) use micro::{decode_e2m1, multiply_e2m1};
+pub(super) use micro::{decode_e2m1, halves_of_e4m3, multiply_e2m1, multiply_e4m3};
 pub(super) use round::quantise_row;
 pub(super) use unpack::unpack_row;
 

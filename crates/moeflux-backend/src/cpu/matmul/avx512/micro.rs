@@ -1,13 +1,14 @@
-//! Floats of four bits (E2M1): sixteen in a vector.
+//! Floats of four bits (E2M1) and of eight (E4M3): sixteen in a vector.
 
 use std::arch::x86_64::*;
 
 use moeflux_core::quant::MicroScaled;
 
 use super::vector::{load_floats as load, store_floats as store};
-use crate::cpu::matmul::e2m1_kernels::e2m1_kernels;
+use crate::cpu::matmul::avx2::halves_of_e4m3;
+use crate::cpu::matmul::small_kernels::{OF_HALVES, small_kernels};
 
-e2m1_kernels!("avx512f,avx512vbmi,fma");
+small_kernels!("avx512f,avx512vbmi,avx2,fma,f16c");
 
 /// Sixteen floats.
 type Block = __m512;
@@ -22,6 +23,19 @@ fn zeros() -> Block {
 #[target_feature(enable = "avx512f")]
 fn add_products(acc: Block, w: Block, x: Block) -> Block {
     _mm512_fmadd_ps(w, x, acc)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn lanes(factor: f32) -> __m512 {
+    _mm512_set1_ps(factor)
+}
+
+/// Sixteen halves whose bits are those of E4M3, times a factor.
+#[inline]
+#[target_feature(enable = "avx512f,avx2")]
+fn decode_halves(codes: &[u8; 16], factor: __m512) -> Block {
+    _mm512_mul_ps(_mm512_cvtph_ps(halves_of_e4m3(codes)), factor)
 }
 
 /// The elements of all codes, times the scale of a group.

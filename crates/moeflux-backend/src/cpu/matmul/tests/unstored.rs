@@ -1,4 +1,4 @@
-//! Products of matrices whose biases follow from scales, and of E2M1 with scales of E4M3.
+//! Products of matrices whose biases follow from scales, of E2M1 with scales of E4M3, and of E4M3.
 
 use super::*;
 
@@ -92,5 +92,49 @@ fn decoded_panels_give_the_bits_of_kernels_that_unpack_e2m1() {
                 assert_same_bits(&got, &want, &|| format!("{isa:?} {format:?} {rows}x{cols}"));
             }
         }
+    }
+}
+
+#[test]
+fn one_row_times_e4m3_follows_the_definition_in_blocks_of_every_shape() {
+    let mut noise = Noise(24);
+    let blocks = |rows, cols, scales| MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales));
+    for (rows, cols, format) in [
+        (130, 1029, blocks(128, 128, Float::BF16)),
+        (9, 96, blocks(4, 16, Float::F32)),
+        (5, 1029, blocks(1, 1029, Float::F32)),
+        (6, 2000, blocks(6, 4096, Float::F16)),
+        (7, 15, blocks(2, 32, Float::F32)),
+        (3, 100, blocks(2, 24, Float::F32)),
+    ] {
+        let mut matrix = TestMatrix::new(&mut noise, rows, cols, format);
+        // All codes that are numbers.
+        for (code, byte) in (0u8..=255).cycle().zip(&mut matrix.weight) {
+            *byte = if code & 127 == 127 { 0 } else { code };
+        }
+        let x: Vec<f32> = (0..cols).map(|_| noise.float()).collect();
+        check_full(&matrix, &x);
+    }
+}
+
+#[test]
+fn scales_of_e4m3_may_be_as_large_as_floats_are_and_codes_may_be_no_numbers() {
+    let format = MatrixFormat::Blocks(ScaledBlocks::new(2, 64, Float::F32));
+    let mut matrix = TestMatrix::new(&mut Noise(25), 5, 192, format);
+    // Below 2.
+    matrix.weight.iter_mut().for_each(|code| *code &= 0xbf);
+    for (i, scale) in matrix.scales[1..].as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        *scale = [1e-40f32, 2e36, 0.5][i % 3].to_le_bytes();
+    }
+    let x: Vec<f32> = (0..192).map(|i| 1e-3 * (i as f32 * 0.37).sin()).collect();
+    check_full(&matrix, &x);
+    matrix.weight[1 + 192 + 70] = 127;
+    matrix.weight[1 + 192 * 3 + 130] = 255;
+    let rows = FloatRows { data: &x, stride: 192, cols: 192 };
+    for isa in Isa::available() {
+        let one = RowMap::Range { first: 0, n: 1 };
+        let out = product(isa, matrix.view(), Activations::Full(rows), one);
+        let are_nan: Vec<bool> = out.iter().map(|out| out.is_nan()).collect();
+        assert_eq!(are_nan, [false, true, false, true, false], "{isa:?}");
     }
 }
