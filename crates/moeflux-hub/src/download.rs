@@ -72,13 +72,14 @@ impl<'a> Work<'a> {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), HubError> {
         let mut have = self.have.clone();
-        let held = self.total - self.missing.iter().map(|file| file.size).sum::<u64>();
+        let missing = self.missing.iter().map(|file| file.size).fold(0, u64::saturating_add);
+        let held = self.total.saturating_sub(missing);
         let work =
             |task: usize, worker: &pool::Worker<'_>| fetch(source, self.missing[task], worker);
         pool::run(self.missing.len(), n_parallel, work, &mut |message| match message {
             Message::Bytes { task, have: bytes, received } => {
                 have[task] = bytes;
-                let done = held + have.iter().sum::<u64>();
+                let done = have.iter().copied().fold(held, u64::saturating_add);
                 on_event(Event::Bytes { done, total: self.total, received });
             }
             Message::Retry(retry) => on_event(Event::Retrying(&retry)),

@@ -97,13 +97,20 @@ pub enum HubError {
         /// What was asked.
         url: String,
     },
-    /// A file name in the repository that would lead outside of its folder.
-    #[error("the repository {repo} names a file {file:?}, which is refused")]
+    /// A file name in the repository that would lead outside of its folder, or that no file can
+    /// have.
+    #[error(
+        "the repository {repo} names a file {:?}, which is refused ({problem}): use another \
+         repository or revision",
+        beginning(file)
+    )]
     FileName {
         /// The repository.
         repo: String,
         /// The name.
         file: String,
+        /// Why it is refused.
+        problem: &'static str,
     },
     /// There is nothing in the repository that could be run.
     #[error("{repo} cannot be run: {problem}")]
@@ -316,6 +323,17 @@ fn of_gated(token: &Option<String>) -> String {
         Some(source) => {
             format!("wait until its authors let the account of the token from {source} in")
         }
+    }
+}
+
+/// Characters that messages show of a text from the network.
+const MAX_SHOWN: usize = 80;
+
+/// A text from the network that may be of any length, as messages show it.
+pub(super) fn beginning(text: &str) -> String {
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -114,7 +114,11 @@ fn write(file: &RemoteFile, content: &[u8], path: &Path) -> Result<(), HubError>
     let io = || HubError::io("write", path);
     let mut out = File::create_new(path).map_err(HubError::io("create", path))?;
     out.write_all(content).map_err(io())?;
-    out.set_len(file.size).map_err(io())
+    // Nothing is written there, so that only a size that no file can have fails.
+    out.set_len(file.size).map_err(|_| HubError::Answer {
+        url: file.url.clone(),
+        problem: format!("a size of {} bytes", file.size),
+    })
 }
 
 /// The prefix and the header. A prefix that promises more than the format allows is left to the

@@ -188,7 +188,7 @@ impl Client {
         let request = Request { range: Some(Range::Part { start, end }), ..request };
         let response = self.request(request)?.response;
         let n_before = match response.status().as_u16() {
-            206 if starts_at(&response, start) => 0,
+            206 if starts_at(&response, start, None) => 0,
             200 => start,
             status => return Err(HubError::odd_range(request.url, status)),
         };
@@ -218,11 +218,22 @@ pub(super) fn content_length(response: &Response<Body>) -> Option<u64> {
     response.headers().get("content-length")?.to_str().ok()?.parse().ok()
 }
 
-/// Whether a partial answer begins at byte `from`.
-pub(super) fn starts_at(response: &Response<Body>, from: u64) -> bool {
+/// Whether a partial answer begins at byte `from` of a file of `size` bytes, where it says how many.
+pub(super) fn starts_at(response: &Response<Body>, from: u64, size: Option<u64>) -> bool {
     let range = response.headers().get("content-range").and_then(|v| v.to_str().ok());
-    let range = range.and_then(|text| text.trim().strip_prefix("bytes ")?.split_once('-'));
-    range.is_some_and(|(start, _)| start.trim().parse() == Ok(from))
+    range.is_some_and(|range| is_range_from(range, from, size))
+}
+
+/// The same for the value of `Content-Range`: `bytes 7-99/100` or `bytes 7-99/*`.
+fn is_range_from(range: &str, from: u64, size: Option<u64>) -> bool {
+    let Some(range) = range.trim().strip_prefix("bytes ") else { return false };
+    let (span, total) = range.split_once('/').unwrap_or((range, "*"));
+    let start = span.split('-').next().unwrap_or_default();
+    let is_of_size = size.is_none_or(|size| match total.trim() {
+        "*" => true,
+        total => total.parse() == Ok(size),
+    });
+    start.trim().parse() == Ok(from) && is_of_size
 }
 
 /// Scheme, host and port of an address.
@@ -270,6 +281,26 @@ mod tests {
         assert_eq!(redirected("http://h/a", "http://cdn/z").as_deref(), Some("http://cdn/z"));
         assert_ne!(origin("https://h"), origin("https://h.evil"));
         assert_ne!(origin("https://h"), origin("https://h@evil/"));
+    }
+
+    #[test]
+    fn a_range_is_the_rest_of_the_file_that_was_asked_for() {
+        for (range, want) in [
+            ("bytes 7-99/100", true),
+            ("bytes 7-99/*", true),
+            (" bytes  7 - 99 / 100 ", true),
+            ("bytes 7-", true),
+            ("bytes 7-98/99", false),
+            ("bytes 8-99/100", false),
+            ("bytes 07x-99/100", false),
+            ("bytes */100", false),
+            ("bytes 7-99/100, 7-99/100", false),
+            ("bytes 7-99/18446744073709551716", false),
+            ("7-99/100", false),
+            ("", false),
+        ] {
+            assert_eq!(is_range_from(range, 7, Some(100)), want, "{range:?}");
+        }
     }
 
     #[test]

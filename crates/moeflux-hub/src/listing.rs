@@ -1,12 +1,12 @@
 //! What a repository holds, as the Hub's interface answers, and which of it is needed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use super::cache::Cache;
-use super::error::HubError;
+use super::error::{HubError, beginning};
 use super::event::Chosen;
 use super::gguf::{Entry, Sets};
 use super::http::{Client, Request, content_length};
@@ -17,6 +17,12 @@ use crate::name::is_hex;
 
 /// Answers longer than this are not a list of files.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
+/// Files of a model at most: the largest have some hundred.
+const MAX_FILES: usize = 10_000;
+/// The longest path of a file in its repository, in bytes.
+const MAX_PATH: usize = 1024;
+/// The longest ETag that names a blob, in bytes: the name of a partial file is longer.
+const MAX_ETAG: usize = 128;
 /// Indexes and configs longer than this are none; the index of the largest model has 20 MB.
 const MAX_JSON_BYTES: u64 = 256 << 20;
 
@@ -111,7 +117,7 @@ impl Source<'_> {
             format!("{endpoint}/api/models/{}/revision/{revision}?blobs=true", self.repo.name);
         let info = retry.run(attempts, || 0, || self.ask(&url))?;
         if !is_hex(&info.sha, 40) {
-            let problem = format!("{:?} for a commit", info.sha);
+            let problem = format!("{:?} for a commit", beginning(&info.sha));
             return Err(HubError::Answer { url, problem });
         }
         let is_outside =
@@ -119,16 +125,42 @@ impl Source<'_> {
         let paths: BTreeSet<&str> =
             info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
         if let Some(path) = paths.iter().copied().find(is_outside) {
-            return Err(self.refuse_name(path));
+            return Err(self.refuse_name(path, "it leads outside of the repository"));
         }
         let Needed { names: wanted, index, gguf } = self.choose(&info, &paths, attempts)?;
+        if wanted.len() > MAX_FILES {
+            let problem = format!("a model of {} files, more than {MAX_FILES}", wanted.len());
+            return Err(HubError::Answer { url, problem });
+        }
         let mut files = Vec::with_capacity(wanted.len());
         for sibling in info.siblings.iter().filter(|sibling| wanted.contains(&sibling.rfilename)) {
             files.push(self.settle(&info.sha, sibling, attempts)?);
         }
         files.sort_by_key(|file| (is_keystone(&file.path), file.path.clone()));
         files.dedup_by(|a, b| a.path == b.path);
+        self.check_together(&files)?;
         Ok(Listing { commit: info.sha, files, index, gguf })
+    }
+
+    /// Refuses files that cannot be in one folder, or in one cache of contents.
+    fn check_together(&self, files: &[RemoteFile]) -> Result<(), HubError> {
+        let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        let mut sizes = BTreeMap::new();
+        for file in files {
+            let mut folders = file.path.match_indices('/').map(|(end, _)| &file.path[..end]);
+            if folders.any(|folder| paths.contains(folder)) {
+                return Err(self.refuse_name(&file.path, "a file has the name of its folder"));
+            }
+            let size = *sizes.entry(&file.blob).or_insert(file.size);
+            if size != file.size {
+                let problem = format!(
+                    "the hash or ETag of another file for {}, of {} bytes in place of {size}",
+                    file.path, file.size
+                );
+                return Err(HubError::Answer { url: file.url.clone(), problem });
+            }
+        }
+        Ok(())
     }
 
     /// The files of the model: the GGUF file that is asked for, or that of a repository that has
@@ -233,8 +265,8 @@ impl Source<'_> {
         Request { url, repo: &self.repo.name, what, is_head: false, range: None }
     }
 
-    fn refuse_name(&self, path: &str) -> HubError {
-        HubError::FileName { repo: self.repo.name.clone(), file: path.to_owned() }
+    fn refuse_name(&self, path: &str, problem: &'static str) -> HubError {
+        HubError::FileName { repo: self.repo.name.clone(), file: path.to_owned(), problem }
     }
 
     /// Asks the Hub for what the list does not say of a file.
@@ -245,8 +277,8 @@ impl Source<'_> {
         attempts: &mut Attempts<'_>,
     ) -> Result<RemoteFile, HubError> {
         let path = &sibling.rfilename;
-        if !path.split('/').all(is_component) {
-            return Err(self.refuse_name(path));
+        if path.len() > MAX_PATH || !path.split('/').all(is_component) {
+            return Err(self.refuse_name(path, "letters, digits and . _ - + = are allowed"));
         }
         let url = format!("{}/{}/resolve/{commit}/{path}", self.client.endpoint, self.repo.name);
         let lfs = sibling.lfs.as_ref();
@@ -265,10 +297,11 @@ impl Source<'_> {
         let what = format!("{path} of {}", self.repo.describe());
         let request = Request { is_head: true, ..self.request(&url, &what) };
         let answer = self.client.retry.run(attempts, || 0, || self.client.request(request))?;
-        let etag = answer.etag.filter(|etag| is_component(etag));
+        let is_name = |etag: &String| is_component(etag) && etag.len() <= MAX_ETAG;
+        let etag = answer.etag.filter(is_name);
         let size = size.or(answer.linked_size).or(content_length(&answer.response));
         let (Some(etag), Some(size)) = (etag, size) else {
-            let problem = "neither an ETag nor a size".to_owned();
+            let problem = "no ETag and size that a file can have".to_owned();
             return Err(HubError::Answer { url, problem });
         };
         let hash = if is_hex(&etag, 64) { Hash::Sha256(etag.to_lowercase()) } else { hash };

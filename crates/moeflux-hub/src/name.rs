@@ -245,9 +245,12 @@ pub(super) fn is_gguf(path: &str) -> bool {
     path.len() > GGUF.len() && path.to_ascii_lowercase().ends_with(GGUF)
 }
 
+/// The longest name of a file or folder, in bytes, as file systems have it.
+const MAX_COMPONENT: usize = 255;
+
 /// Whether `part` is a harmless name of a file or folder.
 pub(super) fn is_component(part: &str) -> bool {
-    !part.is_empty()
+    (1..=MAX_COMPONENT).contains(&part.len())
         && !part.starts_with('.')
         && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+=".contains(&b))
 }

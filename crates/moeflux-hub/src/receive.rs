@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::cache::create_parent;
 use super::error::HubError;
-use super::http::{Range, Request, content_length, refuse_web_page, starts_at};
+use super::http::{Answer, Range, Request, content_length, refuse_web_page, starts_at};
 use super::listing::{Hash, RemoteFile, Source};
 use super::pool::Worker;
 
@@ -76,9 +76,11 @@ fn receive(
     }
     let range = (have > 0).then_some(Range::From { start: have, etag: &file.blob });
     let request = Request { range, ..source.request(&file.url, &file.path) };
-    let response = source.client.request(request)?.response;
+    let Answer { response, etag, .. } = source.client.request(request)?;
     let status = response.status().as_u16();
-    let is_rest = status == 206 && starts_at(&response, have);
+    let is_rest = status == 206
+        && starts_at(&response, have, Some(file.size))
+        && (have == 0 || is_same_content(file, etag.as_deref()));
     if status == 416 || (status == 206 && !is_rest) {
         out.set_len(0).map_err(io())?; // the next attempt asks for the whole file
         return Err(HubError::odd_range(&file.url, status));
@@ -103,6 +105,8 @@ fn receive(
         }
         n_new = n as u64;
         if have + n_new > file.size {
+            // Nothing of such an answer is worth resuming.
+            out.set_len(0).map_err(io())?;
             return Err(file.damaged("size", "more".into(), file.size.to_string()));
         }
         out.write_all(&chunk[..n]).map_err(io())?;
@@ -113,6 +117,12 @@ fn receive(
     }
     out.sync_all().map_err(io())?;
     Ok(true)
+}
+
+/// Whether an answer is of the content that the partial file is of. Where a hash is known, that is
+/// checked in the end; where none is, the blob has the name of the ETag.
+fn is_same_content(file: &RemoteFile, etag: Option<&str>) -> bool {
+    file.hash != Hash::Unknown || etag.is_none_or(|etag| etag == file.blob)
 }
 
 /// Refuses an answer whose announced length is not that of the file's rest.

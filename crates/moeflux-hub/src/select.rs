@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 use moeflux_core::checkpoint::companions::{TEMPLATE_FOLDER, VOCABULARIES};
 use serde::Deserialize;
 
+use super::error::beginning;
+
 /// The file that makes a directory a packed container, and lists its files.
 pub(super) const CONTAINER: &str = "moeflux.json";
 /// The index of safetensors in several files.
@@ -132,7 +134,11 @@ impl Layout {
         };
         if let Some(name) = named.iter().find(|name| !paths.contains(name.as_str())) {
             let index = self.index().unwrap_or("it");
-            return Err(format!("{index} names {name}, which the repository does not have"));
+            let name = beginning(name);
+            return Err(format!(
+                "{index} names {}, which the repository does not have",
+                name.escape_debug()
+            ));
         }
         wanted.extend(named);
         wanted.extend(self.index().map(str::to_owned));

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// What goes wrong, once, with the next request whose path contains a text. Faults of one path
-/// happen in their order; all but `Status` and `Reply` wait for a request of content.
+/// happen in their order; those of content wait for a request of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// Nothing goes wrong with this request.
@@ -21,6 +21,17 @@ pub(crate) enum Fault {
     Status(u16),
     /// The answer is this status with these headers (each line ended) and this body.
     Reply(u16, &'static str, &'static str),
+    /// The answer is these bytes, be they HTTP or not, and the end of the connection.
+    Raw(&'static [u8]),
+    /// The answer is a redirect to the same address.
+    Loop,
+    /// The content that was asked for comes with this status and these headers (each line ended)
+    /// in place of the true ones, but for its length.
+    As(u16, &'static str),
+    /// The connection stays open, and nothing is sent.
+    Silence,
+    /// The content has no announced length and no end.
+    Endless,
     /// The content is this web page.
     Page,
     /// The connection stays open and silent after this number of bytes of content.
@@ -48,6 +59,10 @@ pub(crate) struct Request {
 struct State {
     files: BTreeMap<String, Vec<u8>>,
     faults: Vec<(String, Fault)>,
+    /// Faults of every request whose path contains a text.
+    lasting: Vec<(String, Fault)>,
+    /// The list of files in place of the true one.
+    listing: Option<Vec<u8>>,
     requests: Vec<Request>,
     /// The list of files tells neither sizes nor hashes.
     is_terse: bool,
@@ -94,6 +109,16 @@ impl Hub {
         self.state.lock().unwrap().faults.push((path.to_owned(), fault));
     }
 
+    /// As [`Hub::fail`], with every such request.
+    pub(crate) fn always(&self, path: &str, fault: Fault) {
+        self.state.lock().unwrap().lasting.push((path.to_owned(), fault));
+    }
+
+    /// Answers with this list of files.
+    pub(crate) fn list_as(&self, json: impl Into<Vec<u8>>) {
+        self.state.lock().unwrap().listing = Some(json.into());
+    }
+
     /// As [`Hub::fail`], after `n_good` requests that succeed.
     pub(crate) fn fail_later(&self, path: &str, n_good: usize, fault: Fault) {
         (0..n_good).for_each(|_| self.fail(path, Fault::None));
@@ -127,16 +152,38 @@ impl Hub {
         let fault = {
             let mut state = self.state.lock().unwrap();
             state.requests.push(request.clone());
-            let first = state.faults.iter().position(|(path, _)| request.path.contains(path));
-            first
-                .filter(|&at| {
-                    let is_content =
-                        request.method == "GET" && (is_cdn || !is_large(&request.path));
-                    is_content || matches!(state.faults[at].1, Fault::Status(_) | Fault::Reply(..))
-                })
-                .map(|at| state.faults.remove(at).1)
+            let is_meant = |(path, _): &(String, Fault)| request.path.contains(path);
+            let is_due = |fault: Fault| {
+                let is_content = request.method == "GET" && (is_cdn || !is_large(&request.path));
+                is_content
+                    || matches!(
+                        fault,
+                        Fault::Status(_)
+                            | Fault::Reply(..)
+                            | Fault::Raw(_)
+                            | Fault::Loop
+                            | Fault::Silence
+                    )
+            };
+            let lasting = state.lasting.iter().find(|entry| is_meant(entry)).map(|entry| entry.1);
+            let first = state.faults.iter().position(is_meant);
+            match first.filter(|&at| is_due(state.faults[at].1)) {
+                Some(at) => Some(state.faults.remove(at).1),
+                None => lasting.filter(|&fault| is_due(fault)),
+            }
         };
         let mut stream = stream;
+        if let Some(Fault::Raw(bytes)) = fault {
+            return send_raw(&mut stream, bytes);
+        }
+        if let Some(Fault::Silence) = fault {
+            // The client gives up.
+            return stream.read(&mut [0; 64]).ok().map(|_| ());
+        }
+        if let Some(Fault::Loop) = fault {
+            let location = format!("Location: {}\r\n", request.path);
+            return send(&mut stream, 302, &location, b"", 0);
+        }
         if let Some(Fault::Status(status)) = fault {
             return send(&mut stream, status, "", b"", 0);
         }
@@ -144,8 +191,9 @@ impl Hub {
             return send(&mut stream, status, headers, body.as_bytes(), body.len());
         }
         if request.path.starts_with("/api/models/org/name/revision/") {
-            let list = self.list();
-            return send(&mut stream, 200, "", list.as_bytes(), list.len());
+            let given = self.state.lock().unwrap().listing.clone();
+            let list = given.unwrap_or_else(|| self.list().into_bytes());
+            return send(&mut stream, 200, "", &list, list.len());
         }
         let prefix = if is_cdn { "/cdn/" } else { "/org/name/resolve/" };
         let name = request.path.strip_prefix(prefix).unwrap_or_default();
@@ -250,7 +298,10 @@ fn send_content(
         None => (0, data.len()),
     };
     let mut headers = format!("ETag: \"{etag}\"\r\n");
-    let status = if range.is_some() {
+    let status = if let Some(Fault::As(status, given)) = fault {
+        given.clone_into(&mut headers);
+        status
+    } else if range.is_some() {
         let _ = write!(headers, "Content-Range: bytes {from}-{}/{}\r\n", to - 1, data.len());
         206
     } else {
@@ -262,6 +313,13 @@ fn send_content(
         _ if request.method == "HEAD" => &[],
         _ => rest,
     };
+    if matches!(fault, Some(Fault::Endless)) {
+        let head = format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n{headers}\r\n");
+        stream.write_all(head.as_bytes()).ok()?;
+        loop {
+            stream.write_all(format!("10000\r\n{:065536}\r\n", 0).as_bytes()).ok()?;
+        }
+    }
     if matches!(fault, Some(Fault::Stall(_))) {
         let head =
             format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n{headers}\r\n", rest.len());
@@ -283,8 +341,11 @@ fn send(
     let head = format!(
         "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n"
     );
-    stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(body).ok()?;
+    send_raw(stream, &[head.as_bytes(), body].concat())
+}
+
+fn send_raw(stream: &mut TcpStream, bytes: &[u8]) -> Option<()> {
+    stream.write_all(bytes).ok()?;
     stream.shutdown(std::net::Shutdown::Write).ok()?;
     // The client closes when it has read all; until then the content must not be cut by a reset.
     stream.read(&mut [0; 64]).ok().map(|_| ())
