@@ -6,7 +6,7 @@
 //! the signals over ([`take_over`]).
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -20,37 +20,54 @@ const TICK: Duration = Duration::from_millis(20);
 /// Attempts to remove a folder into which other threads still write.
 const N_ATTEMPTS: usize = 5;
 
-static SIGNALS: LazyLock<Signals> = LazyLock::new(Signals::register);
+/// The signals that are handled here.
+const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+
+/// Of [`SIGNALS`], whether a command handles it.
+static IS_TAKEN_OVER: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
+
+/// Of [`SIGNALS`].
+static HANDLERS: LazyLock<[Handler; 2]> = LazyLock::new(|| SIGNALS.map(Handler::register));
 
 /// What is removed before a signal ends the program.
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-struct Signals {
-    /// Whether a signal ends the program at once.
-    end_at_once: Arc<AtomicBool>,
-    /// The last signal, 0 before the first.
-    last: Arc<AtomicUsize>,
+struct Handler {
+    /// Whether the signal ends the program at once.
+    ends_at_once: Arc<AtomicBool>,
+    came: Arc<AtomicBool>,
 }
 
-impl Signals {
-    fn register() -> Signals {
-        let signals =
-            Signals { end_at_once: Arc::new(AtomicBool::new(false)), last: Arc::default() };
-        for signal in [SIGINT, SIGTERM] {
-            // Where a handler is refused the system's own stays.
-            let _ = flag::register_conditional_default(signal, Arc::clone(&signals.end_at_once));
-            let number = usize::try_from(signal).unwrap_or_default();
-            let _ = flag::register_usize(signal, Arc::clone(&signals.last), number);
+impl Handler {
+    fn register(signal: i32) -> Handler {
+        let handler = Handler { ends_at_once: Arc::default(), came: Arc::default() };
+        // Where a handler is refused the system's own stays.
+        let _ = flag::register_conditional_default(signal, Arc::clone(&handler.ends_at_once));
+        let _ = flag::register(signal, Arc::clone(&handler.came));
+        handler
+    }
+}
+
+/// The caller handles these signals from now on, whatever there is to remove.
+pub(crate) fn take_over(signals: &[i32]) {
+    for (i, signal) in SIGNALS.iter().enumerate() {
+        if signals.contains(signal) {
+            IS_TAKEN_OVER[i].store(true, Ordering::SeqCst);
+            if let Some(handlers) = LazyLock::get(&HANDLERS) {
+                handlers[i].ends_at_once.store(false, Ordering::SeqCst);
+            }
         }
-        signals
     }
 }
 
-/// The caller handles the signals from now on.
-pub(crate) fn take_over() {
-    if LazyLock::get(&SIGNALS).is_some() {
-        SIGNALS.end_at_once.store(false, Ordering::SeqCst);
-    }
+/// The handlers of signals that no command has taken over.
+fn own_handlers() -> impl Iterator<Item = (i32, &'static Handler)> {
+    let all = SIGNALS.into_iter().zip(HANDLERS.iter()).zip(&IS_TAKEN_OVER);
+    all.filter(|(_, is_taken)| !is_taken.load(Ordering::SeqCst)).map(|(own, _)| own)
+}
+
+fn end_at_once(is_so: bool) {
+    own_handlers().for_each(|(_, handler)| handler.ends_at_once.store(is_so, Ordering::SeqCst));
 }
 
 /// While this exists, a signal that ends the program removes a file or a folder first.
@@ -61,29 +78,32 @@ pub(crate) struct RemovedOnInterrupt {
 }
 
 impl RemovedOnInterrupt {
-    /// Watches a path; `None` where no thread can be started for that.
+    /// Watches a path, which need not exist yet; `None` where no thread can be started for that.
     pub(crate) fn new(path: &Path) -> Option<RemovedOnInterrupt> {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let watcher = thread::Builder::new().spawn(move || watch(&over)).ok()?;
         let mut paths = paths();
         paths.push(path.to_owned());
-        SIGNALS.end_at_once.store(false, Ordering::SeqCst);
+        end_at_once(false);
         Some(RemovedOnInterrupt { path: path.to_owned(), is_over, watcher: Some(watcher) })
     }
 }
 
 impl Drop for RemovedOnInterrupt {
     fn drop(&mut self) {
-        let mut paths = paths();
-        paths.retain(|path| *path != self.path);
-        if paths.is_empty() {
-            SIGNALS.end_at_once.store(true, Ordering::SeqCst);
-        }
-        drop(paths);
         self.is_over.store(true, Ordering::SeqCst);
         // It ends within a tick, and does not panic.
         let _ = self.watcher.take().map(JoinHandle::join);
+        let mut paths = paths();
+        paths.retain(|path| *path != self.path);
+        if paths.is_empty() {
+            end_at_once(true);
+        }
+        drop(paths);
+        // A signal since the watcher's last look must not be lost. Where work failed because a signal
+        // had its path removed, the failure is not reported.
+        end_if_signalled(Some(&self.path));
     }
 }
 
@@ -93,13 +113,18 @@ fn paths() -> MutexGuard<'static, Vec<PathBuf>> {
 
 fn watch(is_over: &AtomicBool) {
     while !is_over.load(Ordering::SeqCst) {
-        let signal = SIGNALS.last.load(Ordering::SeqCst);
-        if signal != 0 {
-            paths().iter().for_each(|path| remove(path));
-            // Ends the process as the signal does.
-            let _ = low_level::emulate_default_handler(i32::try_from(signal).unwrap_or(SIGTERM));
-        }
+        end_if_signalled(None);
         thread::sleep(TICK);
+    }
+}
+
+/// Removes all paths, and one more, and ends the process as the signal does, if one came.
+fn end_if_signalled(one_more: Option<&Path>) {
+    for (signal, handler) in own_handlers() {
+        if handler.came.load(Ordering::SeqCst) {
+            paths().iter().map(PathBuf::as_path).chain(one_more).for_each(remove);
+            let _ = low_level::emulate_default_handler(signal);
+        }
     }
 }
 

@@ -1,16 +1,23 @@
-//! Ctrl-C and SIGTERM while files are being written: nothing unfinished stays behind.
+//! Ctrl-C and SIGTERM while files are being written: the process ends as the signal ends it, which
+//! shells show as exit code 130 or 143, and nothing unfinished has a final name.
 
 #![cfg(unix)]
 
 mod common;
+#[expect(dead_code, reason = "most faults are the library's tests' business")]
+#[path = "../../moeflux-hub/tests/hub/server.rs"]
+mod server;
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{golden, moeflux};
+use common::{finish, golden, moeflux, succeeds};
 use rustix::process::{Pid, Signal, kill_process};
+use server::{Fault, Hub};
 
 /// More than anything here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -39,10 +46,16 @@ fn interrupt(args: &[&str], dir: &Path, temp: &Path, signal: Signal) {
     }
     // The file may be a moment older than its removal is arranged for.
     std::thread::sleep(Duration::from_millis(300));
-    kill_process(Pid::from_child(&child), signal).unwrap();
-    let status = child.wait().unwrap();
-    assert!(!status.success(), "{args:?}");
+    end(&mut child, signal);
     assert_eq!(names(dir), Vec::<String>::new(), "{args:?} {signal:?}");
+}
+
+/// Sends a signal to a process that runs, which ends as that signal ends it.
+#[track_caller]
+fn end(child: &mut Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(signal.as_raw()), "{status}");
 }
 
 #[test]
@@ -63,5 +76,126 @@ fn an_interrupted_command_leaves_no_unfinished_file() {
         let scratch = tempfile::tempdir().unwrap();
         let plan = ["plan", "--shape", "kimi-k2"];
         interrupt(&plan, scratch.path(), scratch.path(), signal);
+    }
+}
+
+#[test]
+fn a_synthesis_that_is_interrupted_as_it_begins_leaves_nothing() {
+    let (dir, temp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let out = dir.path().join("out");
+    let args = ["synth", "--shape", "qwen3.6-35b-a3b", "--layers", "4", "--out"];
+    let args = [&args[..], &[out.to_str().unwrap()]].concat();
+    for wait in [0, 3, 6, 10, 15, 20, 30, 40, 60, 100, 150] {
+        let mut child = start(&args, temp.path());
+        std::thread::sleep(Duration::from_millis(wait));
+        end(&mut child, if wait % 2 == 0 { Signal::INT } else { Signal::TERM });
+        assert_eq!(names(dir.path()), Vec::<String>::new(), "after {wait} ms");
+    }
+}
+
+/// The content of every file below a directory, by relative path.
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut found, mut dirs) = (BTreeMap::new(), vec![dir.to_path_buf()]);
+    while let Some(current) = dirs.pop() {
+        for entry in fs::read_dir(current).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if let Ok(bytes) = fs::read(&path) {
+                found.insert(path.strip_prefix(dir).unwrap().to_path_buf(), bytes);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_packing_that_is_interrupted_anywhere_goes_on() {
+    let (dir, temp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let model = golden("hf-bf16");
+    let path = |name: &str| dir.path().join(name).into_os_string().into_string().unwrap();
+    let (model, whole, out) = (model.to_str().unwrap(), path("whole"), path("out"));
+    let started = Instant::now();
+    succeeds(&["pack", model, &whole]);
+    let time = started.elapsed();
+    let want = contents(Path::new(&whole));
+    let n_parts: u32 = 12;
+    for part in 0..n_parts {
+        let mut child = start(&["pack", model, &out], temp.path());
+        std::thread::sleep(time * part / n_parts);
+        let signal = if part % 2 == 0 { Signal::INT } else { Signal::TERM };
+        match child.try_wait().unwrap() {
+            Some(status) => assert!(status.success(), "{status}"),
+            None => {
+                // It may end by itself in this moment.
+                kill_process(Pid::from_child(&child), signal).unwrap();
+                let status = child.wait().unwrap();
+                assert!(status.success() || status.signal() == Some(signal.as_raw()), "{status}");
+            }
+        }
+        for (name, bytes) in contents(Path::new(&out)) {
+            let is_working = name.extension().is_some_and(|end| end == "partial")
+                || name == Path::new("moeflux.pack.json");
+            assert!(is_working || want[&name] == bytes, "{} is half a file", name.display());
+        }
+        if contents(Path::new(&out)).contains_key(Path::new("moeflux.json")) {
+            fs::remove_dir_all(&out).unwrap();
+        }
+    }
+    succeeds(&["pack", model, &out]);
+    assert!(contents(Path::new(&out)) == want, "a resumed packing gives another container");
+}
+
+#[test]
+fn an_interrupted_download_is_resumed() {
+    const N_SENT: usize = 5000;
+    let files: Vec<(String, Vec<u8>)> = contents(&golden("hf-bf16"))
+        .into_iter()
+        .map(|(path, bytes)| (path.to_str().unwrap().to_owned(), bytes))
+        .filter(|(name, _)| !name.starts_with("expected"))
+        .collect();
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(a, b)| (&a[..], &b[..])).collect();
+    let (weights, _) = *files.iter().find(|(name, _)| name.ends_with(".safetensors")).unwrap();
+    for signal in [Signal::INT, Signal::TERM] {
+        let (hub, home) = (Hub::start(&files), tempfile::tempdir().unwrap());
+        let args = ["run", "--raw", "abc", "--max-tokens", "2", "-m", "org/name"];
+        let command = |endpoint: &str| {
+            let mut command = moeflux(&args);
+            command.env("HF_ENDPOINT", endpoint).env("HF_HOME", home.path());
+            command.env_remove("HF_HUB_OFFLINE");
+            command
+        };
+        // Two ranges of its header come first.
+        hub.fail_later(&format!("/cdn/{weights}"), 2, Fault::Stall(N_SENT));
+        let mut child = Command::new(moeflux(&args).get_program());
+        child.args(args).env("HF_ENDPOINT", &hub.endpoint).env("HF_HOME", home.path());
+        child.env("HF_TOKEN", "").env_remove("HF_HUB_CACHE").env_remove("HF_HUB_OFFLINE");
+        child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let root = home.path().join("hub/models--org--name");
+        let started = Instant::now();
+        let part = || {
+            let all = contents(&root.join("blobs")).into_iter();
+            all.filter(|(name, _)| name.extension().is_some_and(|end| end == "incomplete"))
+                .map(|(_, bytes)| bytes.len())
+                .max()
+        };
+        while part() != Some(N_SENT) {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
+            assert!(started.elapsed() < SOON, "nothing arrives: {:?}", part());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        end(&mut child, signal);
+        assert_eq!(part(), Some(N_SENT), "what arrived is kept");
+        assert!(!root.join("snapshots").exists() && !root.join("refs").exists());
+        finish(&mut command(&hub.endpoint));
+        let resumed = format!("bytes={N_SENT}-");
+        let ranges: Vec<_> = hub
+            .requests()
+            .iter()
+            .filter_map(|request| request.headers.get("range").cloned())
+            .collect();
+        assert!(ranges.contains(&resumed), "{ranges:?}");
+        assert_eq!(part(), None);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use moeflux_hub::{DEFAULT_ENDPOINT, Repo};
 use moeflux_server::{Server, ServerOptions};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::ServeArgs;
 use crate::{model, report};
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     if let Some(addr) = server.ollama_addr() {
         report::note(args.quiet, &format!("listening on http://{addr} for Ollama's clients"));
     }
-    crate::interrupt::take_over();
+    crate::interrupt::take_over(&[SIGINT, SIGTERM]);
     Ok(server.run()?)
 }
 
@@ -58,7 +59,7 @@ fn end_with_input() -> Result<()> {
     let wait = || {
         // What cannot be read has ended.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
+        let _ = signal_hook::low_level::raise(SIGTERM);
     };
     let started = std::thread::Builder::new().name(String::from("until-eof")).spawn(wait);
     started.map(drop).context("cannot start a thread (--until-eof)")

@@ -43,8 +43,10 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let mut bar = Bar::new("writing", Unit::Bytes, false);
     let mut removal = None;
     let n = synthesise(&args.shape, &args.out, &options, &mut |progress| {
-        // Its directory is there, and progress is this run's.
-        removal.get_or_insert_with(|| RemovedOnInterrupt::new(&partial_of(&args.out)));
+        // Only now: before there is progress the directory may be another's.
+        removal.get_or_insert_with(|| {
+            [partial_of(&args.out), marker_of(&args.out)].map(|path| RemovedOnInterrupt::new(&path))
+        });
         bar.set_label(progress.file);
         bar.set(progress.done, progress.total);
     })?;

@@ -473,8 +473,14 @@ struct WorkDir {
 /// Marks a working directory as this program's own.
 const MARKER: &str = "moeflux.synth.partial";
 
+/// The file in `out` that says that it is not whole, for a moment after it has got its name.
+pub fn marker_of(out: &Path) -> PathBuf {
+    out.join(MARKER)
+}
+
 impl WorkDir {
-    fn create(out: &Path) -> Result<WorkDir, SynthError> {
+    /// The path of the working directory, where nothing is, or is left.
+    fn claim(out: &Path) -> Result<PathBuf, SynthError> {
         let path = partial_of(out);
         if path.exists() {
             // A run that was killed before it wrote the marker left nothing else.
@@ -484,6 +490,10 @@ impl WorkDir {
             }
             fs::remove_dir_all(&path).map_err(WriteError::at(&path))?;
         }
+        Ok(path)
+    }
+
+    fn create(path: PathBuf) -> Result<WorkDir, SynthError> {
         fs::create_dir_all(&path).map_err(WriteError::at(&path))?;
         let dir = WorkDir { path, is_published: false };
         fs::write(dir.path.join(MARKER), "").map_err(WriteError::at(&dir.path))?;
@@ -498,7 +508,7 @@ impl WorkDir {
         fs::rename(&self.path, out).map_err(WriteError::at(out))?;
         self.is_published = true;
         // Only now: a run that is killed before it leaves a directory that the next one knows.
-        let marker = out.join(MARKER);
+        let marker = marker_of(out);
         fs::remove_file(&marker).map_err(WriteError::at(&marker))?;
         let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
         Ok(sync_dir(parent.unwrap_or(Path::new(".")))?)

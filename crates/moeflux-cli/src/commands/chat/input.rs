@@ -83,7 +83,7 @@ impl Input {
     pub(super) fn interrupt(&self) -> Result<Arc<AtomicBool>> {
         let flag = Arc::new(AtomicBool::new(false));
         if io::stdin().is_terminal() {
-            crate::interrupt::take_over();
+            crate::interrupt::take_over(&[SIGINT]);
             let exit = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&flag));
             let both = exit.and_then(|_| flag::register(SIGINT, Arc::clone(&flag)));
             both.context("cannot listen for Ctrl-C")?;
