@@ -74,6 +74,34 @@ fn templates_that_nest_data_deeply_end_nothing() {
     }
 }
 
+/// Each of the short conversations by which the habits of a template are learned costs as much as
+/// a request: templates that write or compute much are not asked on.
+#[test]
+fn templates_that_write_or_compute_much_are_not_tried_again_and_again() {
+    let request = r#"{"messages": [{"role": "user", "content": "hello"}]}"#;
+    let messages = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    // The limits grow with the source.
+    let padding = format!("{{#{}#}}", "c".repeat(300_000));
+    let writes = format!(
+        "{padding}{messages}{{% set s = 'ab cd ' * 1000 %}}{{% for i in range(850) %}}{{{{ s }}}}{{% endfor %}}"
+    );
+    let step = "{% set s.n = s.n + i * 3 %}";
+    let computes = format!(
+        "{{% set s = namespace(n=0) %}}{messages}{{% for i in range(10000) %}}{step}{{% endfor %}}"
+    );
+    for (source, n_bytes) in [(writes, 5_100_005), (computes, 5)] {
+        let copy = Copy::of(&golden(HF));
+        fs::write(copy.file("chat_template.jinja"), source).unwrap();
+        fs::write(copy.file("request.json"), request).unwrap();
+        let file = copy.file("request.json");
+        let args = ["prompt", "--model", copy.arg(), "--request", file.to_str().unwrap()];
+        let started = Instant::now();
+        let (text, _) = common::succeeds(&args);
+        assert_eq!(text.trim_end_matches('\n').len(), n_bytes);
+        assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    }
+}
+
 #[test]
 fn templates_that_grow_are_refused() {
     for source in [

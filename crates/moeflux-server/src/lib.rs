@@ -53,4 +53,4 @@ pub use error::ServerError;
 pub use listen::Server;
 pub use options::ServerOptions;
 pub use origins::{AllowedOrigin, AllowedPort, OriginError};
-pub use prompt::{ChatPrompt, PromptToken, RequestError};
+pub use prompt::{ChatPrompt, Piece, PromptToken, RequestError};

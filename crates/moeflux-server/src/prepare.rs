@@ -141,6 +141,13 @@ fn expected(app: &Model, conversation: &Conversation) -> ApiResult<Arc<[TokenId]
     Ok(tokens.into())
 }
 
+/// Refuses a conversation whose answer cannot be held to what was asked for.
+pub(crate) fn check_constraint(app: &Model, conversation: &Conversation) -> ApiResult<()> {
+    let renamed = ToolNames::applied(conversation);
+    let conversation = renamed.as_ref().map_or(conversation, |(changed, _)| changed);
+    constraint(app, conversation, false).map(drop)
+}
+
 /// What holds the answer to what was asked for; nothing where that is text.
 fn constraint(
     app: &Model,

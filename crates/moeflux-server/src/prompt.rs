@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use moeflux_engine::TokenId;
-use moeflux_text::{LeftToModel, Markup, OutputFormat, Tokenizer};
+use moeflux_text::{LeftToModel, Markup, OutputFormat, Tokenizer, ToolSyntax};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -15,20 +16,21 @@ use crate::error::{ApiError, ApiResult};
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
 use crate::openai::{ChatRequest, chat};
-use crate::prepare::{Prepared, prepare, prompt_text};
+use crate::prepare::{Prepared, check_constraint, prepare, prompt_text};
 use crate::reply::{self, Reply};
 use crate::request::{self, Accepted, Body, Request, TokenNumber, object};
 
 /// Tokens that a reply may list, where the context is smaller.
 const MAX_TOKENIZED: usize = 65_536;
 
-/// What a chat request becomes.
+/// What a chat request becomes. As JSON: `prompt`, `tokens` of `id`, `piece` and `control`, `syntax`,
+/// `grammar`, `left_to_model`.
 #[derive(Clone, Debug)]
 pub struct ChatPrompt {
     /// The text that the template writes.
     pub text: String,
     /// What the model reads.
-    pub tokens: Vec<PromptToken>,
+    pub tokens: Vec<TokenId>,
     /// How the model writes thoughts and calls.
     pub format: OutputFormat,
     /// What the answer is held to, in the notation of the grammar library; `None` where it may be
@@ -36,17 +38,29 @@ pub struct ChatPrompt {
     pub grammar: Option<String>,
     /// Parts of tools' schemas that the grammar does not hold the model to.
     pub left_to_model: Vec<LeftToModel>,
+    tokenizer: Arc<Tokenizer>,
 }
 
 /// A token of a prompt.
-#[derive(Clone, Debug)]
-pub struct PromptToken {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PromptToken<'a> {
     /// Its number.
-    pub id: TokenId,
-    /// Its text, or a list of its bytes where these are not UTF-8 by themselves.
-    pub piece: Value,
+    pub id: u32,
+    /// Its text.
+    pub piece: Piece<'a>,
     /// Whether it is a control token, which no text of a client becomes.
+    #[serde(rename = "control")]
     pub is_control: bool,
+}
+
+/// What a token adds to a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Piece<'a> {
+    /// Text.
+    Text(&'a str),
+    /// Bytes that are not UTF-8 by themselves.
+    Bytes(&'a [u8]),
 }
 
 /// Why a chat request is refused.
@@ -60,6 +74,34 @@ impl ChatPrompt {
     /// # Errors
     /// Where the server would refuse it; only a request that is too long is not refused.
     pub fn of(tokenizer: Tokenizer, request: Value) -> Result<ChatPrompt, RequestError> {
+        let (model, conversation) = ChatPrompt::read(tokenizer, request)?;
+        let refuse = |err: ApiError| RequestError(err.message);
+        let text = prompt_text(&model, &conversation).map_err(refuse)?;
+        let Prepared { turn, constraint, .. } = prepare(&model, &conversation).map_err(refuse)?;
+        Ok(ChatPrompt {
+            text,
+            tokens: turn.tokens,
+            format: model.format.clone(),
+            grammar: constraint.as_ref().map(|constraint| constraint.text().to_owned()),
+            left_to_model: constraint
+                .map_or_else(Vec::new, |constraint| constraint.left_to_model().to_vec()),
+            tokenizer: model.tokenizer,
+        })
+    }
+
+    /// The text alone, without the time and the memory that its tokens take.
+    ///
+    /// # Errors
+    /// As [`ChatPrompt::of`], but for a text that has no tokens.
+    pub fn text_of(tokenizer: Tokenizer, request: Value) -> Result<String, RequestError> {
+        let (model, conversation) = ChatPrompt::read(tokenizer, request)?;
+        let refuse = |err: ApiError| RequestError(err.message);
+        check_constraint(&model, &conversation).map_err(refuse)?;
+        prompt_text(&model, &conversation).map_err(refuse)
+    }
+
+    /// The model of a tokenizer, which reads prompts of any length, and a request to it.
+    fn read(tokenizer: Tokenizer, request: Value) -> Result<(Model, Conversation), RequestError> {
         let facts = ModelFacts {
             names: Vec::new(),
             any_name: true,
@@ -68,29 +110,49 @@ impl ChatPrompt {
             log_requests: false,
             is_strict: false,
         };
-        let refuse = |err: ApiError| RequestError(err.message);
         let model = Model::new(tokenizer, facts).map_err(|err| RequestError(err.to_string()))?;
-        let (conversation, _) = read(&model, request).map_err(refuse)?;
-        let text = prompt_text(&model, &conversation).map_err(refuse)?;
-        let Prepared { turn, constraint, .. } = prepare(&model, &conversation).map_err(refuse)?;
-        Ok(ChatPrompt {
-            text,
-            tokens: turn
-                .tokens
-                .into_iter()
-                .map(|id| PromptToken::of(&model.tokenizer, id))
-                .collect(),
-            format: model.format.clone(),
-            grammar: constraint.as_ref().map(|constraint| constraint.text().to_owned()),
-            left_to_model: constraint
-                .map_or_else(Vec::new, |constraint| constraint.left_to_model().to_vec()),
+        let (conversation, _) = read(&model, request).map_err(|err| RequestError(err.message))?;
+        Ok((model, conversation))
+    }
+
+    /// The tokens with their texts.
+    pub fn pieces(&self) -> impl Iterator<Item = PromptToken<'_>> {
+        self.tokens.iter().map(|id| {
+            let bytes = self.tokenizer.token_bytes(*id);
+            let piece = std::str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text);
+            PromptToken { id: id.0, piece, is_control: self.tokenizer.is_control(*id) }
         })
     }
 }
 
-impl PromptToken {
-    fn of(tokenizer: &Tokenizer, id: TokenId) -> PromptToken {
-        PromptToken { id, piece: piece(tokenizer, id), is_control: tokenizer.is_control(id) }
+impl Serialize for ChatPrompt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let syntax = json!({
+            "calls": self.format.syntax().map(ToolSyntax::name),
+            "example": self.format.call_example().ok(),
+            "missing": self.format.call_example().err(),
+            "thinks": self.format.can_think(),
+        });
+        let left = self.left_to_model.iter();
+        let left: Vec<Value> = left
+            .map(|part| json!({"tool": part.tool, "path": part.path, "reason": part.reason}))
+            .collect();
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("prompt", &self.text)?;
+        map.serialize_entry("tokens", &Pieces(self))?;
+        map.serialize_entry("syntax", &syntax)?;
+        map.serialize_entry("grammar", &self.grammar)?;
+        map.serialize_entry("left_to_model", &left)?;
+        map.end()
+    }
+}
+
+/// Written one by one: a prompt can have millions.
+struct Pieces<'a>(&'a ChatPrompt);
+
+impl Serialize for Pieces<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.pieces())
     }
 }
 

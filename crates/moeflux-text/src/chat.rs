@@ -17,12 +17,15 @@
 //! What this does not cover: a template that builds control tokens itself from pieces that it
 //! cuts out of content, which no known template does.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::error::{TextError, excerpt, one_line};
 use super::fence::{Leniency, Mark, MarkupText, Rendered, is_word, map_leaves};
 use super::history::HistoryShape;
 use super::jinja;
+use super::learned::Learned;
 use super::length::Written;
 use super::message::Message;
 use super::nesting;
@@ -36,8 +39,7 @@ pub struct ChatTemplate {
     renderer: Renderer,
     markup: MarkupText,
     tested: Vec<String>, // text that the template compares content with
-    shape: HistoryShape,
-    written: Written,
+    learned: Arc<Learned>,
 }
 
 /// A request as the template sees it.
@@ -53,7 +55,11 @@ impl Tokenizer {
     /// else the only one. `None` for a model without a template, or with several of other names.
     pub fn chat_template(&self, with_tools: bool) -> Option<Result<ChatTemplate, TextError>> {
         let source = self.chat_template_source(with_tools)?;
-        let template = ChatTemplate::new(source, self.markup_text());
+        let known = self.templates.find(source);
+        let template = ChatTemplate::with_learned(source, self.markup_text(), known);
+        if let Ok(template) = &template {
+            self.templates.keep(source, &template.learned);
+        }
         Some(template.map_err(|err| match (err, self.template_file()) {
             (TextError::TemplateSyntax(reason), Some(path)) => {
                 TextError::TemplateSyntax(format!("{reason} ({})", path.display()))
@@ -67,6 +73,15 @@ impl ChatTemplate {
     /// Parses a Jinja template. `markup` comes from [`super::Tokenizer::markup_text`]; it decides
     /// what content must not turn into.
     pub fn new(source: &str, markup: MarkupText) -> Result<Self, TextError> {
+        Self::with_learned(source, markup, None)
+    }
+
+    /// As [`ChatTemplate::new`], with what is known of a template of the same source.
+    fn with_learned(
+        source: &str,
+        markup: MarkupText,
+        known: Option<Arc<Learned>>,
+    ) -> Result<Self, TextError> {
         let renderer = Renderer::new(source).map_err(|err| match err {
             RenderError::Template(reason) | RenderError::Limit(reason) => {
                 TextError::TemplateSyntax(one_line(&reason))
@@ -75,16 +90,15 @@ impl ChatTemplate {
         })?;
         let mut tested = jinja::string_literals(source);
         tested.retain(|text| text.chars().any(|c| markup.is_edge(c)) && !markup.has_special(text));
-        let mut template = Self {
-            renderer,
-            markup,
-            tested,
-            shape: HistoryShape::default(),
-            written: Written::default(),
-        };
-        template.shape = HistoryShape::find(|messages| template.plain(messages, None));
-        template.written =
-            Written::find(|messages, tools| template.plain(&template.shape.apply(messages), tools));
+        let is_known = known.is_some();
+        let mut template = Self { renderer, markup, tested, learned: known.unwrap_or_default() };
+        if !is_known {
+            let shape = HistoryShape::find(|messages| template.plain(messages, None));
+            let written =
+                Written::find(|messages, tools| template.plain(&shape.apply(messages), tools));
+            let spent = Arc::clone(&template.learned.spent);
+            template.learned = Arc::new(Learned { shape, written, spent });
+        }
         Ok(template)
     }
 
@@ -106,7 +120,7 @@ impl ChatTemplate {
             return Ok(());
         }
         let fewest = |text: &str| tokenizer.fewest_tokens(text);
-        let n_tokens = self.written.fewest_tokens(messages, tools, &self.tested, fewest);
+        let n_tokens = self.learned.written.fewest_tokens(messages, tools, &self.tested, fewest);
         match n_tokens > max_tokens {
             true => Err(TextError::TooLong { n_tokens, is_exact: false, max_tokens }),
             false => Ok(()),
@@ -119,13 +133,18 @@ impl ChatTemplate {
     }
 
     /// What the template makes of a request whose messages keep their shape; `None` also where it
-    /// met its limits more than once.
+    /// met its limits more than once, or has written or computed too much for what can be learned.
     pub(super) fn render_as_given(&self, request: &RenderRequest<'_>) -> Option<String> {
-        if self.renderer.is_costly() {
+        let spent = &self.learned.spent;
+        if self.renderer.is_costly() || spent.is_all() {
             return None;
         }
         let now = chrono::Local::now().naive_local();
-        self.run(&Context::new(request).ok()?, request.add_generation_prompt, now).ok()
+        let before = self.renderer.spent();
+        let text = self.run(&Context::new(request).ok()?, request.add_generation_prompt, now);
+        let time = self.renderer.spent().saturating_sub(before);
+        spent.add(text.as_ref().map_or(0, String::len), time);
+        text.ok()
     }
 
     /// Renders a conversation.
@@ -136,7 +155,7 @@ impl ChatTemplate {
     /// text.
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Rendered, TextError> {
         nesting::check(request)?;
-        let messages = &self.shape.apply(request.messages);
+        let messages = &self.learned.shape.apply(request.messages);
         let context = Context::new(&RenderRequest { messages, ..request.clone() })?;
         let now = chrono::Local::now().naive_local();
         let run = |context: &Context| {

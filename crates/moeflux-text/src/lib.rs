@@ -17,6 +17,7 @@ mod guard;
 mod history;
 mod jinja;
 mod json;
+mod learned;
 mod length;
 mod message;
 mod nesting;

@@ -25,7 +25,7 @@
 
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,6 +87,8 @@ pub(super) enum Renderer {
         source: String,
         /// How many renderings met a limit.
         n_stopped: AtomicU32,
+        /// Processor time of the others, in microseconds.
+        spent: AtomicU64,
     },
 }
 
@@ -117,6 +119,13 @@ struct Job {
 
 /// What a child says: the text, or why the template gave none.
 type Reply = Result<String, String>;
+
+/// A reply, and the processor time that it took.
+#[derive(Debug)]
+struct Answer {
+    reply: Reply,
+    time: Duration,
+}
 
 /// Why there is no text.
 #[derive(Debug)]
@@ -150,8 +159,9 @@ impl Renderer {
         };
         let source = source.to_owned();
         let job = Job { source: source.clone(), variables: String::new(), now: String::new() };
-        children.ask(&job)?;
-        Ok(Renderer::Children { children, source, n_stopped: AtomicU32::new(0) })
+        children.ask(&job)?.reply?;
+        let (n_stopped, spent) = Default::default();
+        Ok(Renderer::Children { children, source, n_stopped, spent })
     }
 
     /// Renders with `variables`, at a moment in local time.
@@ -165,14 +175,31 @@ impl Renderer {
                 let text = on_deep_stack(|| jinja::render(env, variables, now))?;
                 Ok(text.map_err(|err| err.to_string())?)
             }
-            Renderer::Children { children, source, n_stopped } => {
+            Renderer::Children { children, source, n_stopped, spent } => {
                 let variables = serde_json::to_string(variables).map_err(|err| err.to_string())?;
                 let now = now.format(CLOCK).to_string();
-                let rendered = children.ask(&Job { source: source.clone(), variables, now });
-                if let Err(RenderError::Limit(_)) = &rendered {
-                    n_stopped.fetch_add(1, Ordering::Relaxed);
+                let answer = children.ask(&Job { source: source.clone(), variables, now });
+                match &answer {
+                    Ok(answer) => {
+                        let micros = u64::try_from(answer.time.as_micros()).unwrap_or(u64::MAX);
+                        spent.fetch_add(micros, Ordering::Relaxed);
+                    }
+                    Err(RenderError::Limit(_)) => {
+                        n_stopped.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(_) => {}
                 }
-                rendered
+                Ok(answer?.reply?)
+            }
+        }
+    }
+
+    /// Processor time that renderings took; zero for those in this process, which trusts them.
+    pub(super) fn spent(&self) -> Duration {
+        match self {
+            Renderer::Here(_) => Duration::ZERO,
+            Renderer::Children { spent, .. } => {
+                Duration::from_micros(spent.load(Ordering::Relaxed))
             }
         }
     }
@@ -188,21 +215,21 @@ impl Renderer {
 }
 
 impl Children {
-    fn ask(&self, job: &Job) -> Result<String, RenderError> {
+    fn ask(&self, job: &Job) -> Result<Answer, RenderError> {
         let idle = self.idle().pop();
         if let Some(mut running) = idle
-            && let Ok(reply) = running.exchange(job)
+            && let Ok(answer) = running.exchange(job)
         {
             self.keep(running);
-            return Ok(reply?);
+            return Ok(answer);
         }
         // There was none, or it died: perhaps not of this job, so a new one tries.
         let started = (self.command)().and_then(Running::start);
         let mut running = started.map_err(RenderError::no_process)?;
         match running.exchange(job) {
-            Ok(reply) => {
+            Ok(answer) => {
                 self.keep(running);
-                Ok(reply?)
+                Ok(answer)
             }
             Err(err) => Err(running.why_it_died(err, job)),
         }
@@ -233,15 +260,17 @@ impl Running {
         }
     }
 
-    fn exchange(&mut self, job: &Job) -> io::Result<Reply> {
+    fn exchange(&mut self, job: &Job) -> io::Result<Answer> {
         for part in [&job.source, &job.variables, &job.now] {
             write_text(&mut self.jobs, part)?;
         }
         self.jobs.flush()?;
-        let mut tag = [0];
+        let (mut tag, mut micros) = ([0], [0; 8]);
         self.replies.read_exact(&mut tag)?;
+        self.replies.read_exact(&mut micros)?;
         let text = read_text(&mut self.replies, max_text(job.n_bytes()))?;
-        Ok(if tag == [1] { Ok(text) } else { Err(text) })
+        let reply = if tag == [1] { Ok(text) } else { Err(text) };
+        Ok(Answer { reply, time: Duration::from_micros(u64::from_le_bytes(micros)) })
     }
 
     fn why_it_died(mut self, err: io::Error, job: &Job) -> RenderError {
@@ -375,14 +404,18 @@ fn take_jobs(watch: &Watch) {
     while let Some(job) = Job::read(&mut jobs) {
         limit_memory(job.n_bytes());
         watch.begin(max_time(job.n_bytes()));
+        let before = processor_time();
         let reply = catch_panic(|| job.run()).and_then(|reply| reply);
+        let time = processor_time().saturating_sub(before);
         watch.end();
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (tag, text) = match &reply {
             Ok(text) => (1, text),
             Err(reason) => (0, reason),
         };
         let written = replies
             .write_all(&[tag])
+            .and_then(|()| replies.write_all(&micros.to_le_bytes()))
             .and_then(|()| write_text(&mut replies, text))
             .and_then(|()| replies.flush());
         if written.is_err() {

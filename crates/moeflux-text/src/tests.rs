@@ -484,3 +484,20 @@ fn a_begun_answer_goes_on_where_its_text_ends() {
     let left_out = "{{ messages[0].content }}";
     assert!(matches!(continued(left_out, "hi"), Err(TextError::NoLastMessage)));
 }
+
+#[test]
+fn a_template_that_writes_much_is_rendered_and_not_learned_from() {
+    let messages = [Message::new("user", "hello")];
+    let of = |n: usize| {
+        let source = format!(
+            "{{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}{{% for i in range({n}) %}}\
+             {{{{ 'ab cd ' * 1000 }}}}{{% endfor %}}"
+        );
+        let template = ChatTemplate::new(&source, MarkupText::default()).unwrap();
+        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        let rendered = template.render(&request).unwrap();
+        (template.plain(&messages, None).is_some(), rendered.text().len())
+    };
+    assert_eq!(of(1), (true, 6005));
+    assert_eq!(of(300), (false, 1_800_005));
+}

@@ -11,6 +11,7 @@ use super::config::{GenerationDefaults, TextConfig};
 use super::error::{TextError, excerpt};
 use super::fence::MarkupText;
 use super::guard::catch_panic;
+use super::learned::KnownTemplates;
 use super::output::DSML;
 use super::pieces::Pieces;
 use super::pipeline::Pipeline;
@@ -41,6 +42,7 @@ pub struct Tokenizer {
     pub(super) prefix: Vec<TokenId>,
     eos: Vec<TokenId>,
     config: TextConfig,
+    pub(super) templates: KnownTemplates,
     /// The file that the vocabulary was read from.
     file: PathBuf,
 }
@@ -107,6 +109,7 @@ impl Tokenizer {
             prefix: Vec::new(),
             eos: Vec::new(),
             config,
+            templates: KnownTemplates::default(),
             file: path.to_owned(),
         };
         tokenizer.eos = tokenizer.find_eos();

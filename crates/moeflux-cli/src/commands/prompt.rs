@@ -1,15 +1,16 @@
 //! `moeflux prompt`: what a chat request becomes.
 
-use std::io::Read;
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use moeflux_server::{ChatPrompt, PromptToken};
-use moeflux_text::{LeftToModel, Tokenizer, ToolSyntax};
-use serde_json::{Value, json};
+use moeflux_server::ChatPrompt;
+use moeflux_text::Tokenizer;
+use serde_json::Value;
 
 use super::print;
 use crate::args::PromptArgs;
+use crate::error::OutputError;
 use crate::files;
 use crate::locate::{self, Hurry, Place};
 
@@ -20,17 +21,26 @@ pub(crate) fn run(args: &PromptArgs) -> Result<()> {
     let request = read(&args.request)?;
     let tokenizer = tokenizer(args.model.as_deref())?;
     let template = tokenizer.template_file().map(Path::to_owned);
-    let prompt = ChatPrompt::of(tokenizer, request).with_context(|| match template {
+    let whose = || match &template {
         Some(template) => format!("{} with {}", name(&args.request), template.display()),
         None => name(&args.request),
-    })?;
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&to_json(&prompt))? + "\n",
-        false if prompt.text.ends_with('\n') => prompt.text,
-        false => prompt.text + "\n",
     };
-    print(&text)?;
+    if args.json {
+        let prompt = ChatPrompt::of(tokenizer, request).with_context(whose)?;
+        return Ok(print_json(&prompt).map_err(OutputError::from)?);
+    }
+    let text = ChatPrompt::text_of(tokenizer, request).with_context(whose)?;
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    print(&(text + end))?;
     Ok(())
+}
+
+/// Prints as it goes: a list of all tokens would take a hundred times the memory of the text.
+fn print_json(prompt: &ChatPrompt) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    serde_json::to_writer_pretty(&mut out, prompt)?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
 /// What messages call the source of a request.
@@ -45,7 +55,7 @@ fn read(path: &Path) -> Result<Value> {
     let unreadable = || format!("cannot read {}", name(path));
     let bytes = if path == Path::new("-") {
         let mut bytes = Vec::new();
-        std::io::stdin().take(MAX_REQUEST + 1).read_to_end(&mut bytes).with_context(unreadable)?;
+        io::stdin().take(MAX_REQUEST + 1).read_to_end(&mut bytes).with_context(unreadable)?;
         bytes
     } else {
         files::read(path).with_context(unreadable)?
@@ -64,22 +74,4 @@ fn tokenizer(model: Option<&str>) -> Result<Tokenizer> {
         Place::Here(path) => Ok(Tokenizer::at(&path)?),
         Place::Hub(remote) => Ok(Tokenizer::at(locate::read_headers(&remote, true)?.model())?),
     }
-}
-
-fn to_json(prompt: &ChatPrompt) -> Value {
-    let token = |token: &PromptToken| json!({"id": token.id.0, "piece": token.piece, "control": token.is_control});
-    let left =
-        |part: &LeftToModel| json!({"tool": part.tool, "path": part.path, "reason": part.reason});
-    json!({
-        "prompt": prompt.text,
-        "tokens": prompt.tokens.iter().map(token).collect::<Vec<_>>(),
-        "syntax": {
-            "calls": prompt.format.syntax().map(ToolSyntax::name),
-            "example": prompt.format.call_example().ok(),
-            "missing": prompt.format.call_example().err(),
-            "thinks": prompt.format.can_think(),
-        },
-        "grammar": prompt.grammar,
-        "left_to_model": prompt.left_to_model.iter().map(left).collect::<Vec<_>>(),
-    })
 }
