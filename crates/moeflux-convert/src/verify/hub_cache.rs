@@ -27,13 +27,20 @@ struct Hashed {
 
 /// Hashes what links from the model's directory into a folder of blobs; how many files that are.
 pub(super) fn verify(root: &Path, run: &mut Run<'_, '_>) -> usize {
-    let mut files = Vec::new();
-    collect(root, MAX_DEPTH, &mut files);
+    let (mut files, mut n_others) = (Vec::new(), 0);
+    collect(root, MAX_DEPTH, &mut files, &mut n_others);
     files.sort_by(|a, b| a.path.cmp(&b.path));
     if files.is_empty() {
         return 0;
     }
-    run.checked("every file against the hash of the Hub that names it (SHA-256, or git's SHA-1)");
+    let n_files = files.len();
+    let which = match n_others {
+        0 => String::from("every file"),
+        _ => format!("{n_files} of {} files", n_files + n_others),
+    };
+    run.checked(format!(
+        "{which} against the hash of the Hub that names it (SHA-256, or git's SHA-1)"
+    ));
     run.expect(files.iter().map(|file| file.n_bytes).sum());
     for file in &files {
         run.found.n_files += 1;
@@ -49,14 +56,17 @@ pub(super) fn verify(root: &Path, run: &mut Run<'_, '_>) -> usize {
     files.len()
 }
 
-fn collect(dir: &Path, depth: usize, files: &mut Vec<Hashed>) {
+/// Adds the files below a folder that have a hash, and counts the others.
+fn collect(dir: &Path, depth: usize, files: &mut Vec<Hashed>, n_others: &mut usize) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() && depth > 0 {
-            collect(&path, depth - 1, files);
-        } else if kind.is_symlink() {
-            files.extend(hashed(path));
+            collect(&path, depth - 1, files, n_others);
+        } else if let Some(file) = kind.is_symlink().then(|| hashed(path)).flatten() {
+            files.push(file);
+        } else {
+            *n_others += usize::from(!kind.is_dir());
         }
     }
 }

@@ -176,7 +176,95 @@ fn files_of_the_hubs_cache_are_compared_with_the_hashes_that_name_them() {
         }
         fs::write(&file, &good).unwrap();
     }
+    fs::write(snapshot.join("notes.txt"), "").unwrap();
+    let n_files = files(&snapshot).len();
+    let partly = format!("{} of {n_files} files", n_files - 1);
+    assert!(run(&snapshot).checked[0].starts_with(&partly), "a file without a hash was counted");
     fs::remove_file(fs::canonicalize(snapshot.join("config.json")).unwrap()).unwrap();
     let damage = run(&snapshot).damage;
     assert!(damage.iter().any(|part| part.file == snapshot.join("config.json")), "{damage:?}");
+}
+
+/// Writes a checkpoint whose experts are stacked as the original system prepares it.
+fn prepare(case: &str, dir: &Path) {
+    let checkpoint = Checkpoint::open(&golden(case)).unwrap();
+    let config = fs::read(golden(case).join("config.json")).unwrap();
+    let (mut bin, mut index) = (Vec::new(), serde_json::Map::new());
+    let mut layers: BTreeMap<String, BTreeMap<String, (usize, Vec<u8>)>> = BTreeMap::new();
+    for (_, tensor) in checkpoint.tensors() {
+        let file = &checkpoint.files()[tensor.extent.file.0 as usize].path;
+        let bytes = fs::read(file).unwrap();
+        let bytes = &bytes[tensor.extent.offset as usize..][..tensor.extent.len];
+        let name = &tensor.stored_name;
+        if let Some((layer, part)) = name.split_once(".mlp.switch_mlp.") {
+            let layer = layer.rsplit('.').next().unwrap().to_owned();
+            let of_layer = layers.entry(layer).or_default();
+            of_layer.insert(part.to_owned(), (tensor.shape[0], bytes.to_vec()));
+            continue;
+        }
+        let mut entry = serde_json::json!({"offset": bin.len(), "size": bytes.len(),
+            "shape": tensor.shape, "dtype": tensor.dtype.name()});
+        if tensor.dtype.name() == "U32" {
+            entry["bits"] = 4.into();
+        }
+        index.insert(name.clone(), entry);
+        bin.extend(bytes);
+    }
+    fs::write(dir.join("model_weights.bin"), bin).unwrap();
+    let index = serde_json::json!({"tensors": index});
+    fs::write(dir.join("model_weights.json"), index.to_string()).unwrap();
+    fs::write(dir.join("config.json"), config).unwrap();
+    fs::create_dir(dir.join("packed_experts")).unwrap();
+    for (layer, parts) in layers {
+        let n_experts = parts["gate_proj.weight"].0;
+        let mut records = Vec::new();
+        for expert in 0..n_experts {
+            for part in ["gate_proj", "up_proj", "down_proj"] {
+                for kind in ["weight", "scales", "biases"] {
+                    let all = &parts[&format!("{part}.{kind}")].1;
+                    let len = all.len() / n_experts;
+                    records.extend(&all[expert * len..][..len]);
+                }
+            }
+        }
+        let number: usize = layer.parse().unwrap();
+        fs::write(dir.join(format!("packed_experts/layer_{number:02}.bin")), records).unwrap();
+    }
+}
+
+#[test]
+fn prepared_directories_are_read_whole_and_every_damage_is_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    prepare("deepseek_v3-mlx-joined", dir.path());
+    let found = run(dir.path());
+    assert_eq!(found.damage, []);
+    let layers = files(&dir.path().join("packed_experts"));
+    assert_eq!(found.n_files, 1 + layers.len(), "{found:?}");
+    let all = layers.iter().chain([&dir.path().join("model_weights.bin")]);
+    let n_bytes: u64 = all.map(|file| fs::metadata(file).unwrap().len()).sum();
+    assert_eq!(found.n_bytes, n_bytes, "{found:?}");
+    assert!(found.checked.iter().any(|line| line.contains("prepared directories have none")));
+
+    // The first expert's scales follow its codes; all bits set are no number.
+    let layer = &layers[0];
+    let good = fs::read(layer).unwrap();
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.path().join("config.json")).unwrap()).unwrap();
+    let of = |key: &str| config[key].as_u64().unwrap() as usize;
+    let codes = of("moe_intermediate_size") * of("hidden_size") / 2;
+    let mut bad = good.clone();
+    bad[codes..codes + 2].copy_from_slice(&[0xff, 0xff]);
+    fs::write(layer, bad).unwrap();
+    let damage = run(dir.path()).damage;
+    assert!(damage.len() == 1 && damage[0].file == *layer, "{damage:?}");
+    assert!(damage[0].part.as_ref().unwrap().starts_with("expert 0 of layer "), "{damage:?}");
+
+    fs::remove_file(layer).unwrap();
+    let found = run(dir.path());
+    assert!(found.damage.len() == 1 && found.damage[0].file == *layer, "{found:?}");
+    assert_eq!((found.n_files, found.n_bytes), (layers.len(), n_bytes - good.len() as u64));
+
+    fs::write(layer, &good[..good.len() - 1]).unwrap();
+    let err = verify(dir.path(), &mut |_| {}).unwrap_err().to_string();
+    assert!(err.contains("packed_experts") && err.contains("bytes"), "{err}");
 }

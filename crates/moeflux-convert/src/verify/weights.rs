@@ -6,8 +6,9 @@ use std::path::Path;
 use moeflux_core::checkpoint::{
     Checkpoint, CheckpointKind, Claims, Extent, FileReader, FormatError, MatrixSource,
 };
+use moeflux_core::files::open_regular;
 use moeflux_core::quant::Encoding;
-use moeflux_core::{ExpertBank, ExpertId, SourceFile};
+use moeflux_core::{ExpertBank, ExpertId, FileIdx, SourceFile};
 use moeflux_model::{Declared, LoadError, Variant};
 
 use crate::checkpoints::ConvertError;
@@ -48,6 +49,8 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
     }
     run.checked("that unquantised weights, scales and biases are finite numbers");
     run.expect(pieces.iter().map(|piece| piece.extent.len as u64).sum());
+    let closed = unopened(&bank.files, &pieces, run);
+    pieces.retain(|piece| !closed.contains(&piece.extent.file));
     let files: BTreeSet<_> = pieces.iter().map(|piece| piece.extent.file).collect();
     run.found.n_files = run.found.n_files.max(files.len());
     let reader = FileReader::new(&bank.files);
@@ -56,6 +59,20 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
         check(checkpoint, &bank.files, &reader, piece, &mut buffer, run);
     }
     Ok(())
+}
+
+/// Files that cannot be opened: one damage each, whatever they should hold.
+fn unopened(files: &[SourceFile], pieces: &[Piece], run: &mut Run<'_, '_>) -> BTreeSet<FileIdx> {
+    let needed: BTreeSet<FileIdx> = pieces.iter().map(|piece| piece.extent.file).collect();
+    let mut closed = BTreeSet::new();
+    for idx in needed {
+        let path = &files[idx.0 as usize].path;
+        if let Err(err) = open_regular(path) {
+            run.damage(path, None, err.to_string());
+            closed.insert(idx);
+        }
+    }
+    closed
 }
 
 fn of_matrix(source: &MatrixSource) -> impl Iterator<Item = Piece> + use<> {
@@ -105,6 +122,9 @@ fn check(
         let offset = piece.extent.offset + start as u64;
         let part = &mut buffer[..len];
         let read = reader.read_at(piece.extent.file, offset, part);
+        if read.is_ok() {
+            run.read(path, len as u64);
+        }
         let checked = read.and_then(|()| match piece.encoding {
             Some(encoding) => {
                 let extent = Extent { offset, len, ..piece.extent };
@@ -112,7 +132,6 @@ fn check(
             }
             None => Ok(()),
         });
-        run.read(path, len as u64);
         if let Err(err) = checked {
             return note(path, piece, err, run);
         }
