@@ -41,9 +41,17 @@ const FEW: [&str; 20] = [
 /// `-h` shows all flags of a command that has at most this number of them.
 const SMALL: usize = 14;
 
+/// Columns of help where `COLUMNS` names fewer than [`MIN_WIDTH`], which no terminal has.
+const WIDTH: usize = 80;
+const MIN_WIDTH: usize = 20;
+
 /// The command line, with help as this program shows it.
 pub(crate) fn command() -> Command {
     let mut command = Cli::command().disable_help_subcommand(true).disable_help_flag(true);
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
+    if columns.is_some_and(|columns| columns < MIN_WIDTH) {
+        command = command.term_width(WIDTH);
+    }
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().into()).collect();
     for name in names {
         command = command.mut_subcommand(name, |sub| {

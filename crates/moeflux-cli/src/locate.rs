@@ -13,7 +13,7 @@ use crate::error::UsageError;
 use crate::interrupt::RemovedOnInterrupt;
 use crate::progress::{Bar, Transfer, Unit};
 use crate::report::{chain, note};
-use crate::words::did_you_mean;
+use crate::words::{did_you_mean, one_line};
 
 /// What is said of a repository that has none of the files of a tokenizer.
 pub(crate) const NO_TOKENIZER: &str = "the repository has no tokenizer (tokenizer.json, \
@@ -279,6 +279,10 @@ fn tell(event: &Event<'_>, is_quiet: bool) {
 
 /// What an event that needs no bar is in a sentence.
 fn in_words(event: &Event<'_>) -> Option<String> {
+    sentence(event).map(|text| one_line(&text))
+}
+
+fn sentence(event: &Event<'_>) -> Option<String> {
     Some(match event {
         Event::Stale { reason } => {
             format!("warning: {reason}; using the copy from earlier")

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::bytes::show;
-use crate::report::note;
+use crate::report::{is_dumb_terminal, note};
 
 /// How long something may take without a bar.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(crate) struct Bar {
 
 impl Bar {
     pub(crate) fn new(label: &str, unit: Unit, is_quiet: bool) -> Bar {
-        let is_quiet = is_quiet || !std::io::stderr().is_terminal();
+        let is_quiet = is_quiet || !has_bars();
         Bar { label: label.to_owned(), unit, start: Instant::now(), is_quiet, bar: None }
     }
 
@@ -62,6 +62,11 @@ impl Drop for Bar {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Whether standard error is a terminal that knows the commands that move a bar.
+fn has_bars() -> bool {
+    std::io::stderr().is_terminal() && !is_dumb_terminal()
 }
 
 fn new_bar(label: &str, unit: Unit, start: Instant) -> ProgressBar {
@@ -117,7 +122,7 @@ impl Transfer {
         let now = Instant::now();
         Transfer {
             is_quiet,
-            is_terminal: std::io::stderr().is_terminal(),
+            is_terminal: has_bars(),
             bar: None,
             rate: Rate::new(now),
             lines: Lines { last: now, wait: LINE_WAIT },

@@ -24,20 +24,25 @@ pub(crate) fn chain(err: &anyhow::Error) -> String {
     text
 }
 
-/// Prints a note, unless only the answer is wanted.
+/// Prints a note, unless only the answer is wanted. On a terminal its lines break between words.
 pub(crate) fn note(is_quiet: bool, text: &str) {
     if !is_quiet {
+        let text = wrapped(&format!("moeflux: {text}"), width());
         // There is nothing left to report to when standard error is closed.
-        let _ = writeln!(io::stderr(), "moeflux: {text}");
+        let _ = writeln!(io::stderr(), "{text}");
     }
+}
+
+/// Columns of standard error; 0 where it is no terminal, or does not say.
+fn width() -> usize {
+    Term::stderr().size_checked().map_or(0, |(_, width)| width.into())
 }
 
 /// Prints a note that is less important than the answer: dimmed on terminals that have styles.
 pub(crate) fn aside(is_quiet: bool, text: &str) {
     match io::stderr().is_terminal() {
         true if !is_quiet => {
-            let width = Term::stderr().size_checked().map_or(0, |(_, width)| width.into());
-            let text = wrapped(text, width);
+            let text = wrapped(text, width());
             // As in `note`.
             let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
         }

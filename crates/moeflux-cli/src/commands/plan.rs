@@ -64,7 +64,7 @@ fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
         rate.map_or(String::from("not measured"), |gb_s| format!("{gb_s:.2} GB/s"))
     };
     text + &format!(
-        "\neach token reads {} ({} of experts); memory {}, matrix products {}, drive {}\n",
+        "\neach token reads {}, {} of it experts\nmemory {}, matrix products {}, drive {}\n",
         show(plan.bytes_per_token),
         show(plan.working_set_bytes),
         of(speed.memory_gb_s),
@@ -83,7 +83,7 @@ fn verdict(plan: &Plan, speed: Option<&Forecast>) -> String {
         String::from("runs from memory")
     } else {
         let share = 100.0 * plan.cached_share();
-        format!("runs streamed from the drive (the cache holds {share:.0} % of the experts)")
+        format!("runs streamed from the drive (cache: {share:.0} % of the experts)")
     };
     match speed.and_then(|speed| speed.streamed) {
         Some(rate) => format!("{place}, at about {rate} tok/s"),
@@ -122,11 +122,7 @@ fn table(plan: &Plan) -> String {
     }
     line("total", plan.total_bytes(), "");
     if plan.headroom_bytes > 0 {
-        line(
-            "headroom",
-            plan.headroom_bytes,
-            "left free for other programs: the cache shrinks in time",
-        );
+        line("headroom", plan.headroom_bytes, "free for others: the cache shrinks in time");
     }
     let free = format!("{} are free", show(plan.memory.available));
     line("usable memory", plan.memory.total, &free);
@@ -151,9 +147,9 @@ fn note(plan: &Plan, kind: RowKind) -> String {
         RowKind::Sessions => {
             let per_position = show(plan.kv_bytes_per_position);
             let sessions = if plan.n_sessions == 1 { "session" } else { "sessions" };
-            format!("{} {sessions} of {} positions, {per_position} each", plan.n_sessions, plan.ctx)
+            format!("{} {sessions} of {}, {per_position} a position", plan.n_sessions, plan.ctx)
         }
-        RowKind::Checkpoints => String::from("copies of recurrent states to roll back to, at most"),
+        RowKind::Checkpoints => String::from("copies of recurrent states, at most"),
         RowKind::Activations => format!("prefill in chunks of {} rows", plan.chunk),
         RowKind::Program => String::from("with the tokenizer"),
         RowKind::Cache => {
@@ -163,7 +159,7 @@ fn note(plan: &Plan, kind: RowKind) -> String {
         RowKind::Copies => String::from(match plan.device_expert_bytes {
             None | Some(0) => "none: the GPU reads the expert cache",
             Some(bytes) if bytes == plan.expert_bytes => "all experts: the cache only loads them",
-            Some(_) => "in addition to the cache: the GPU shares this memory",
+            Some(_) => "beside the cache: the GPU shares the memory",
         }),
     }
 }

@@ -26,7 +26,7 @@ use super::{chat_template, generate_options, opening};
 use crate::args::ChatArgs;
 use crate::error::{OutputError, UsageError};
 use crate::progress::{Bar, Unit};
-use crate::words::did_you_mean;
+use crate::words::{did_you_mean, one_line};
 use crate::{demo, model, report};
 
 const HELP: &str = "\
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         };
         match done {
             Err(err) if err.is::<OutputError>() => return Err(err),
-            Err(err) => report::note(false, &report::chain(&err)),
+            Err(err) => report::note(false, &one_line(&report::chain(&err))),
             Ok(()) => {}
         }
         // The last attempt tells whether the conversation is kept.
