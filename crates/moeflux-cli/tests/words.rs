@@ -58,6 +58,28 @@ fn help_of_a_command_is_short_and_has_an_example() {
 }
 
 #[test]
+fn columns_that_no_terminal_has_do_not_count() {
+    let help =
+        |columns: &str| common::finish(moeflux(&["plan", "--help"]).env("COLUMNS", columns)).0;
+    let want = help("80");
+    for columns in ["0", "1", "-5", "abc", "", "99999999999999999999"] {
+        let help = help(columns);
+        let longest = help.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!((60..=100).contains(&longest), "COLUMNS={columns:?}: {help}");
+    }
+    assert!(help("40").lines().count() > want.lines().count());
+}
+
+#[test]
+fn a_plan_fits_80_columns() {
+    for args in [&["plan"][..], &["plan", "--expert-cache", "2MiB", "--kv-type", "q8"]] {
+        let (plan, _) = succeeds(args);
+        assert!(plan.lines().all(|line| line.chars().count() <= 80), "{plan}");
+        assert!(plan.contains("expert cache") && plan.contains("each token reads"), "{plan}");
+    }
+}
+
+#[test]
 fn near_names_are_suggested() {
     for (args, words) in [
         (&["chta"][..], &["'chta'", "did you mean chat?"][..]),
