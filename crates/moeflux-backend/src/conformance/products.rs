@@ -31,6 +31,15 @@ pub(super) fn formats() -> Vec<MatrixFormat> {
         all.push(MatrixFormat::Dense(params));
         all.push(MatrixFormat::Transposed(params));
     }
+    for params in [Float::BF16, Float::F16, Float::F32] {
+        for (bits, group_size) in [4, 8].into_iter().flat_map(|bits| {
+            Affine::GROUP_SIZES.into_iter().map(move |group_size| (bits, group_size))
+        }) {
+            if params == Float::BF16 || (bits == 4) == (group_size == 64) {
+                all.push(MatrixFormat::Affine(Affine::symmetric(bits, group_size, params)));
+            }
+        }
+    }
     all.extend(MicroScaled::MODES.map(|(_, micro)| MatrixFormat::Micro(micro)));
     for (rows, cols, scales) in [(128, 128, Float::F32), (7, 20, Float::BF16)] {
         all.push(MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales)));
@@ -89,7 +98,11 @@ pub(super) fn matrix_bytes(spec: MatrixSpec, seed: u64) -> MatrixParts {
                     SmallScale::E4M3 => 1 + byte % 80,
                 }
             });
-            MatrixParts { weight, scales: scales.collect(), biases: vec![] }
+            let scales = scales.collect();
+            let global_scale =
+                micro.has_global_scale.then(|| (0.3 + 0.2 * numbers.float()).to_le_bytes());
+            let biases = global_scale.map_or_else(Vec::new, |bytes| bytes.to_vec());
+            MatrixParts { weight, scales, biases }
         }
         MatrixFormat::Blocks(blocks) => {
             let weight = numbers.bytes(rows * cols).into_iter().map(no_nan).collect();
@@ -107,7 +120,9 @@ pub(super) fn matrix_bytes(spec: MatrixSpec, seed: u64) -> MatrixParts {
             let weight = numbers.bytes(rows * format.row_bytes(cols));
             let n = rows * affine.n_groups(cols);
             let scales: Vec<f32> = numbers.floats(n).iter().map(|value| value * 0.02).collect();
-            let biases: Vec<f32> = numbers.floats(n).iter().map(|value| value * 0.2).collect();
+            let n_biases = if affine.bias == AffineBias::Stored { n } else { 0 };
+            let biases = numbers.floats(n_biases);
+            let biases: Vec<f32> = biases.iter().map(|value| value * 0.2).collect();
             let [scales, biases] = [scales, biases].map(|values| floats(affine.params, &values));
             MatrixParts { weight, scales, biases }
         }

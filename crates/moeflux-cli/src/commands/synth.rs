@@ -1,7 +1,9 @@
 //! `moeflux synth`: random weights in a real shape.
 
 use anyhow::Result;
-use moeflux_convert::synth::{SynthFormat, SynthOptions, ToolFormat, partial_of, shape_family};
+use moeflux_convert::synth::{
+    SynthFormat, SynthOptions, ToolFormat, marker_of, partial_of, shape_family,
+};
 use moeflux_convert::synthesise;
 use moeflux_engine::FAMILIES;
 

@@ -130,12 +130,15 @@ pub fn synth(
         SynthFormat::Tool(tool) => tools::tensors(&manifest, tool, options.seed),
         _ => Vec::new(),
     };
-    let dir = WorkDir::create(out)?;
+    let path = WorkDir::claim(out)?;
     let total = match options.format {
         SynthFormat::Gguf => parts.iter().map(gguf::Part::n_bytes).sum(),
         SynthFormat::Mlx | SynthFormat::Packed => total_bytes(&manifest, options),
         SynthFormat::Tool(_) => tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum(),
     };
+    // Before the directory is made, so that a caller can arrange for its removal.
+    progress(SynthProgress { file: "config.json", done: 0, total });
+    let dir = WorkDir::create(path)?;
     if !options.is_hollow {
         require_space(&dir.path, total)?;
     }
@@ -148,8 +151,6 @@ pub fn synth(
         total,
         resident_sums: BTreeMap::new(),
     };
-    // Its directory is there: making the first tensor takes a while.
-    making.advance("config.json", 0);
     match options.format {
         SynthFormat::Mlx => {
             making.text(&config)?;

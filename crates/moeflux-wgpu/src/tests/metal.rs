@@ -62,6 +62,8 @@ fn formats() -> Vec<[u32; 3]> {
     all.extend([[0, 4, 3], [0, 4, 6], [0, 8, 7], [0, 4, 8]]);
     all.extend([[1, 0, 0], [2, 0, 0], [3, 0, 0]]);
     all.extend([[4, 0, 0], [4, 3, 0], [4, 0, 1], [4, 3, 1], [5, 0, 0], [6, 0, 0], [6, 0, 2]]);
+    // A scale of all of the matrix, in front of the others and apart.
+    all.extend([[4, 7, 0], [4, 7, 1], [4, 15, 1]]);
     all.extend(BlockType::all().map(|block_type| [7, block_type.id(), 0]));
     all.push([7, BlockType::Q6_K.id(), 1]);
     all

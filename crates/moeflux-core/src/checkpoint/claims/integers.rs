@@ -246,13 +246,10 @@ impl<'a> Claims<'a> {
             true => Parts::Whole(tensors.codes.extent),
             false => derive(Plane::Codes),
         };
-        let keeps_scales = are_codes_rows
-            && matrix.is_symmetric()
-            && group_cols == matrix.group_cols
-            && matrix.scales != Float::F16;
-        let (params, scales, biases) = if keeps_scales {
-            let scales = Parts::Whole(tensors.scales.extent);
-            (matrix.scales, scales, derive(Plane::SymmetricBiases))
+        let keeps_scales =
+            are_codes_rows && matrix.is_symmetric() && group_cols == matrix.group_cols;
+        let (params, scales) = if keeps_scales {
+            (matrix.scales, Parts::Whole(tensors.scales.extent))
         } else {
             (Float::F32, derive(Plane::Scales))
         };
@@ -262,7 +259,7 @@ impl<'a> Claims<'a> {
             (Affine::new(matrix.bits, group_cols, params), Some(derive(Plane::Biases)))
         };
         Ok(Stored {
-            format: MatrixFormat::Affine(Affine::new(matrix.bits, group_cols, params)),
+            format: MatrixFormat::Affine(affine),
             tensor: tensors.codes,
             weight,
             scales: Some(scales),
