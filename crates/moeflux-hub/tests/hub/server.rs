@@ -317,7 +317,8 @@ fn send_content(
         let head = format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).ok()?;
         loop {
-            stream.write_all(format!("10000\r\n{:065536}\r\n", 0).as_bytes()).ok()?;
+            let chunk = "0".repeat(1 << 16);
+            stream.write_all(format!("{:x}\r\n{chunk}\r\n", chunk.len()).as_bytes()).ok()?;
         }
     }
     if matches!(fault, Some(Fault::Stall(_))) {
