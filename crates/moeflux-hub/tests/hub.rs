@@ -1,5 +1,6 @@
 //! Downloads from a hub that runs in the test.
 
+#[expect(dead_code, reason = "some faults are the business of the other tests")]
 #[path = "hub/server.rs"]
 mod server;
 

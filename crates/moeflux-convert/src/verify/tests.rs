@@ -240,7 +240,8 @@ fn prepared_directories_are_read_whole_and_every_damage_is_said_once() {
     assert_eq!(found.damage, []);
     let layers = files(&dir.path().join("packed_experts"));
     assert_eq!(found.n_files, 1 + layers.len(), "{found:?}");
-    let all = layers.iter().chain([&dir.path().join("model_weights.bin")]);
+    let resident = dir.path().join("model_weights.bin");
+    let all = layers.iter().chain([&resident]);
     let n_bytes: u64 = all.map(|file| fs::metadata(file).unwrap().len()).sum();
     assert_eq!(found.n_bytes, n_bytes, "{found:?}");
     assert!(found.checked.iter().any(|line| line.contains("prepared directories have none")));

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use moeflux_backend::{
     Activation, ActivationPrecision, ExpertCall, ExpertResidency, ExpertRow, Experts, Ops,
 };
-use moeflux_core::quant::{
-    Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
-};
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use moeflux_core::{
     Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank, SplitMix64,
 };

@@ -57,7 +57,7 @@ enum Kind {
 }
 
 /// Where a row of a batch is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
     /// The first or the second sequence.
     sequence: usize,
