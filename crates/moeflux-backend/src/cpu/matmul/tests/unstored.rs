@@ -69,11 +69,13 @@ fn decoded_panels_give_the_bits_of_kernels_that_unpack_e2m1() {
         for (rows, cols, n) in [(1, 32, 1), (17, 96, 3), (413, 512, 5)] {
             let matrix = TestMatrix::new(&mut noise, rows, cols, format);
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
-            let x = quantised(Isa::SCALAR, &x, cols, 16, 2);
+            let rounded = quantised(Isa::SCALAR, &x, cols, 16, 2);
             let x_rows = RowMap::Range { first: 0, n };
-            let want = product(Isa::SCALAR, matrix.view(), Activations::Quantised(&x), x_rows);
+            let want =
+                product(Isa::SCALAR, matrix.view(), Activations::Quantised(&rounded), x_rows);
             let integers = integers::Integers::of(format).expect("integers");
             for isa in Isa::available() {
+                let x = quantised(isa, &x, cols, 16, 2);
                 let mut got = vec![f32::NAN; n * rows];
                 let data = SharedMut::new(&mut got);
                 let out = OutRows { data, stride: rows, first_col: 0, rows: x_rows };
