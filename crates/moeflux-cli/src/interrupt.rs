@@ -41,9 +41,10 @@ struct Handler {
 impl Handler {
     fn register(signal: i32) -> Handler {
         let handler = Handler { ends_at_once: Arc::default(), came: Arc::default() };
-        // Where a handler is refused the system's own stays.
-        let _ = flag::register_conditional_default(signal, Arc::clone(&handler.ends_at_once));
+        // Where a handler is refused the system's own stays. With the first one the system's is gone, so
+        // that one notes the signal: none may come between the two and be lost.
         let _ = flag::register(signal, Arc::clone(&handler.came));
+        let _ = flag::register_conditional_default(signal, Arc::clone(&handler.ends_at_once));
         handler
     }
 }

@@ -83,7 +83,7 @@ fn verdict(plan: &Plan, speed: Option<&Forecast>) -> String {
         String::from("runs from memory")
     } else {
         let share = 100.0 * plan.cached_share();
-        format!("runs streamed from the drive (cache: {share:.0} % of the experts)")
+        format!("runs streamed from the drive (cache: {share:.0} % of experts)")
     };
     match speed.and_then(|speed| speed.streamed) {
         Some(rate) => format!("{place}, at about {rate} tok/s"),

@@ -39,12 +39,20 @@ fn gguf_files_of_every_shape_and_mix_open_and_are_claimed_whole() {
         n_layers: Some(4),
         ..SynthOptions::default()
     };
+    let mut n_checked = 0;
     for shape in shape_names() {
         let out = dir.path().join(shape);
-        synth(shape, &out, &hollow, &manifest_of, &mut |_| {})
-            .unwrap_or_else(|err| panic!("{shape}: {err}"));
-        check_gguf(&out, shape);
+        match synth(shape, &out, &hollow, &manifest_of, &mut |_| {}) {
+            Ok(_) => check_gguf(&out, shape),
+            // Families that GGUF has no architecture for here.
+            Err(SynthError::Format(err)) if err.to_string().ends_with("have GGUF files") => {
+                continue;
+            }
+            Err(err) => panic!("{shape}: {err}"),
+        }
+        n_checked += 1;
     }
+    assert!(n_checked >= 15, "{n_checked} shapes");
     for name in GgufMix::names() {
         let out = dir.path().join(name);
         let mix = GgufMix::by_name(&name.to_lowercase()).unwrap();

@@ -45,7 +45,8 @@ fn integers_of_compressed_tensors_are_affine() {
                 ("a.weight_shape", "I64", &[2]),
             ];
             let got = claim(config.clone(), tensors).unwrap();
-            assert_eq!(got, affine(bits as u8, group), "{bits} {group}");
+            let want = Affine::symmetric(bits as u8, group, Float::BF16);
+            assert_eq!(got, MatrixFormat::Affine(want), "{bits} {group}");
             let zeros = [64 * bits / 32, n_groups];
             let tensors: Tensors<'_> = &[
                 ("a.weight_packed", "I32", &words),
@@ -58,7 +59,8 @@ fn integers_of_compressed_tensors_are_affine() {
     }
     let signed: Tensors<'_> =
         &[("a.weight", "I8", &[64, 128]), ("a.weight_scale", "BF16", &[64, 1])];
-    assert_eq!(claim(compressed("int-quantized"), signed).unwrap(), affine(8, 128));
+    let want = MatrixFormat::Affine(Affine::symmetric(8, 128, Float::BF16));
+    assert_eq!(claim(compressed("int-quantized"), signed).unwrap(), want);
     let sevens: Tensors<'_> =
         &[("a.weight_packed", "I32", &[64, 28]), ("a.weight_scale", "BF16", &[64, 4])];
     assert_eq!(claim(config.clone(), sevens).unwrap(), MatrixFormat::Dense(Float::F32));
@@ -79,10 +81,15 @@ fn gptq_and_awq_are_told_apart() {
         ("a.scales", "F16", &[2, 64]),
         ("a.g_idx", "I32", &[128]),
     ];
-    let want = MatrixFormat::Affine(Affine::new(4, 64, Float::F32));
+    let symmetric = Affine::symmetric(4, 64, Float::F32);
+    let stored = Affine::new(4, 64, Float::F32);
     // A symmetric matrix needs no zero points, but the tensor may be there.
-    for config in [gptq(true), gptq(false), json!({"quant_method": "auto-round", "sym": false})] {
-        assert_eq!(claim(config, codes).unwrap(), want);
+    for (config, want) in [
+        (gptq(true), symmetric),
+        (gptq(false), stored),
+        (json!({"quant_method": "auto-round", "sym": false}), stored),
+    ] {
+        assert_eq!(claim(config, codes).unwrap(), MatrixFormat::Affine(want));
     }
     let reordered = json!({"quant_method": "gptq", "bits": 4, "desc_act": true});
     assert_eq!(claim(reordered, codes).unwrap(), MatrixFormat::Dense(Float::F32));
