@@ -46,7 +46,7 @@ fn every_case_packed_unquantised_gives_the_bits_of_its_source() {
     for case in cases() {
         let (dir, report) = pack(&case, &PackOptions::unquantised());
         assert!(report.kinds.values().all(|kind| kind.signal == 0.0), "{}", case.display());
-        if case.ends_with("gpt_oss-hf") {
+        if case.ends_with("gpt_oss-hf") || case.ends_with("qwen3_vl_moe-hf") {
             check_near(&case, dir.path());
         } else {
             check_same_bits(&case, dir.path());
