@@ -191,7 +191,7 @@ fn prepare(case: &str, dir: &Path) {
     let config = fs::read(golden(case).join("config.json")).unwrap();
     let (mut bin, mut index) = (Vec::new(), serde_json::Map::new());
     let mut layers: BTreeMap<String, BTreeMap<String, (usize, Vec<u8>)>> = BTreeMap::new();
-    for (_, tensor) in checkpoint.tensors() {
+    for tensor in checkpoint.tensors().values() {
         let file = &checkpoint.files()[tensor.extent.file.0 as usize].path;
         let bytes = fs::read(file).unwrap();
         let bytes = &bytes[tensor.extent.offset as usize..][..tensor.extent.len];

@@ -283,6 +283,7 @@ fn mix_panel<const Q: usize>(
         acc[i] = [load(&halves[0]), load(&halves[1])];
         rows[i] = &weights[i * stride..][..n];
     }
+    #[expect(clippy::needless_range_loop, reason = "`j` is a row of the panel as well")]
     for j in 0..n {
         let value = panel.floats[j * panel.stride..][..COLS].as_chunks().0;
         let (low, high) = (load(&value[0]), load(&value[1]));

@@ -290,7 +290,7 @@ impl IntegerMatrix {
 fn code_across(bytes: &[u8], at: impl Fn(usize) -> usize, bit: usize) -> u32 {
     let low = word(bytes, at(bit / 32)) >> (bit % 32);
     let next = at(bit / 32 + 1);
-    let has_next = bit % 32 > 0 && (next + 1) * 4 <= bytes.len();
+    let has_next = !bit.is_multiple_of(32) && (next + 1) * 4 <= bytes.len();
     let high = if has_next { word(bytes, next) << (32 - bit % 32) } else { 0 };
     low | high
 }
