@@ -326,7 +326,7 @@ fn lists_that_are_none_are_refused_by_what_they_are() {
         let (hub, place) = (hub(), Place::new());
         hub.list_as(list);
         place.refused(&hub, &["/api/models/org/name", part, "HF_ENDPOINT"]);
-        assert!(!place.cache().join("models--org--name/snapshots").exists());
+        assert_eq!(fs::read_dir(place.cache()).unwrap().count(), 0);
     }
 }
 
@@ -389,7 +389,8 @@ fn sizes_that_nothing_has_are_refused_by_plans_and_downloads() {
         let files = [file("config.json", "2", 1), file(WEIGHTS, size, 2), file(TEXT, size, 3)];
         hub.list_as(format!(r#"{{"sha": "{COMMIT}", "siblings": [{}]}}"#, files.join(",")));
         place.refused(&hub, &["org/name needs", "are free", "HF_HUB_CACHE"]);
-        assert_eq!(fs::read_dir(place.cache()).unwrap().count(), 0);
+        // An empty folder of the repository may stay.
+        assert!(!place.cache().join("models--org--name/snapshots").exists());
         if size.parse::<i64>().is_ok() {
             continue; // some file systems take that for a file of holes
         }
