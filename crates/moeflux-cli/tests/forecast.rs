@@ -21,7 +21,7 @@ fn json(args: &[&str]) -> Value {
 
 #[test]
 fn the_forecast_is_near_what_is_measured() {
-    // Beside the binary, which a folder for temporary files in memory would not measure.
+    // Next to the binary, which a folder for temporary files in memory would not measure.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let model = dir.path().join("model");
     let model = model.to_str().unwrap();

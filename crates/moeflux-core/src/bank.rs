@@ -1,24 +1,49 @@
 //! Where the records of experts are stored on the drive.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::checkpoint::{DerivedTensors, Extent};
+use crate::checkpoint::FormatError;
 use crate::{ExpertId, ExpertLayout};
 
 /// The index of a file in [`ExpertBank::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileIdx(pub u32);
 
+/// A range of bytes in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Index of the file in the list of the checkpoint or of the bank.
+    pub file: FileIdx,
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: usize,
+}
+
+/// Computes the bytes of a file that exists in memory only, from those of other files.
+pub trait DerivedBytes: fmt::Debug + Send + Sync {
+    /// Fills `out` from byte `offset` on, and returns how many bytes there are before the end of the
+    /// tensor that has this byte.
+    ///
+    /// # Errors
+    /// If what it is computed from cannot be read, or contradicts itself.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, FormatError>;
+
+    /// What the tensor that has byte `offset` is computed from.
+    fn inputs(&self, offset: u64) -> Vec<Extent>;
+}
+
 /// A file that records are read from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SourceFile {
     /// The path of the file.
     pub path: PathBuf,
     /// The length that it must have, in bytes.
     pub len: u64,
     /// What the bytes are computed by, if no file holds them; then `path` is that of the checkpoint.
-    pub derived: Option<Arc<DerivedTensors>>,
+    pub derived: Option<Arc<dyn DerivedBytes>>,
 }
 
 impl SourceFile {
@@ -28,8 +53,35 @@ impl SourceFile {
     }
 
     /// The file of a checkpoint's derived tensors. It has no length of its own.
-    pub fn derived(root: &Path, tensors: Arc<DerivedTensors>) -> SourceFile {
+    pub fn derived(root: &Path, tensors: Arc<dyn DerivedBytes>) -> SourceFile {
         SourceFile { path: root.to_path_buf(), len: u64::MAX, derived: Some(tensors) }
+    }
+}
+
+/// Files whose bytes are computed are the same only if one object computes them.
+impl PartialEq for SourceFile {
+    fn eq(&self, other: &SourceFile) -> bool {
+        let is_same = match (&self.derived, &other.derived) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        is_same && self.path == other.path && self.len == other.len
+    }
+}
+
+impl Eq for SourceFile {}
+
+impl Extent {
+    /// The range of `len` bytes from `start` on in this extent.
+    pub(crate) fn slice(self, start: usize, len: usize) -> Extent {
+        assert!(start <= self.len && len <= self.len - start, "slice of an extent");
+        Extent { file: self.file, offset: self.offset + start as u64, len }
+    }
+
+    /// The empty extent at this place, for formats without scales or biases.
+    pub(crate) fn empty(self) -> Extent {
+        self.slice(0, 0)
     }
 }
 

@@ -22,7 +22,7 @@ mod thread_limits;
 pub mod threads;
 mod write_error;
 
-pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
+pub use bank::{DerivedBytes, ExpertBank, Extent, ExtentSource, FileIdx, LayerBank, SourceFile};
 pub use bytes::{hex, show_bytes};
 pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};

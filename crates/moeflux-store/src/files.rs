@@ -7,8 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use moeflux_core::checkpoint::DerivedTensors;
-use moeflux_core::{FileIdx, MappedFile, SourceFile};
+use moeflux_core::{DerivedBytes, FileIdx, MappedFile, SourceFile};
 
 use crate::direct::{open_direct, read_at};
 use crate::plan::Plan;
@@ -59,7 +58,7 @@ struct Handles {
     all: Vec<File>,
     n_reads: AtomicUsize,
     /// What computes the bytes, if no file holds them.
-    derived: Option<Arc<DerivedTensors>>,
+    derived: Option<Arc<dyn DerivedBytes>>,
 }
 
 impl Handles {

@@ -5,8 +5,8 @@ use super::container::SourceIdentity;
 use super::error::FormatError;
 use super::opened::Checkpoint;
 use super::reader::FileReader;
-use super::tensor::Extent;
-use crate::ExpertBank;
+
+use crate::{ExpertBank, Extent};
 
 /// Bytes of each sample of a file.
 const SAMPLE_BYTES: u64 = 64 << 10;

@@ -32,7 +32,6 @@ pub use config::{Config, ResolvedKeys, python_json};
 pub use container::{
     Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredMode,
 };
-pub use derived::DerivedTensors;
 pub use error::FormatError;
 pub use header::{Header, open_safetensors, parse_safetensors_header};
 pub use names::canonical_name;
@@ -41,7 +40,9 @@ pub use prepared::{layer_file_name, parse_model_weights};
 pub use quantization::Precision;
 pub use reader::FileReader;
 pub use record::{PartFormats, record_layout};
-pub use tensor::{Dtype, Extent, Tensor};
+pub use tensor::{Dtype, Tensor};
+
+pub use crate::bank::Extent;
 
 #[cfg(test)]
 mod tests;

@@ -159,7 +159,8 @@ impl Checkpoint {
         }
         let derived = Arc::new(DerivedTensors::new(&parts.files));
         let mut readable = parts.files.clone();
-        readable.push(SourceFile::derived(&parts.root, Arc::clone(&derived)));
+        let of_derived = Arc::clone(&derived);
+        readable.push(SourceFile::derived(&parts.root, of_derived));
         Ok(Checkpoint {
             kind: parts.kind,
             root: parts.root,

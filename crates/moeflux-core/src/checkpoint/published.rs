@@ -32,7 +32,7 @@ pub(super) struct Declaration {
     pub(super) block: Value,
 }
 
-/// Files beside the config that have a declaration: their names, the key of the object, and the
+/// Files next to the config that have a declaration: their names, the key of the object, and the
 /// method if they name none.
 const FILES: [(&str, Option<&str>, &str); 3] = [
     ("hf_quant_config.json", Some("quantization"), "modelopt"),
@@ -59,7 +59,7 @@ const COMPRESSED_FORMATS: [&str; 9] = [
 
 impl Declaration {
     /// The declaration of a checkpoint that names a `quant_method`, in its config or in a file
-    /// beside it.
+    /// next to it.
     pub(super) fn find(config: &Config, root: &Path) -> Result<Option<Declaration>, FormatError> {
         for key in ["quantization_config", "compression_config", "quantization"] {
             let Some(block) = config.get(key).filter(|block| block.is_object()) else { continue };

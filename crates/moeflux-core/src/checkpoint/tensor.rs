@@ -1,18 +1,7 @@
 //! A tensor in a file: its name, its type and shape, and where it is stored.
 
-use crate::FileIdx;
+use crate::Extent;
 use crate::quant::{BlockType, Float};
-
-/// A range of bytes in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Index of the file in the list of the checkpoint or of the bank.
-    pub file: FileIdx,
-    /// Offset of the first byte.
-    pub offset: u64,
-    /// Number of bytes.
-    pub len: usize,
-}
 
 /// The type of a tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,19 +40,6 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// Where the tensor is stored.
     pub extent: Extent,
-}
-
-impl Extent {
-    /// The range of `len` bytes from `start` on in this extent.
-    pub(crate) fn slice(self, start: usize, len: usize) -> Extent {
-        assert!(start <= self.len && len <= self.len - start, "slice of an extent");
-        Extent { file: self.file, offset: self.offset + start as u64, len }
-    }
-
-    /// The empty extent at this place, for formats without scales or biases.
-    pub(crate) fn empty(self) -> Extent {
-        self.slice(0, 0)
-    }
 }
 
 impl Dtype {

@@ -150,10 +150,8 @@ impl<'a> Claims<'a> {
     fn add_derived_file(&mut self) {
         let n_files = self.checkpoint.files().len();
         if self.bank.files.len() == n_files && !self.checkpoint.derived.is_empty() {
-            self.bank.files.push(SourceFile::derived(
-                self.checkpoint.root(),
-                Arc::clone(&self.checkpoint.derived),
-            ));
+            let derived = Arc::clone(&self.checkpoint.derived);
+            self.bank.files.push(SourceFile::derived(self.checkpoint.root(), derived));
         }
     }
 

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 pub(crate) use integers::{CodeLayout, Input, IntegerMatrix, Plane, ZeroLayout};
 
-use super::{Extent, FileReader, FormatError};
+use super::{FileReader, FormatError};
 use crate::quant::{Float, e4m3_to_f32, e8m0_to_f32};
-use crate::{FileIdx, SourceFile};
+use crate::{DerivedBytes, Extent, FileIdx, SourceFile};
 
 /// Derived tensors begin at multiples of this, so that reads of whole blocks touch one tensor.
 const ALIGNMENT: u64 = 4096;
@@ -52,7 +52,7 @@ pub(crate) enum Recipe {
 ///
 /// Threads may read while others add tensors.
 #[derive(Debug)]
-pub struct DerivedTensors {
+pub(crate) struct DerivedTensors {
     file: FileIdx,
     /// Reads the inputs.
     reader: FileReader,
@@ -125,39 +125,6 @@ impl DerivedTensors {
         self.tensors.read().unwrap_or_else(PoisonError::into_inner).all.is_empty()
     }
 
-    /// What the tensor that has byte `offset` is computed from.
-    pub fn inputs(&self, offset: u64) -> Vec<Extent> {
-        self.find(offset).map_or_else(Vec::new, |tensor| tensor.inputs.clone())
-    }
-
-    /// Fills `out` from byte `offset` on, and returns how many bytes there are before the end of
-    /// the tensor.
-    ///
-    /// # Errors
-    /// If an input cannot be read, or contradicts what the tensor was declared to be.
-    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, FormatError> {
-        let Some(tensor) = self.find(offset) else { return Ok(0) };
-        let first = (offset - tensor.offset) as usize;
-        let n = out.len().min(tensor.len - first);
-        let out = &mut out[..n];
-        if let Some(kept) = tensor.kept.get() {
-            out.copy_from_slice(&kept[first..first + n]);
-            return Ok(n);
-        }
-        let is_whole = n == tensor.len;
-        if !is_whole && tensor.len > KEPT_BYTES {
-            let bytes = self.whole(&tensor, n)?;
-            out.copy_from_slice(&bytes[first..first + n]);
-            return Ok(n);
-        }
-        let bytes = tensor.compute(&self.reader)?;
-        out.copy_from_slice(&bytes[first..first + n]);
-        if bytes.len() <= KEPT_BYTES {
-            tensor.kept.get_or_init(|| bytes);
-        }
-        Ok(n)
-    }
-
     /// All bytes of a tensor, `n` of which are read now.
     fn whole(&self, tensor: &Derived, n: usize) -> Result<Arc<Vec<u8>>, FormatError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,14 +150,34 @@ impl DerivedTensors {
     }
 }
 
-/// Two are the same only if they are one.
-impl PartialEq for DerivedTensors {
-    fn eq(&self, other: &DerivedTensors) -> bool {
-        std::ptr::eq(self, other)
+impl DerivedBytes for DerivedTensors {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, FormatError> {
+        let Some(tensor) = self.find(offset) else { return Ok(0) };
+        let first = (offset - tensor.offset) as usize;
+        let n = out.len().min(tensor.len - first);
+        let out = &mut out[..n];
+        if let Some(kept) = tensor.kept.get() {
+            out.copy_from_slice(&kept[first..first + n]);
+            return Ok(n);
+        }
+        let is_whole = n == tensor.len;
+        if !is_whole && tensor.len > KEPT_BYTES {
+            let bytes = self.whole(&tensor, n)?;
+            out.copy_from_slice(&bytes[first..first + n]);
+            return Ok(n);
+        }
+        let bytes = tensor.compute(&self.reader)?;
+        out.copy_from_slice(&bytes[first..first + n]);
+        if bytes.len() <= KEPT_BYTES {
+            tensor.kept.get_or_init(|| bytes);
+        }
+        Ok(n)
+    }
+
+    fn inputs(&self, offset: u64) -> Vec<Extent> {
+        self.find(offset).map_or_else(Vec::new, |tensor| tensor.inputs.clone())
     }
 }
-
-impl Eq for DerivedTensors {}
 
 impl Derived {
     fn compute(&self, reader: &FileReader) -> Result<Vec<u8>, FormatError> {
