@@ -351,7 +351,7 @@ fn names_that_no_file_can_have_here_are_refused() {
         assert!(!error.to_string().contains(['\0', '\u{1b}']));
         assert_eq!(fs::read_dir(place.cache()).unwrap().count(), 0);
     }
-    // Names of which nothing is needed, however odd, are in nobody's way.
+    // Names of which nothing is needed, however odd, are in no user's way.
     let (hub, place) = (hub(), Place::new());
     hub.list_as(names(&[&long, "a\0b", "pictures/\u{1f600}.png", "a b"]));
     assert!(matches!(find("org/name", &place.env(&hub), &mut |_| {}), Ok(Found::Remote(_))));
