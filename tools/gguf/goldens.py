@@ -138,8 +138,8 @@ def expected_of_prediction(model, module, tensors):
     for nth in range(len(LENGTHS)):
         tensors[f"mtp.{nth}"] = np.ascontiguousarray(reference.logits(tensors[f"tokens.{nth}"]))
     long = tensors["tokens.1"]
-    rows = [reference.foreseen(long[: len(long) - nth]) for nth in reversed(range(make_mtp.PLACES))]
-    tensors["foreseen"] = np.array([row[0] for row in rows], np.int32)
+    rows = [reference.predicted(long[: len(long) - nth]) for nth in reversed(range(make_mtp.PLACES))]
+    tensors["predicted"] = np.array([row[0] for row in rows], np.int32)
     return min(row[1] for row in rows)
 
 
@@ -153,7 +153,7 @@ def build(case, seed, enough=0.0):
     tensors, info = result
     if case.predicts:
         more, module = predicting(model, case, types, rng, seed)
-        info["mtp"] = dict(seed=seed, foreseen_min_margin=expected_of_prediction(model, module, tensors))
+        info["mtp"] = dict(seed=seed, predicted_min_margin=expected_of_prediction(model, module, tensors))
         stored += more
     low = families.full_by(filled(config, meant).to(torch.bfloat16))
     for nth, sequence in enumerate(info["sequences"]):

@@ -6,7 +6,7 @@ module says. Environment A of make_golden.py:
 
 A case holds what its base does, and in expected.safetensors also
   mtp.N      F32 [T, vocab]: the module's logits for row i, of token i and the model's output at i - 1 (zeros at the first)
-  foreseen   I32 [8, 3]: behind each of the last 8 tokens of sequence 1 the three likeliest next ones, each of the module's own
+  predicted   I32 [8, 3]: behind each of the last 8 tokens of sequence 1 the three likeliest next ones, each of the module's own
              output before it
 """
 import argparse
@@ -110,7 +110,7 @@ class Reference:
     def logits(self, tokens):
         return self.model.lm_head(self.rows(tokens, mtp.shifted(self.output(tokens))))[0].numpy()
 
-    def foreseen(self, tokens):
+    def predicted(self, tokens):
         """The likeliest tokens behind all of them, and the least margin."""
         before = mtp.shifted(self.output(tokens))
         chosen, margin = [], math.inf
@@ -136,8 +136,8 @@ def make(name, out):
         fill(module, seed)
         reference = Reference(model, module)
         long = sequences[1]
-        foreseen = [reference.foreseen(long[: len(long) - i]) for i in reversed(range(PLACES))]
-        margin = min(it[1] for it in foreseen)
+        predicted = [reference.predicted(long[: len(long) - i]) for i in reversed(range(PLACES))]
+        margin = min(it[1] for it in predicted)
         if margin > 0.02:
             break
     shutil.rmtree(d, ignore_errors=True)
@@ -153,10 +153,10 @@ def make(name, out):
     save_file({**stored, **tensors_of(module, names, dtype)}, d / "model.safetensors", metadata={"format": "pt"})
     for i, tokens in enumerate(sequences):
         expected[f"mtp.{i}"] = torch.from_numpy(np.ascontiguousarray(reference.logits(tokens)))
-    expected["foreseen"] = torch.tensor([it[0] for it in foreseen], dtype=torch.int32)
+    expected["predicted"] = torch.tensor([it[0] for it in predicted], dtype=torch.int32)
     save_file(expected, d / "expected.safetensors")
     info = json.loads((d / "expected.json").read_text())
-    info["mtp"] = dict(seed=seed, foreseen_min_margin=margin)
+    info["mtp"] = dict(seed=seed, predicted_min_margin=margin)
     golden.dump(d / "expected.json", info)
     for file in d.iterdir():
         file.chmod(0o644)

@@ -157,6 +157,7 @@ mod tests {
             headroom_bytes: 0,
             device_expert_bytes: None,
             io_mode: IoMode::Direct,
+            are_experts_derived: false,
             memory: MemoryLimit { total: 1 << 33, available: 1 << 33, cgroup: None },
         }
     }

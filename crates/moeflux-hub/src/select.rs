@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use moeflux_core::checkpoint::companions::{TEMPLATE_FOLDER, VOCABULARIES};
+use moeflux_core::checkpoint::companions::{DECLARATIONS, TEMPLATE_FOLDER, VOCABULARIES};
 use serde::Deserialize;
 
 use super::error::beginning;
@@ -117,7 +117,8 @@ impl Layout {
         paths: &BTreeSet<&str>,
         index: Option<&[u8]>,
     ) -> Result<BTreeSet<String>, String> {
-        let companions = COMPANIONS.iter().copied().filter(|name| paths.contains(name));
+        let companions = COMPANIONS.into_iter().chain(DECLARATIONS);
+        let companions = companions.filter(|name| paths.contains(name));
         let text = companions.chain(vocabulary_of(paths, "")).chain(templates_of(paths, ""));
         let mut wanted: BTreeSet<String> = text.map(str::to_owned).collect();
         let named: Vec<String> = match (self, index) {
@@ -174,7 +175,8 @@ fn templates_of<'a>(paths: &BTreeSet<&'a str>, folder: &str) -> impl Iterator<It
 /// Whether a file has to be whole before a model can be inspected.
 pub(super) fn is_description(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    [CONFIG, CONTAINER, INDEX, PREPARED_INDEX].contains(&name)
+    let descriptions = [CONFIG, CONTAINER, INDEX, PREPARED_INDEX];
+    descriptions.contains(&name) || DECLARATIONS.contains(&name)
 }
 
 /// Whether a file makes a directory a model, so that it has to come last.

@@ -154,7 +154,9 @@ fn note(plan: &Plan, kind: RowKind) -> String {
         RowKind::Program => String::from("with the tokenizer"),
         RowKind::Cache => {
             let share = 100.0 * plan.cached_share();
-            format!("{share:.0} % of the experts' {}, {}", show(plan.expert_bytes), plan.io_mode)
+            let mode = plan.io_mode.to_string();
+            let mode = if plan.are_experts_derived { "converted when read" } else { &mode };
+            format!("{share:.0} % of experts' {}, {mode}", show(plan.expert_bytes))
         }
         RowKind::Copies => String::from(match plan.device_expert_bytes {
             None | Some(0) => "none: the GPU reads the expert cache",

@@ -3,6 +3,10 @@
 /// Folder with the chat templates of a checkpoint other than its main one.
 pub const TEMPLATE_FOLDER: &str = "additional_chat_templates";
 
+/// Files in which ModelOpt, GPTQ and AWQ declare how they quantised a model whose config does not.
+pub const DECLARATIONS: [&str; 3] =
+    ["hf_quant_config.json", "quantize_config.json", "quant_config.json"];
+
 /// A tokenizer in the format of the Hugging Face library.
 pub const TOKENIZER_JSON: &str = "tokenizer.json";
 

@@ -3,10 +3,11 @@
 //! The tensors say how a matrix is stored. Declarations are read for what tensors leave open, and to
 //! refuse what would be computed wrongly.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::companions::DECLARATIONS;
 use super::json::read_json;
 use super::{Config, FormatError};
 
@@ -15,30 +16,33 @@ use super::{Config, FormatError};
 pub(crate) struct IntegerRules {
     /// Bits of a code, where one number is declared for all.
     pub(crate) bits: Option<u8>,
-    /// Whether all zero points of GPTQ are the middle of the range, whatever is stored.
-    pub(crate) is_symmetric: bool,
-    /// What is added to the zero points of GPTQ: 1 in the first version of the format.
-    pub(crate) zero_offset: u8,
-    /// Whether GPTQ assigned columns to groups in another order than their own.
-    pub(crate) is_reordered: bool,
+    /// How GPTQ stored them; `None` if nothing declares it.
+    pub(crate) gptq: Option<GptqRules>,
     /// Whether words are AWQ's; `None` if only shapes tell.
     pub(crate) is_awq: Option<bool>,
 }
 
+/// What tensors of GPTQ leave open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GptqRules {
+    /// Whether all zero points are the middle of the range, whatever is stored.
+    pub(crate) is_symmetric: bool,
+    /// What is added to stored zero points: 1 in the first version of the format.
+    pub(crate) zero_offset: u8,
+    /// Whether columns are assigned to groups in another order than their own.
+    pub(crate) is_reordered: bool,
+}
+
 /// A declaration, and the file that has it.
 pub(super) struct Declaration {
-    pub(super) path: std::path::PathBuf,
+    pub(super) path: PathBuf,
     pub(super) method: String,
     pub(super) block: Value,
 }
 
-/// Files next to the config that have a declaration: their names, the key of the object, and the
-/// method if they name none.
-const FILES: [(&str, Option<&str>, &str); 3] = [
-    ("hf_quant_config.json", Some("quantization"), "modelopt"),
-    ("quantize_config.json", None, "gptq"),
-    ("quant_config.json", None, "awq"),
-];
+/// Of [`DECLARATIONS`]: the key of the object, and the method if it names none.
+const CONTENTS: [(Option<&str>, &str); 3] =
+    [(Some("quantization"), "modelopt"), (None, "gptq"), (None, "awq")];
 
 /// Algorithms of ModelOpt whose weights are wrong without further factors of the inputs.
 const REFUSED_ALGORITHMS: [&str; 6] =
@@ -81,7 +85,7 @@ impl Declaration {
         if config.get("quantization").is_some() {
             return Ok(None);
         }
-        for (name, key, method) in FILES {
+        for (name, (key, method)) in DECLARATIONS.into_iter().zip(CONTENTS) {
             let path = root.join(name);
             if !path.is_file() {
                 continue;
@@ -184,27 +188,24 @@ impl Declaration {
                 return Err(self.unsupported(&what));
             }
         };
-        Ok(IntegerRules {
-            bits: None,
-            is_symmetric: self.is_true("sym").unwrap_or(true),
+        Ok(self.gptq_rules(zero_offset))
+    }
+
+    /// Without `sym` the stored zero points count, which are right for symmetric integers, too.
+    fn gptq_rules(&self, zero_offset: u8) -> IntegerRules {
+        let gptq = GptqRules {
+            is_symmetric: self.is_true("sym"),
             zero_offset,
-            is_reordered: self.is_true("desc_act").unwrap_or(false),
-            is_awq: Some(false),
-        })
+            is_reordered: self.is_true("desc_act"),
+        };
+        IntegerRules { gptq: Some(gptq), is_awq: Some(false), ..IntegerRules::default() }
     }
 
     fn auto_round(&self) -> Result<IntegerRules, FormatError> {
         let packing = self.str("packing_format").unwrap_or("auto_round:auto_gptq");
-        let gptq = |zero_offset| IntegerRules {
-            bits: None,
-            is_symmetric: self.is_true("sym").unwrap_or(true),
-            zero_offset,
-            is_reordered: false,
-            is_awq: Some(false),
-        };
         match packing.rsplit(':').next().unwrap_or_default() {
-            "auto_gptq" => Ok(gptq(1)),
-            "gptqmodel" | "gptq_v2" | "auto_round" => Ok(gptq(0)),
+            "auto_gptq" => Ok(self.gptq_rules(1)),
+            "gptqmodel" | "gptq_v2" | "auto_round" => Ok(self.gptq_rules(0)),
             "auto_awq" => Ok(IntegerRules { is_awq: Some(true), ..IntegerRules::default() }),
             "llm_compressor" => self.compressed_tensors(),
             _ => Err(self.unsupported(&format!("packing_format {packing:?} of auto-round"))),
@@ -215,8 +216,8 @@ impl Declaration {
         self.block.get(key).and_then(Value::as_str)
     }
 
-    fn is_true(&self, key: &str) -> Option<bool> {
-        self.block.get(key).and_then(Value::as_bool)
+    fn is_true(&self, key: &str) -> bool {
+        self.block.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
     fn unsupported(&self, what: &str) -> FormatError {

@@ -196,6 +196,7 @@ impl MemoryPlanner {
             },
             device_expert_bytes: device.copies,
             io_mode: device.io_mode,
+            are_experts_derived: model.are_experts_derived,
             memory: self.memory,
         }
     }
@@ -313,10 +314,11 @@ impl MemoryPlanner {
         let is_given = options.experts.cache.is_some();
         let expert_bytes = self.model.expert_bytes;
         let mut io_mode = gate(options.experts.io, expert_bytes, self.memory.total, is_given);
+        let is_open = options.experts.io == IoChoice::Auto && io_mode == IoMode::Mmap;
         if self.model.are_experts_derived && io_mode == IoMode::Mmap {
+            // What is computed when it is read cannot be mapped.
             io_mode = IoMode::Direct;
         }
-        let is_open = options.experts.io == IoChoice::Auto && io_mode == IoMode::Mmap;
         let own_memory = limits.memory_bytes.filter(|_| limits.fetches);
         let has_too_little = own_memory.is_some_and(|bytes| self.is_too_little(bytes));
         let shares = limits.shares_memory;

@@ -160,6 +160,9 @@ pub struct Plan {
     pub device_expert_bytes: Option<u64>,
     /// How experts come into memory.
     pub io_mode: IoMode,
+    /// Whether parts of experts are computed when they are read, because no kernel reads them as the
+    /// checkpoint has them.
+    pub are_experts_derived: bool,
     /// What this process may use.
     pub memory: MemoryLimit,
 }

@@ -2,6 +2,7 @@
 //! They become the affine format, as they are where their bytes are those of that format.
 
 use super::super::derived::{CodeLayout, Input, IntegerMatrix, Plane, Recipe, ZeroLayout};
+use super::super::published::{GptqRules, IntegerRules};
 use super::super::{Dtype, Extent, FormatError, Tensor};
 use super::stored::{Parts, Stored, stack_of};
 use super::{Claims, last, wanted};
@@ -54,6 +55,9 @@ impl<'a> Claims<'a> {
             zeros: zeros.map_or(Ok(ZeroLayout::Middle), |zeros| self.zeros_of_rows(zeros))?,
             has_group_index: group_index.is_some(),
         };
+        if let Some(group_index) = group_index {
+            self.expect_group_index(group_index, cols)?;
+        }
         if let Some(zeros) = zeros {
             let words = (rows * usize::from(bits)).div_ceil(32);
             let rows = if zeros.dtype == Dtype::I32 { words } else { rows };
@@ -107,7 +111,7 @@ impl<'a> Claims<'a> {
         self.expect_shape(weight, outer, cols)?;
         let scales = self.claim_part(module, "weight_scale")?;
         if let Some(zeros) = self.claim_if_stored(module, "weight_zero_point")? {
-            let what = format!("{} beside weights of I8", zeros.stored_name);
+            let what = format!("{} with weights of I8", zeros.stored_name);
             return Err(FormatError::unsupported(self.checkpoint.path_of(zeros), what));
         }
         let matrix = IntegerMatrix {
@@ -159,9 +163,7 @@ impl<'a> Claims<'a> {
         {
             return Err(self.unsupported_dtype(odd));
         }
-        let rules = &self.checkpoint.rules.integers;
-        let (is_symmetric, zero_offset) = (rules.is_symmetric, rules.zero_offset);
-        let (is_reordered, declared_awq) = (rules.is_reordered, rules.is_awq);
+        let IntegerRules { gptq, is_awq: declared_awq, .. } = self.checkpoint.rules.integers;
         let has_shape_of_awq = codes.shape == [cols, rows / 8] && rows.is_multiple_of(8);
         let bits = codes.shape.first().and_then(|words| words.checked_mul(32));
         let bits = bits.filter(|bits| cols > 0 && bits.is_multiple_of(cols));
@@ -175,22 +177,42 @@ impl<'a> Claims<'a> {
             return Err(self.wrong_shape(codes, want));
         }
         let bits = if is_awq { 4 } else { bits.unwrap_or(4) };
-        let zeros = zeros.filter(|_| is_awq || !is_symmetric);
+        let gptq = match gptq {
+            Some(gptq) => gptq,
+            None if is_awq => GptqRules::default(),
+            None => {
+                let what = format!(
+                    "{module} is stored as GPTQ stores it, but the config does not say by which \
+                     version; copy quantize_config.json of its repository here"
+                );
+                return Err(FormatError::malformed(self.checkpoint.path_of(codes), what));
+            }
+        };
+        let zeros = zeros.filter(|_| is_awq || !gptq.is_symmetric);
+        if zeros.is_none() && !is_awq && !gptq.is_symmetric {
+            // An error: it is missing.
+            self.claim_part(module, "qzeros")?;
+        }
         let n_groups = scales.shape.first().copied().unwrap_or(0);
         self.expect_shape(scales, &[n_groups], rows)?;
         if n_groups == 0 || n_groups > cols {
             return Err(self.wrong_shape(scales, format!("[groups, {rows}]")));
         }
         if let Some(zeros) = zeros {
-            self.expect_shape(zeros, &[n_groups], rows * usize::from(bits) / 32)?;
+            let row_bits = rows * usize::from(bits);
+            if !row_bits.is_multiple_of(32) {
+                let what = format!("{module} with zero points of {rows} outputs, no whole words,");
+                return Err(FormatError::unsupported(self.checkpoint.path_of(zeros), what));
+            }
+            self.expect_shape(zeros, &[n_groups], row_bits / 32)?;
         }
         if let Some(group_index) = group_index {
-            self.expect_shape(group_index, &[], cols)?;
+            self.expect_group_index(group_index, cols)?;
         }
         let zero_layout = match zeros {
             None => ZeroLayout::Middle,
             Some(_) if is_awq => ZeroLayout::Awq,
-            Some(_) => ZeroLayout::PackedColumns { offset: zero_offset },
+            Some(_) => ZeroLayout::PackedColumns { offset: gptq.zero_offset },
         };
         let matrix = IntegerMatrix {
             rows,
@@ -202,9 +224,17 @@ impl<'a> Claims<'a> {
             zeros: zero_layout,
             has_group_index: group_index.is_some(),
         };
-        let is_reordered = is_reordered && group_index.is_some();
+        let is_reordered = gptq.is_reordered && group_index.is_some();
         let tensors = Tensors { codes, scales, zeros, group_index, is_reordered };
         self.integers(module, outer, matrix, tensors)
+    }
+
+    /// Checks a tensor that names the group of each column.
+    fn expect_group_index(&self, tensor: &Tensor, cols: usize) -> Result<(), FormatError> {
+        if tensor.dtype != Dtype::I32 {
+            return Err(self.unsupported_dtype(tensor));
+        }
+        self.expect_shape(tensor, &[], cols)
     }
 
     /// The matrix in the affine format; decoded where its groups fit no kernel.

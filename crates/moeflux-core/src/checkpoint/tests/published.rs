@@ -112,6 +112,96 @@ fn gptq_and_awq_are_told_apart() {
     }
 }
 
+/// Versions of the format store other zero points.
+#[test]
+fn gptq_without_a_declaration_or_zero_points_is_refused() {
+    let codes: Tensors<'_> = &[("a.qweight", "I32", &[16, 64]), ("a.scales", "F16", &[2, 64])];
+    let text = refused(json!({}), codes);
+    assert!(text.contains("copy quantize_config.json"), "{text}");
+    let text = refused(json!({"quant_method": "gptq", "sym": false}), codes);
+    assert!(text.contains("tensor a.qzeros is missing"), "{text}");
+    let stored = Affine::new(4, 64, Float::F32);
+    let with_zeros = [codes, &[("a.qzeros", "I32", &[2, 8])]].concat();
+    let got = claim(json!({"quant_method": "gptq"}), &with_zeros).unwrap();
+    assert_eq!(got, MatrixFormat::Affine(stored));
+}
+
+/// Modules that are read, each with its declaration.
+const MODULES: [(&str, Tensors<'_>); 5] = [
+    (
+        r#"{"quant_method": "compressed-tensors"}"#,
+        &[
+            ("a.weight_packed", "I32", &[64, 16]),
+            ("a.weight_scale", "BF16", &[64, 4]),
+            ("a.weight_zero_point", "I32", &[8, 4]),
+            ("a.weight_g_idx", "I32", &[128]),
+        ],
+    ),
+    (
+        r#"{"quant_method": "gptq", "desc_act": true}"#,
+        &[
+            ("a.qweight", "I32", &[16, 64]),
+            ("a.qzeros", "I32", &[2, 8]),
+            ("a.scales", "F16", &[2, 64]),
+            ("a.g_idx", "I32", &[128]),
+        ],
+    ),
+    (
+        r#"{"quant_method": "awq"}"#,
+        &[
+            ("a.qweight", "I32", &[128, 8]),
+            ("a.qzeros", "I32", &[4, 8]),
+            ("a.scales", "F16", &[4, 64]),
+        ],
+    ),
+    (
+        r#"{"quant_method": "modelopt"}"#,
+        &[
+            ("a.weight", "U8", &[64, 64]),
+            ("a.weight_scale", "F8_E4M3", &[64, 8]),
+            ("a.weight_scale_2", "F32", &[]),
+        ],
+    ),
+    (
+        r#"{"quant_method": "fp8"}"#,
+        &[("a.weight", "F8_E4M3", &[64, 128]), ("a.weight_scale_inv", "F8_E8M0", &[1, 1])],
+    ),
+];
+const DTYPES: [&str; 9] = ["I32", "U8", "I8", "F8_E4M3", "F8_E8M0", "BF16", "F16", "F32", "U32"];
+const LENGTHS: [usize; 14] = [0, 1, 2, 3, 4, 8, 12, 16, 32, 63, 64, 65, 127, 128];
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
+
+    /// A module with one tensor of another type or shape, or without it, is read or refused in a
+    /// line.
+    #[test]
+    fn no_change_of_a_published_tensor_panics(
+        module in 0..MODULES.len(),
+        changed in 0..4usize,
+        dtype in proptest::option::of(0..DTYPES.len()),
+        shape in proptest::option::of(proptest::collection::vec(0..LENGTHS.len(), 0..4)),
+        method in 0..MODULES.len(),
+    ) {
+        let mut tensors = MODULES[module].1.to_vec();
+        let changed = changed % tensors.len();
+        let shape: Option<Vec<usize>> =
+            shape.map(|shape| shape.into_iter().map(|idx| LENGTHS[idx]).collect());
+        match (dtype, &shape) {
+            (None, None) => drop(tensors.remove(changed)),
+            _ => {
+                let (name, old_dtype, old_shape) = tensors[changed];
+                let dtype = dtype.map_or(old_dtype, |dtype| DTYPES[dtype]);
+                tensors[changed] = (name, dtype, shape.as_deref().unwrap_or(old_shape));
+            }
+        }
+        let config = serde_json::from_str(MODULES[method].0).unwrap();
+        if let Err(err) = claim(config, &tensors) {
+            proptest::prop_assert!(!err.to_string().contains('\n'), "{err}");
+        }
+    }
+}
+
 #[test]
 fn floats_of_four_bits_are_told_apart_by_their_scales() {
     let nvfp4 = |name,

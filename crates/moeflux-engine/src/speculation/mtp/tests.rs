@@ -53,7 +53,7 @@ impl Golden {
     }
 
     fn drafts(&self) -> Vec<Vec<TokenId>> {
-        self.tokens("foreseen").chunks_exact(DEPTH).map(<[_]>::to_vec).collect()
+        self.tokens("predicted").chunks_exact(DEPTH).map(<[_]>::to_vec).collect()
     }
 
     fn open(&self) -> Engine {
