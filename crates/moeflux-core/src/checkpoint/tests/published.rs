@@ -126,6 +126,28 @@ fn gptq_without_a_declaration_or_zero_points_is_refused() {
     assert_eq!(got, MatrixFormat::Affine(stored));
 }
 
+#[test]
+fn tensors_that_say_less_than_a_matrix_needs_are_refused() {
+    let index: Tensors<'_> = &[
+        ("a.weight_packed", "I32", &[64, 16]),
+        ("a.weight_scale", "BF16", &[64, 4]),
+        ("a.weight_g_idx", "I32", &[64]),
+    ];
+    let text = refused(compressed("pack-quantized"), index);
+    assert!(text.contains("a.weight_g_idx has shape [64], the config asks for [128]"), "{text}");
+    // Zero points of ten outputs take one word and a quarter.
+    let config = json!({"quantization_config": {"quant_method": "gptq", "sym": false}});
+    let tensors: Tensors<'_> = &[
+        ("a.qweight", "I32", &[16, 10]),
+        ("a.qzeros", "I32", &[2, 1]),
+        ("a.scales", "F16", &[2, 10]),
+    ];
+    let dir = small(config, tensors);
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let text = Claims::new(&checkpoint).matrix(&decl("a", 10, 128)).unwrap_err().to_string();
+    assert!(text.ends_with("a with zero points of 10 outputs, no whole words, is not supported"));
+}
+
 /// Modules that are read, each with its declaration.
 const MODULES: [(&str, Tensors<'_>); 5] = [
     (
