@@ -206,6 +206,12 @@ pub(super) fn check(suite: &Suite<'_>, formats: &[MatrixFormat]) {
         let shapes = match format {
             // One decoder before the same kernels, and wide blocks.
             MatrixFormat::Ggml(_) => &SHAPES[1..3],
+            // The kernels of other affine formats, with other parameters.
+            MatrixFormat::Affine(affine)
+                if affine.bias == AffineBias::Symmetric || affine.params != Float::BF16 =>
+            {
+                &SHAPES[1..4]
+            }
             _ => &SHAPES[..],
         };
         for (outputs, n_groups) in shapes.iter().copied() {

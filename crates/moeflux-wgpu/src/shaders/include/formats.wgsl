@@ -192,7 +192,8 @@ fn integers_of(raw: vec4<u32>, i: u32) -> vec4<u32> {
     let shift = (4u * i * BITS) & 31u;
     var v = raw.x >> shift;
     if (shift + 4u * BITS > 32u) { v |= raw.y << (32u - shift); }
-    let shifts = vec4<u32>(0u, BITS, 2u * BITS, 3u * BITS);
+    // The mask matters in other formats only, where BITS are flags: shaders must be valid there too.
+    let shifts = (vec4<u32>(0u, 1u, 2u, 3u) * BITS) & vec4<u32>(31u);
     return (vec4<u32>(v) >> shifts) & vec4<u32>((1u << BITS) - 1u);
 }
 
