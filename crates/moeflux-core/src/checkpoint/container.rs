@@ -333,7 +333,7 @@ impl Container {
     /// The declared formats of resident matrices, to check the tensors against.
     pub(super) fn rules(&self) -> QuantRules {
         let rule = |format: &StoredFormat| Declared::of_format(format.to_format());
-        let modules = self.tensors.iter().map(|(name, it)| (name.clone(), rule(it)));
+        let modules = self.tensors.iter().map(|(name, tensor)| (name.clone(), rule(tensor)));
         let is_symmetric =
             |format: &StoredFormat| matches!(format, StoredFormat::Affine { symmetric: true, .. });
         let symmetric = self.tensors.iter().filter(|(_, format)| is_symmetric(format));

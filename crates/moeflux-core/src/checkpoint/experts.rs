@@ -210,7 +210,7 @@ impl<'a> Claims<'a> {
         const MXFP4: MicroScaled = MicroScaled::MXFP4;
         let weight = self.claim(&format!("{name}_blocks"))?;
         let scales = self.claim(&format!("{name}_scales"))?;
-        if let Some(odd) = [weight, scales].into_iter().find(|it| it.dtype != Dtype::U8) {
+        if let Some(odd) = [weight, scales].into_iter().find(|tensor| tensor.dtype != Dtype::U8) {
             return Err(self.unsupported_dtype(odd));
         }
         let n_groups = cols.div_ceil(MXFP4.group_size);

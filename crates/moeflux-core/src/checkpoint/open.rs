@@ -218,7 +218,7 @@ fn is_gguf(path: &Path) -> Result<bool, FormatError> {
 
 fn root_of_file(path: &Path) -> Result<PathBuf, FormatError> {
     let not_a_checkpoint = || FormatError::NotACheckpoint { path: path.to_path_buf() };
-    let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_known = name.ends_with(".safetensors")
         || name.ends_with(".safetensors.index.json")
         || [Container::FILE, "config.json", "model_weights.json", "model_weights.bin"]

@@ -184,7 +184,7 @@ pub(super) fn layer_file(
         Err(source) => return Err(FormatError::Io { path, source }),
     };
     let known = [dir.bits].into_iter().chain(Affine::BITS);
-    match known.filter_map(formats).find(|it| len_of(*it) == len) {
+    match known.filter_map(formats).find(|format| len_of(*format) == len) {
         Some(formats) => Ok((SourceFile::new(path, len), formats)),
         None => {
             let (want, bits) = (len_of(usual), dir.bits);

@@ -139,7 +139,7 @@ impl Declaration {
         if self.block.get("transform_config").is_some_and(has_content) {
             return Err(self.unsupported("transform_config, which rotates the inputs of weights,"));
         }
-        let sparsity = self.block.get("sparsity_config").and_then(|it| it.get("format"));
+        let sparsity = self.block.get("sparsity_config").and_then(|config| config.get("format"));
         if let Some(sparsity) = sparsity.and_then(Value::as_str).filter(|name| *name != "dense") {
             return Err(self.unsupported(&format!("sparsity_config with format {sparsity:?}")));
         }

@@ -186,7 +186,7 @@ impl fmt::Display for Declared {
                     Some(bits) => write!(f, "{bits} bits")?,
                     None => write!(f, "any number of bits")?,
                 }
-                group_size.map_or(Ok(()), |it| write!(f, " in groups of {it}"))
+                group_size.map_or(Ok(()), |size| write!(f, " in groups of {size}"))
             }
             Declared::Micro(micro) => f.write_str(micro.mode().unwrap_or("small floats")),
             Declared::Ggml(it) => f.write_str(it.name()),
@@ -196,19 +196,20 @@ impl fmt::Display for Declared {
 }
 
 fn fp8(path: &Path, block: &Value) -> Result<Declared, FormatError> {
-    let fmt = block.get("fmt").filter(|it| !it.is_null());
+    let fmt = block.get("fmt").filter(|value| !value.is_null());
     // MiniMax-M2 uses PyTorch's spelling.
-    if let Some(fmt) = fmt.filter(|it| **it != "e4m3" && **it != "float8_e4m3fn") {
+    if let Some(fmt) = fmt.filter(|fmt| **fmt != "e4m3" && **fmt != "float8_e4m3fn") {
         return Err(FormatError::unsupported(path, format!("fmt {fmt} of quant_method fp8")));
     }
-    let Some(size) = block.get("weight_block_size").filter(|it| !it.is_null()) else {
+    let Some(size) = block.get("weight_block_size").filter(|value| !value.is_null()) else {
         return Ok(Declared::Blocks(USUAL_BLOCK, USUAL_BLOCK));
     };
-    let side = |it: &Value| {
-        let side = it.as_u64().and_then(|it| usize::try_from(it).ok());
-        side.filter(|it| (1..=ScaledBlocks::MAX_SIDE).contains(it))
+    let side = |side: &Value| {
+        let side = side.as_u64().and_then(|side| usize::try_from(side).ok());
+        side.filter(|side| (1..=ScaledBlocks::MAX_SIDE).contains(side))
     };
-    let sides: Option<Vec<usize>> = size.as_array().and_then(|it| it.iter().map(side).collect());
+    let sides: Option<Vec<usize>> =
+        size.as_array().and_then(|sides| sides.iter().map(side).collect());
     match sides.as_deref() {
         Some(&[rows, cols]) => Ok(Declared::Blocks(rows, cols)),
         _ => {
@@ -220,7 +221,7 @@ fn fp8(path: &Path, block: &Value) -> Result<Declared, FormatError> {
 }
 
 fn declared(path: &Path, name: &str, value: &Value) -> Result<Declared, FormatError> {
-    let mode = match value.get("mode").filter(|it| !it.is_null()) {
+    let mode = match value.get("mode").filter(|value| !value.is_null()) {
         None => None,
         Some(mode) if mode == "affine" => None,
         Some(mode) => {
@@ -232,7 +233,7 @@ fn declared(path: &Path, name: &str, value: &Value) -> Result<Declared, FormatEr
             Some(micro.ok_or_else(unsupported)?)
         }
     };
-    let number = |key: &str| match value.get(key).filter(|it| !it.is_null()) {
+    let number = |key: &str| match value.get(key).filter(|value| !value.is_null()) {
         None => Ok(None),
         Some(it) => it.as_u64().map(Some).ok_or_else(|| {
             FormatError::malformed(path, format!("{key} of {name} is {it}, not a whole number"))
@@ -240,8 +241,8 @@ fn declared(path: &Path, name: &str, value: &Value) -> Result<Declared, FormatEr
     };
     let (bits, group_size) = (number("bits")?, number("group_size")?);
     if let Some(micro) = mode {
-        let agrees = bits.is_none_or(|it| it == micro.element.bits() as u64)
-            && group_size.is_none_or(|it| it == micro.group_size as u64);
+        let agrees = bits.is_none_or(|bits| bits == micro.element.bits() as u64)
+            && group_size.is_none_or(|size| size == micro.group_size as u64);
         if !agrees {
             let mode = micro.mode().unwrap_or_default();
             let what = format!(
@@ -254,13 +255,13 @@ fn declared(path: &Path, name: &str, value: &Value) -> Result<Declared, FormatEr
         }
         return Ok(Declared::Micro(micro));
     }
-    let bits = bits.map(|it| {
-        let known = u8::try_from(it).ok().filter(|it| Affine::BITS.contains(it));
-        known.ok_or_else(|| FormatError::unsupported(path, format!("{it} bits for {name}")))
+    let bits = bits.map(|bits| {
+        let known = u8::try_from(bits).ok().filter(|bits| Affine::BITS.contains(bits));
+        known.ok_or_else(|| FormatError::unsupported(path, format!("{bits} bits for {name}")))
     });
-    let group_size = group_size.map(|it| {
-        let known = usize::try_from(it).ok().filter(|it| Affine::GROUP_SIZES.contains(it));
-        known.ok_or_else(|| FormatError::unsupported(path, format!("group_size {it} of {name}")))
+    let group_size = group_size.map(|size| {
+        let known = usize::try_from(size).ok().filter(|size| Affine::GROUP_SIZES.contains(size));
+        known.ok_or_else(|| FormatError::unsupported(path, format!("group_size {size} of {name}")))
     });
     Ok(Declared::Affine { bits: bits.transpose()?, group_size: group_size.transpose()? })
 }

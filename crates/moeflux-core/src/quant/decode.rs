@@ -45,7 +45,7 @@ pub fn unpack_group(bits: u8, packed: &[u8], out: &mut [u8]) {
     for (i, q) in out.iter_mut().enumerate() {
         let bit = i * bits;
         let low = u32::from(packed[bit / 8]);
-        let high = packed.get(bit / 8 + 1).map_or(0, |it| u32::from(*it) << 8);
+        let high = packed.get(bit / 8 + 1).map_or(0, |byte| u32::from(*byte) << 8);
         *q = (((low | high) >> (bit % 8)) & mask) as u8;
     }
 }

@@ -43,7 +43,7 @@ struct Block {
 impl Feedback {
     /// Widths of the blocks of a matrix with `cols` columns.
     pub fn blocks(cols: usize) -> impl Iterator<Item = usize> {
-        (0..cols).step_by(FEEDBACK_COLUMNS).map(move |it| FEEDBACK_COLUMNS.min(cols - it))
+        (0..cols).step_by(FEEDBACK_COLUMNS).map(move |start| FEEDBACK_COLUMNS.min(cols - start))
     }
 
     /// Number of second moments of `cols` columns; `None` if it overflows.
@@ -71,7 +71,7 @@ impl Feedback {
 impl Block {
     fn new(moments: &[f32], n: usize) -> Option<Block> {
         let mean = (0..n).map(|i| f64::from(moments[i * n + i])).sum::<f64>() / n as f64;
-        let mut r: Vec<f64> = moments.iter().map(|it| f64::from(*it) / mean).collect();
+        let mut r: Vec<f64> = moments.iter().map(|moment| f64::from(*moment) / mean).collect();
         (0..n).for_each(|i| r[i * n + i] += DAMPING);
         // Row `j` becomes column `j` of R, last column first.
         for j in (0..n).rev() {
@@ -81,7 +81,7 @@ impl Block {
             if !(pivot.is_finite() && pivot > 0.0) {
                 return None;
             }
-            row_j.iter_mut().for_each(|it| *it /= pivot);
+            row_j.iter_mut().for_each(|value| *value /= pivot);
             for (i, row_i) in above.chunks_exact_mut(n).enumerate() {
                 let factor = row_j[i];
                 row_i[..=i].iter_mut().zip(&*row_j).for_each(|(a, b)| *a -= factor * b);
@@ -94,7 +94,7 @@ impl Block {
             }
         }
         let importance: Vec<f32> = (0..n).map(|j| (r[j * n + j] * r[j * n + j]) as f32).collect();
-        let is_finite = importance.iter().chain(&carried).all(|it| it.is_finite());
+        let is_finite = importance.iter().chain(&carried).all(|value| value.is_finite());
         is_finite.then_some(Block { importance, carried })
     }
 }
@@ -267,7 +267,8 @@ mod tests {
         fit_rows(&values, AFFINE, &vec![1.0; cols], &mut alone).unwrap();
         let error = feedback_rows(&values, AFFINE, &feedback, &mut together).unwrap();
         together.view(cols, AFFINE).assert_sizes();
-        let [alone, with] = [&alone, &together].map(|it| product_noise(&values, it, &inputs, cols));
+        let [alone, with] =
+            [&alone, &together].map(|codes| product_noise(&values, codes, &inputs, cols));
         assert!(with < 0.5 * alone, "{with} {alone}");
         assert!(error.relative_rms() > 0.0 && error.relative_rms() < 1.0, "{error:?}");
     }
@@ -304,7 +305,9 @@ mod tests {
     #[test]
     fn what_is_not_positive_definite_is_told() {
         assert!(Feedback::new(&[0.0; 32 * 32], 32).is_none());
-        assert!(Feedback::new(&[f32::MAX; 32 * 32], 32).is_some_and(|it| it.cols == 32));
+        assert!(
+            Feedback::new(&[f32::MAX; 32 * 32], 32).is_some_and(|feedback| feedback.cols == 32)
+        );
         let mut odd = vec![0.0; 32 * 32];
         (0..32).for_each(|i| odd[i * 32 + i] = 1.0);
         odd[32] = 5.0;

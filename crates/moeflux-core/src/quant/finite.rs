@@ -59,13 +59,13 @@ impl Encoding {
     fn is_damaged(self, bytes: &[u8]) -> bool {
         match self {
             Encoding::Float(Float::F32) => {
-                let words = bytes.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it));
-                words.fold(false, |any, it| any | (it & 0x7f80_0000 == 0x7f80_0000))
+                let words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+                words.fold(false, |any, word| any | (word & 0x7f80_0000 == 0x7f80_0000))
             }
             Encoding::Float(Float::F16) => has_exponent(bytes, 0x7c00),
             Encoding::Float(Float::BF16) => has_exponent(bytes, 0x7f80),
-            Encoding::E4M3 => bytes.iter().fold(false, |any, it| any | (it & 0x7f == 0x7f)),
-            Encoding::E8M0 => bytes.iter().fold(false, |any, it| any | (*it == 255)),
+            Encoding::E4M3 => bytes.iter().fold(false, |any, code| any | (code & 0x7f == 0x7f)),
+            Encoding::E8M0 => bytes.iter().fold(false, |any, scale| any | (*scale == 255)),
             Encoding::Ggml(it) => it.find_not_finite(bytes).is_some(),
         }
     }
@@ -82,8 +82,8 @@ impl Encoding {
 
 /// Whether an element of two bytes has the exponent of NaN and infinity.
 fn has_exponent(bytes: &[u8], exponent: u16) -> bool {
-    let halves = bytes.as_chunks::<2>().0.iter().map(|it| u16::from_le_bytes(*it));
-    halves.fold(false, |any, it| any | (it & exponent == exponent))
+    let halves = bytes.as_chunks::<2>().0.iter().map(|half| u16::from_le_bytes(*half));
+    halves.fold(false, |any, half| any | (half & exponent == exponent))
 }
 
 impl MatrixFormat {

@@ -155,7 +155,8 @@ impl<'a> Group<'a> {
     /// The weighted squared error of the nearest integers.
     fn noise(&mut self, grid: Grid) -> f64 {
         let inverse = grid.inverse();
-        let [differences, weighted] = self.given.each_mut().map(|it| &mut it[..self.values.len()]);
+        let [differences, weighted] =
+            self.given.each_mut().map(|values| &mut values[..self.values.len()]);
         let columns = self.values.iter().zip(self.weights);
         for ((value, weight), out) in columns.zip(differences.iter_mut().zip(&mut *weighted)) {
             let q = grid.nearest(*value, inverse) - MAGIC;
@@ -167,7 +168,8 @@ impl<'a> Group<'a> {
 
     fn sums(&mut self, grid: Grid) -> Sums {
         let inverse = grid.inverse();
-        let [integers, weighted] = self.given.each_mut().map(|it| &mut it[..self.values.len()]);
+        let [integers, weighted] =
+            self.given.each_mut().map(|values| &mut values[..self.values.len()]);
         let columns = self.values.iter().zip(self.weights);
         for ((value, weight), out) in columns.zip(integers.iter_mut().zip(&mut *weighted)) {
             let q = grid.nearest(*value, inverse) - MAGIC;
@@ -317,8 +319,8 @@ mod tests {
         let importance: Vec<f32> = (0..128).map(|i| if i % 8 == 0 { 20.0 } else { 1.0 }).collect();
         let affine = Affine::new(2, 64, Float::BF16);
         let ones = vec![1.0; 128];
-        let [plain, weighted] =
-            [&ones, &importance].map(|it| noise(&values, &importance, affine, &fitted(it)));
+        let [plain, weighted] = [&ones, &importance]
+            .map(|weights| noise(&values, &importance, affine, &fitted(weights)));
         assert!(weighted < 0.9 * plain, "{weighted} {plain}");
     }
 
@@ -355,8 +357,8 @@ mod tests {
             hundredths in prop::collection::vec(1u16..=1000, 128),
             offset in -1.0f32..1.0,
         ) {
-            let importance: Vec<f32> = hundredths.iter().map(|it| f32::from(*it) / 100.0).collect();
-            let values: Vec<f32> = values.iter().map(|it| it + offset).collect();
+            let importance: Vec<f32> = hundredths.iter().map(|hundredth| f32::from(*hundredth) / 100.0).collect();
+            let values: Vec<f32> = values.iter().map(|value| value + offset).collect();
             let want = noise(&values, &importance, format, &nearest);
             let got = noise(&values, &importance, format, &fitted(&importance));
             prop_assert!(got <= want * 1.001 + 1e-9, "{got} {want}");
@@ -368,17 +370,17 @@ mod tests {
             importance in prop::collection::vec(any::<u32>(), 64),
         ) {
             let floats = |bits: &[u32]| -> Vec<f32> {
-                let floats = bits.iter().map(|it| f32::from_bits(*it));
-                floats.map(|it| if it.is_finite() { it * 0.5 } else { 0.0 }).collect()
+                let floats = bits.iter().map(|bits| f32::from_bits(*bits));
+                floats.map(|value| if value.is_finite() { value * 0.5 } else { 0.0 }).collect()
             };
             let values = floats(&bits);
-            let importance: Vec<f32> = floats(&importance).iter().map(|it| it.abs()).collect();
+            let importance: Vec<f32> = floats(&importance).iter().map(|value| value.abs()).collect();
             let affine = Affine::new(3, 64, Float::BF16);
             let mut rows = QuantisedRows::default();
             if fit_rows(&values, affine, &importance, &mut rows).is_ok() {
                 let mut out = vec![0.0; 64];
                 rows.view(64, affine).decode_row(0, &mut out);
-                prop_assert!(out.iter().all(|it| it.is_finite()), "{out:?}");
+                prop_assert!(out.iter().all(|value| value.is_finite()), "{out:?}");
             }
         }
     }

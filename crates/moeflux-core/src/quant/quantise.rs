@@ -75,7 +75,7 @@ impl QuantiseError {
     /// The error of a group that has no grid; `first` is the index of its first element.
     pub(super) fn of_group(group: &[f32], first: usize) -> QuantiseError {
         // If all values are finite, their range is not.
-        let i = group.iter().position(|it| !it.is_finite()).unwrap_or(0);
+        let i = group.iter().position(|value| !value.is_finite()).unwrap_or(0);
         QuantiseError { idx: first + i, value: group[i] }
     }
 }
@@ -195,7 +195,7 @@ pub(super) fn range(group: &[f32]) -> Option<(f32, f32)> {
             odd[lane] += value * 0.0;
         }
     }
-    let is_finite = odd.iter().all(|it| *it == 0.0);
+    let is_finite = odd.iter().all(|value| *value == 0.0);
     let low = low.into_iter().fold(f32::INFINITY, f32::min);
     is_finite.then(|| (low, high.into_iter().fold(f32::NEG_INFINITY, f32::max)))
 }
@@ -211,7 +211,7 @@ impl Float {
     /// Decodes little-endian `bytes` into `out`, as many elements as it has.
     pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
         assert_eq!(bytes.len(), out.len() * self.bytes(), "bytes of so many elements");
-        let pairs = || bytes.chunks_exact(2).map(|it| [it[0], it[1]]);
+        let pairs = || bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
         match self {
             Float::F32 => {
                 for (out, it) in out.iter_mut().zip(bytes.chunks_exact(4)) {
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn decodes_floats_as_they_are_read_one_by_one() {
-        let bytes: Vec<u8> = (0..96u32).map(|it| (it * 37 + 11) as u8).collect();
+        let bytes: Vec<u8> = (0..96u32).map(|i| (i * 37 + 11) as u8).collect();
         for float in [Float::F32, Float::F16, Float::BF16] {
             let mut out = vec![0.0; bytes.len() / float.bytes()];
             float.decode(&bytes, &mut out);
@@ -351,8 +351,8 @@ mod tests {
         let values: Vec<f32> =
             (0..32).map(|i| if i % 2 == 0 { f32::MAX } else { f32::MIN }).collect();
         assert!(quantise_rows(&values, affine(4, 32), &mut QuantisedRows::default()).is_err());
-        let values: Vec<f32> = values.iter().map(|it| it * 0.9).collect();
-        assert!(round_trip(&values, affine(4, 32)).0.iter().all(|it| it.is_finite()));
+        let values: Vec<f32> = values.iter().map(|value| value * 0.9).collect();
+        assert!(round_trip(&values, affine(4, 32)).0.iter().all(|value| value.is_finite()));
     }
 
     proptest! {
@@ -362,7 +362,7 @@ mod tests {
             seed in prop::collection::vec(any::<u8>(), 128),
         ) {
             let mask = ((1u32 << format.bits) - 1) as u8;
-            let q: Vec<u8> = seed[..format.group_size].iter().map(|it| it & mask).collect();
+            let q: Vec<u8> = seed[..format.group_size].iter().map(|code| code & mask).collect();
             let mut packed = vec![0; q.len() * usize::from(format.bits) / 8];
             pack_group(format.bits, &q, &mut packed);
             let mut back = vec![0; q.len()];
@@ -376,7 +376,7 @@ mod tests {
             values in prop::collection::vec(-1.0f32..1.0, 128),
             offset in -1.0f32..1.0,
         ) {
-            let values: Vec<f32> = values.iter().map(|it| it + offset).collect();
+            let values: Vec<f32> = values.iter().map(|value| value + offset).collect();
             let (out, error) = round_trip(&values, format);
             let levels = ((1u32 << format.bits) - 1) as f64;
             // The error of the full-range grid is at most half a step. Its scale and bias are
@@ -409,14 +409,14 @@ mod tests {
 
         #[test]
         fn any_finite_values_give_finite_ones(bits in prop::collection::vec(any::<u32>(), 64)) {
-            let values: Vec<f32> = bits.iter().map(|it| f32::from_bits(*it))
-                .map(|it| if it.is_finite() { it * 0.5 } else { 0.0 }).collect();
+            let values: Vec<f32> = bits.iter().map(|bits| f32::from_bits(*bits))
+                .map(|value| if value.is_finite() { value * 0.5 } else { 0.0 }).collect();
             let format = affine(4, 64);
             let mut rows = QuantisedRows::default();
             if quantise_rows(&values, format, &mut rows).is_ok() {
                 let mut out = vec![0.0; 64];
                 rows.view(64, format).decode_row(0, &mut out);
-                prop_assert!(out.iter().all(|it| it.is_finite()), "{out:?}");
+                prop_assert!(out.iter().all(|value| value.is_finite()), "{out:?}");
             }
         }
     }

@@ -115,12 +115,12 @@ impl MicroScaled {
 
     /// The format with the name `mode`.
     pub fn by_mode(mode: &str) -> Option<MicroScaled> {
-        Self::MODES.iter().find(|it| it.0 == mode).map(|it| it.1)
+        Self::MODES.iter().find(|known| known.0 == mode).map(|known| known.1)
     }
 
     /// The name of this format; `None` if it has none.
     pub fn mode(&self) -> Option<&'static str> {
-        Self::MODES.iter().find(|it| it.1 == *self).map(|it| it.0)
+        Self::MODES.iter().find(|known| known.1 == *self).map(|known| known.0)
     }
 
     /// Whether this is a named format, and rows of `cols` columns consist of whole groups.
@@ -273,10 +273,10 @@ mod tests {
                 SmallFloat::E4M3 => e4m3_to_f32(code as u8),
             };
             let codes: Vec<u32> = values.iter()
-                .map(|it| nearest(*it, 0..1 << format.element.bits(), decode)).collect();
+                .map(|value| nearest(*value, 0..1 << format.element.bits(), decode)).collect();
             let weight: Vec<u8> = match format.element {
-                SmallFloat::E2M1 => codes.chunks(2).map(|it| (it[0] | it[1] << 4) as u8).collect(),
-                SmallFloat::E4M3 => codes.iter().map(|it| *it as u8).collect(),
+                SmallFloat::E2M1 => codes.chunks(2).map(|pair| (pair[0] | pair[1] << 4) as u8).collect(),
+                SmallFloat::E4M3 => codes.iter().map(|code| *code as u8).collect(),
             };
             let scales = vec![scale; format.n_groups(64)];
             let stored_global_scale = 0.375f32.to_le_bytes();
@@ -309,9 +309,9 @@ mod tests {
         ) {
             let blocks = ScaledBlocks::new(sides.0, sides.1, Float::F32);
             let format = MatrixFormat::Blocks(blocks);
-            let weight: Vec<u8> = (0..rows * cols).map(|it| (it * 7 % 126) as u8).collect();
+            let weight: Vec<u8> = (0..rows * cols).map(|i| (i * 7 % 126) as u8).collect();
             let n = rows.div_ceil(sides.0) * cols.div_ceil(sides.1);
-            let scales: Vec<u8> = (0..n).flat_map(|it| (it as f32 + 0.5).to_le_bytes()).collect();
+            let scales: Vec<u8> = (0..n).flat_map(|i| (i as f32 + 0.5).to_le_bytes()).collect();
             let view = MatrixView { rows, cols, format, weight: &weight, scales: &scales, biases: &[] };
             view.assert_sizes();
             let mut whole = vec![0.0; cols];
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn transposed_matrices_decode_by_columns() {
-        let weight: Vec<u8> = (0..6).flat_map(|it| (it as f32).to_le_bytes()).collect();
+        let weight: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let format = MatrixFormat::Transposed(Float::F32);
         let view =
             MatrixView { rows: 2, cols: 3, format, weight: &weight, scales: &[], biases: &[] };

@@ -117,13 +117,13 @@ fn dense_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError
     if types.len() != n_layers {
         return refuse(key, "have num_hidden_layers entries");
     }
-    if types.iter().any(|it| !["dense", "sparse"].contains(it)) {
+    if types.iter().any(|kind| !["dense", "sparse"].contains(kind)) {
         return refuse(key, "hold only \"dense\" and \"sparse\"");
     }
     if !types.contains(&"sparse") {
         return refuse(key, "leave experts to some layer");
     }
-    Ok(types.iter().map(|it| *it == "dense").collect())
+    Ok(types.iter().map(|kind| *kind == "dense").collect())
 }
 
 /// Loads what follows attention; layers of a kind share their activations.
@@ -212,7 +212,7 @@ pub(super) mod tests {
     #[test]
     fn a_position_takes_one_latent_and_one_key() {
         let shape = shape(latent_config("deepseek_v3", &json!({}))).unwrap();
-        let bytes: usize = shape.caches.iter().map(|it| it.bytes_per_position()).sum();
+        let bytes: usize = shape.caches.iter().map(|cache| cache.bytes_per_position()).sum();
         assert_eq!(bytes, 4 * (16 + 4) * 4);
     }
 

@@ -18,13 +18,13 @@ use crate::model::{Build, Model};
 pub(crate) const DEEPSEEK_V32: Family = Family {
     name: "deepseek_v32",
     model_types: &["deepseek_v32"],
-    build: |config, it| build(config, it, &DEEPSEEK),
+    build: |config, builder| build(config, builder, &DEEPSEEK),
 };
 
 pub(crate) const GLM_MOE_DSA: Family = Family {
     name: "glm_moe_dsa",
     model_types: &["glm_moe_dsa"],
-    build: |config, it| build(config, it, &GLM),
+    build: |config, builder| build(config, builder, &GLM),
 };
 
 /// In what the two families differ.
@@ -88,7 +88,7 @@ fn indexed_layers(
     differences: &Differences,
 ) -> Result<Vec<bool>, LoadError> {
     if let Some(types) = config.str_list("layer_types")?
-        && types.iter().any(|it| *it != "indexed_attention")
+        && types.iter().any(|kind| *kind != "indexed_attention")
     {
         return Err(config.refuse("layer_types", "hold only \"indexed_attention\"").into());
     }
@@ -129,9 +129,9 @@ fn listed_indexers(config: &Config, key: &str) -> Result<Vec<bool>, LoadError> {
         "shared" | "S" => Some(false),
         _ => None,
     };
-    let text = config.get(key).and_then(|it| it.as_str());
+    let text = config.get(key).and_then(|value| value.as_str());
     let all: Option<Vec<bool>> = match text {
-        Some(text) => text.split("").filter(|it| !it.is_empty()).map(is_full).collect(),
+        Some(text) => text.split("").filter(|letter| !letter.is_empty()).map(is_full).collect(),
         None => config.str_list(key)?.unwrap_or_default().into_iter().map(is_full).collect(),
     };
     let rule = "hold only \"full\" and \"shared\", or be a text of F and S";
@@ -158,7 +158,7 @@ mod tests {
     #[track_caller]
     fn check_indexers(model_type: &str, more: Value, n: usize) {
         let shape = shape(latent_config(model_type, &indexed(more))).unwrap();
-        let bytes: usize = shape.caches.iter().map(|it| it.bytes_per_position()).sum();
+        let bytes: usize = shape.caches.iter().map(|cache| cache.bytes_per_position()).sum();
         assert_eq!(bytes, 4 * 80 + n * 32);
     }
 

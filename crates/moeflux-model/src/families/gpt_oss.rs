@@ -129,7 +129,7 @@ mod tests {
     fn check_windows(mut root: Value, want: Result<&[Option<usize>], &str>) {
         root["model_type"] = json!("gpt_oss");
         let config = resolved(root).unwrap();
-        let got = windows(&config, 3).map_err(|it| it.to_string());
+        let got = windows(&config, 3).map_err(|err| err.to_string());
         assert_eq!(got.as_deref().map_err(String::as_str), want);
     }
 

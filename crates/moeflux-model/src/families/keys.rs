@@ -131,14 +131,16 @@ impl<'a> Reader<'a> {
     /// What the config has under any name of a key.
     fn stored(&self, key: &str) -> Result<Option<&'a Value>, FormatError> {
         if key == "tie_word_embeddings"
-            && let Some(value) = self.config.value().get(key).filter(|it| !it.is_null())
+            && let Some(value) = self.config.value().get(key).filter(|value| !value.is_null())
         {
             // The root decides for a nested config too.
             return Ok(Some(value));
         }
         let mut found = self.scope.get(key);
         for (alias, _) in self.keys.aliases.iter().filter(|(_, of)| *of == key) {
-            let Some(other) = self.scope.get(alias).filter(|it| !it.is_null()) else { continue };
+            let Some(other) = self.scope.get(alias).filter(|value| !value.is_null()) else {
+                continue;
+            };
             match found {
                 Some(value) if value != other => {
                     let rule = format!("equal {alias}, which is {other}");
@@ -157,15 +159,16 @@ impl<'a> Reader<'a> {
         entry: &Value,
         stored: Option<&Value>,
     ) -> Result<Value, FormatError> {
-        let part = |part: &str| entry.as_object().and_then(|it| it.get(part));
+        let part = |part: &str| entry.as_object().and_then(|entry| entry.get(part));
         if let Some(fixed) = part("fixed") {
             return Ok(fixed.clone());
         }
         if let Some(only) = part("only") {
             let rule = if only.is_null() { "be absent".into() } else { format!("be {only}") };
-            let other = stored.filter(|it| !it.is_null() && *it != only);
-            return other
-                .map_or(Ok(only.clone()), |it| Err(self.config.refuse_value(key, it, &rule)));
+            let other = stored.filter(|value| !value.is_null() && *value != only);
+            return other.map_or(Ok(only.clone()), |other| {
+                Err(self.config.refuse_value(key, other, &rule))
+            });
         }
         let default = part("default").unwrap_or(entry);
         match stored {
@@ -191,13 +194,13 @@ impl<'a> Reader<'a> {
         values: &BTreeMap<String, Value>,
     ) -> Result<BTreeMap<String, Value>, FormatError> {
         let root = self.config.value();
-        if let Some(outer) = root.get("rope_scaling").filter(|it| !it.is_null())
+        if let Some(outer) = root.get("rope_scaling").filter(|value| !value.is_null())
             && self.scope.get("rope_scaling") != Some(outer)
         {
             // Only text_config's counts, and then this would be dropped without a word.
             return Err(self.config.refuse_value("rope_scaling", outer, "be in text_config"));
         }
-        let scaling = self.object("rope_scaling")?.filter(|it| !it.is_empty());
+        let scaling = self.object("rope_scaling")?.filter(|scaling| !scaling.is_empty());
         let parameters = match scaling {
             Some(scaling) => Some(scaling),
             None => self.object("rope_parameters")?,
@@ -240,9 +243,10 @@ impl<'a> Reader<'a> {
                 return Err(self.config.refuse_value(key, &Value::Null, "be a number"));
             }
             Some(value) => Some(value.clone()),
-            None => {
-                self.scope.get(key).map(|it| if it.is_null() { json!(1.0) } else { it.clone() })
-            }
+            None => self
+                .scope
+                .get(key)
+                .map(|value| if value.is_null() { json!(1.0) } else { value.clone() }),
         };
         match self.keys.rope.partial {
             Partial::Whole(WholeUnlessStretched::UnlessDefault) => match given {
@@ -262,7 +266,9 @@ impl<'a> Reader<'a> {
     /// The part of a head that the family's own key for rotated columns gives.
     fn factor_of_dim(&self, values: &BTreeMap<String, Value>) -> Result<Option<f64>, FormatError> {
         let Some(key) = &self.keys.rope.dim_key else { return Ok(None) };
-        let Some(value) = self.scope.get(key).filter(|it| !it.is_null()) else { return Ok(None) };
+        let Some(value) = self.scope.get(key).filter(|value| !value.is_null()) else {
+            return Ok(None);
+        };
         let head_dim = values.get("head_dim").and_then(Value::as_f64);
         let even = value.as_u64().filter(|dim| *dim > 0 && dim.is_multiple_of(2));
         let factor = even.zip(head_dim).map(|(dim, head_dim)| dim as f64 / head_dim);

@@ -20,7 +20,8 @@ pub(crate) const FAMILY: Family =
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     // MiniMax-M1 has layers of linear attention, numbered 0.
-    if config.usize_list("attn_type_list")?.is_some_and(|it| it.iter().any(|it| *it != 1)) {
+    if config.usize_list("attn_type_list")?.is_some_and(|types| types.iter().any(|kind| *kind != 1))
+    {
         return Err(config.refuse("attn_type_list", "hold only 1").into());
     }
     Ok(AttentionShape { norms: QkNorm::Whole, ..AttentionShape::read(config)? })

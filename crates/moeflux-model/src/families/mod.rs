@@ -55,8 +55,8 @@ impl Family {
     /// Where `model_type` is missing or names no family.
     pub fn of(config: &Config) -> Result<&'static Family, LoadError> {
         let model_type = config.str("model_type")?;
-        FAMILIES.iter().find(|it| it.model_types.contains(&model_type)).ok_or_else(|| {
-            let known = FAMILIES.iter().flat_map(|it| it.model_types).copied();
+        FAMILIES.iter().find(|family| family.model_types.contains(&model_type)).ok_or_else(|| {
+            let known = FAMILIES.iter().flat_map(|family| family.model_types).copied();
             LoadError::UnknownFamily {
                 path: config.path().to_path_buf(),
                 model_type: model_type.to_owned(),

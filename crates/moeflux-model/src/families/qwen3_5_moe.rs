@@ -51,7 +51,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let moe = moe_shape(config)?;
     let is_full = full_attention_layers(config, outline.n_layers)?;
     let rope = rope::read(config, attention.head_dim)?;
-    let stored = match is_full.iter().position(|it| !it) {
+    let stored = match is_full.iter().position(|is_full| !is_full) {
         Some(i) => delta_net.stored_norms(&format!("layers.{i}.linear_attn"), build)?,
         None => NormWeights::ZeroCentred,
     };

@@ -52,7 +52,7 @@ pub(super) fn decoder(
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
-    let dense = dense.map(|it| GatedScratch::alloc(it, &mut builder));
+    let dense = dense.map(|mlp| GatedScratch::alloc(mlp, &mut builder));
     builder.finish(|builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mlp = format!("{name}.mlp");

@@ -48,7 +48,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;
     let renormalise = config.bool("norm_topk_prob")?;
     let rope = rope::read(config, attention.head_dim)?;
-    let stored = match is_full.iter().position(|it| !it) {
+    let stored = match is_full.iter().position(|is_full| !is_full) {
         Some(i) => delta_net.stored_norms(&format!("layers.{i}.linear_attn"), build)?,
         None => NormWeights::ZeroCentred,
     };
@@ -57,7 +57,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let delta_net = DeltaNetBlocks::new(delta_net, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
-    let dense = dense.map(|it| GatedScratch::alloc(it, &mut builder));
+    let dense = dense.map(|mlp| GatedScratch::alloc(mlp, &mut builder));
     let mtp = MtpNames::qwen();
     builder.finish_with(Some(mtp), |builder, idx, name| {
         let mixer: Box<dyn Mixer> = if *is_full.get(idx.idx()).unwrap_or(&true) {
@@ -134,7 +134,7 @@ impl Interleaved<'_> {
         role: Role,
         builder: &mut Builder<'_, '_>,
     ) -> Result<Weight, LoadError> {
-        let runs: Vec<Range<usize>> = parts.flat_map(|it| self.runs(it)).collect();
+        let runs: Vec<Range<usize>> = parts.flat_map(|part| self.runs(part)).collect();
         let (name, cols) = (name.to_owned(), builder.outline.hidden);
         let whole = MatrixDecl { name, rows: self.n_heads * self.head_rows(), cols, role };
         builder.build.weights.matrix_rows(whole, &runs)

@@ -28,7 +28,7 @@ fn build_variant(case: &str, key: &str, value: &Value, variant: Variant) -> Resu
     let mut build =
         Build { weights: &mut survey, max_rows: 1, inputs: ActivationPrecision::F32, variant };
     let family = Family::of(&config).unwrap();
-    family.build(&config, &mut build).map(|_| ()).map_err(|it| it.to_string())
+    family.build(&config, &mut build).map(|_| ()).map_err(|err| err.to_string())
 }
 
 #[track_caller]

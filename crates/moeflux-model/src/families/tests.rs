@@ -45,7 +45,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
     let bank = loader.finish().unwrap().bank;
     let experts = ExpertStore::open(bank, Box::new(HostBuf::try_zeroed), options).unwrap();
     let sequence = trace.new_sequence(&model.shape().caches);
-    let tokens: Vec<TokenId> = tokens.iter().map(|it| TokenId(*it)).collect();
+    let tokens: Vec<TokenId> = tokens.iter().map(|token| TokenId(*token)).collect();
     let spans = [Span { sequence, rows: 0..tokens.len(), position: 0 }];
     let mut step = Step {
         backend: &mut trace,
@@ -63,7 +63,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
     for line in text.lines() {
         lines.push(line);
         let is_expert = |it: &&str| it.contains("= expert");
-        let first = lines.len() - lines.iter().rev().take_while(|it| is_expert(it)).count();
+        let first = lines.len() - lines.iter().rev().take_while(|line| is_expert(line)).count();
         lines[first..].sort_unstable();
     }
     lines.join("\n")

@@ -232,6 +232,14 @@ fn unfinished(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
     found
 }
 
+/// Closures one of whose parameters has the name `it`: they are to name what they take.
+fn nameless(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
+    let is_it = |name: &str| name.trim_matches(['&', '*', '(', ')', ' ']) == "it";
+    let is_nameless = |line: &Line| line.code.split('|').any(|part| part.split(',').any(is_it));
+    let found = lines.iter().enumerate().filter(|(_, line)| is_nameless(line));
+    found.map(|(i, _)| (i, "`it` is no name for what a closure takes".into())).collect()
+}
+
 fn macros(lines: &[Line], names: &[&str]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (i, line) in lines.iter().enumerate() {
@@ -380,6 +388,21 @@ fn finds_output() {
     ] {
         check_text(output, name, "println!()", 0);
     }
+}
+
+#[test]
+fn closures_name_what_they_take() {
+    check_tree(&["rs"], nameless);
+}
+
+#[test]
+fn finds_a_closure_that_names_nothing() {
+    check_text(
+        nameless,
+        "a.rs",
+        "a.map(|it| it + 1);\nb.all(|(i, &it)| it);\nc.map(|item| item | (it & 1));",
+        2,
+    );
 }
 
 #[test]

@@ -284,10 +284,10 @@ for_every_isa! {
         match float {
             Float::F32 => multiply_stored_block(w, x, sums, f32::from_le_bytes),
             Float::F16 => {
-                multiply_stored_block(w, x, sums, |it| f16_to_f32(u16::from_le_bytes(it)));
+                multiply_stored_block(w, x, sums, |bytes| f16_to_f32(u16::from_le_bytes(bytes)));
             }
             Float::BF16 => {
-                multiply_stored_block(w, x, sums, |it| bf16_to_f32(u16::from_le_bytes(it)));
+                multiply_stored_block(w, x, sums, |bytes| bf16_to_f32(u16::from_le_bytes(bytes)));
             }
         }
     }
@@ -383,7 +383,7 @@ for_every_isa! {
 fn multiply_block<const T: usize>(w: &Decoded, x: &[&[f32]; T], sums: &mut [Partials; T]) {
     let n_cols = x[0].len();
     let n = n_cols / LANES;
-    assert!(n_cols <= COLS && x.iter().all(|it| it.len() == n_cols), "pieces of one length");
+    assert!(n_cols <= COLS && x.iter().all(|piece| piece.len() == n_cols), "pieces of one length");
     let chunks: [&[Partial]; T] = std::array::from_fn(|t| &x[t].as_chunks().0[..n]);
     // A copy whose address is not taken stays in registers.
     let mut acc = *sums;

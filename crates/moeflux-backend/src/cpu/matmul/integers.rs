@@ -202,7 +202,7 @@ const COLS: usize = 32;
 
 /// Columns that share a scale in matrices that integer kernels take; `None` for other formats.
 pub fn integer_group_size(format: MatrixFormat) -> Option<usize> {
-    Integers::of(format).map(|it| it.group_size)
+    Integers::of(format).map(|integers| integers.group_size)
 }
 
 /// The same of matrices of `cols` columns.

@@ -58,7 +58,7 @@ fn run_checked(
     inputs: &Inputs,
     tasks: &mut Vec<Task>,
 ) {
-    let total: usize = jobs.iter().map(|it| it.cost() * it.weight.rows).sum();
+    let total: usize = jobs.iter().map(|job| job.cost() * job.weight.rows).sum();
     if pool.n_threads() == 1 || total < FORK_COST {
         for (i, job) in jobs.iter().enumerate() {
             // SAFETY: outputs are disjoint, and nothing else runs.
@@ -70,7 +70,7 @@ fn run_checked(
     let run = |i: usize| {
         let at = in_lanes(i, tasks.len(), pool.n_threads());
         let Task { job, rows } = &tasks[at];
-        let next = tasks.get(at + 1).map(|it| (jobs[it.job].weight, it.rows.start));
+        let next = tasks.get(at + 1).map(|task| (jobs[task.job].weight, task.rows.start));
         // SAFETY: outputs of different jobs are disjoint, and each row of a job is in one task.
         unsafe { run_job(&jobs[*job], isa, inputs.of(*job), rows.clone(), next) };
     };
@@ -127,8 +127,8 @@ fn cut(isa: Isa, jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>
         let n_blocks = job.weight.rows.div_ceil(block_rows);
         let n_parts = (job.cost() * job.weight.rows).div_ceil(task_cost).clamp(1, n_blocks.max(1));
         let end = |part: usize| (n_blocks * part / n_parts * block_rows).min(job.weight.rows);
-        let parts = (0..n_parts).map(|it| Task { job: i, rows: end(it)..end(it + 1) });
-        tasks.extend(parts.filter(|it| !it.rows.is_empty()));
+        let parts = (0..n_parts).map(|part| Task { job: i, rows: end(part)..end(part + 1) });
+        tasks.extend(parts.filter(|task| !task.rows.is_empty()));
     }
 }
 
@@ -165,15 +165,18 @@ unsafe fn run_job(
 /// Data races would be undefined behaviour, so this is worth its microsecond.
 fn check_outputs_are_disjoint(jobs: &[MatmulJob<'_>], spans: &mut Vec<Range<usize>>) {
     spans.clear();
-    for job in jobs.iter().filter(|it| it.weight.rows > 0) {
+    for job in jobs.iter().filter(|job| job.weight.rows > 0) {
         let n_bytes = job.weight.rows * size_of::<f32>();
         for i in 0..job.out.rows.len() {
             let start = job.out.data.address() + job.out.start(i) * size_of::<f32>();
             spans.push(start..start + n_bytes);
         }
     }
-    spans.sort_unstable_by_key(|it| it.start);
-    assert!(spans.windows(2).all(|it| it[0].end <= it[1].start), "outputs of one call overlap");
+    spans.sort_unstable_by_key(|span| span.start);
+    assert!(
+        spans.windows(2).all(|pair| pair[0].end <= pair[1].start),
+        "outputs of one call overlap"
+    );
 }
 
 #[cfg(test)]
@@ -209,7 +212,7 @@ mod tests {
             out: OutRows { data, stride: *rows, first_col: 0, rows: all },
         };
         cut(isa, &rows.iter().map(job).collect::<Vec<_>>(), task_cost, &mut tasks);
-        tasks.into_iter().map(|it| (it.job, it.rows)).collect()
+        tasks.into_iter().map(|task| (task.job, task.rows)).collect()
     }
 
     #[test]

@@ -244,7 +244,7 @@ const TWO_LIMBS: i32 = 127 * 256;
 #[inline(always)]
 fn quantise_group(x: &[f32], largest: i32, codes: &mut [i32]) -> (f32, f32) {
     // As integers, so that a NaN is the largest and the order of comparing does not matter.
-    let max = x.iter().fold(0u32, |max, it| max.max(it.to_bits() & 0x7fff_ffff));
+    let max = x.iter().fold(0u32, |max, value| max.max(value.to_bits() & 0x7fff_ffff));
     let max = f32::from_bits(max);
     let factor = if max == 0.0 { 0.0 } else { largest as f32 / max };
     let mut sum = 0i32;
@@ -277,12 +277,12 @@ mod tests {
     }
 
     /// The integers of a row.
-    fn codes(it: &Quantised, row: usize) -> Vec<i32> {
-        let high = it.q(row, 0).iter().map(|it| i32::from(*it));
-        if it.n_limbs() == 1 {
+    fn codes(rounded: &Quantised, row: usize) -> Vec<i32> {
+        let high = rounded.q(row, 0).iter().map(|code| i32::from(*code));
+        if rounded.n_limbs() == 1 {
             return high.collect();
         }
-        high.zip(it.q(row, 1)).map(|(high, low)| 256 * high + i32::from(*low)).collect()
+        high.zip(rounded.q(row, 1)).map(|(high, low)| 256 * high + i32::from(*low)).collect()
     }
 
     #[test]
@@ -305,8 +305,10 @@ mod tests {
             let codes = codes(got, row);
             for (g, x) in x[row * 384..][..384].chunks(group).enumerate() {
                 let max = x.iter().fold(0f32, |a, b| a.max(b.abs()));
-                let want: Vec<i32> =
-                    x.iter().map(|it| (it * (largest / max)).round_ties_even() as i32).collect();
+                let want: Vec<i32> = x
+                    .iter()
+                    .map(|value| (value * (largest / max)).round_ties_even() as i32)
+                    .collect();
                 assert_eq!(codes[g * group..][..group], want, "{got:?}");
                 let sum: i32 = want.iter().sum();
                 assert_eq!(got.s(row)[g].to_bits(), (max / largest).to_bits());
@@ -330,8 +332,10 @@ mod tests {
                 }
             })
             .collect();
-        let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
-        for (group, n_limbs) in [16, 32, 64, 128].into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        for (group, n_limbs) in
+            [16, 32, 64, 128].into_iter().flat_map(|group| [(group, 1), (group, 2)])
+        {
             let want = quantised(Isa::SCALAR, &x, 2, group, n_limbs);
             for isa in Isa::available() {
                 let got = quantised(isa, &x, 2, group, n_limbs);
@@ -343,7 +347,7 @@ mod tests {
                     #[cfg(target_arch = "x86_64")]
                     if reads_pairs(isa) {
                         let pairs = codes(&want, row);
-                        let pairs = pairs.chunks(2).map(|it| it[0] & 0xffff | it[1] << 16);
+                        let pairs = pairs.chunks(2).map(|pair| pair[0] & 0xffff | pair[1] << 16);
                         assert_eq!(got.pairs(row), pairs.collect::<Vec<_>>(), "{what}");
                     }
                 }
@@ -355,7 +359,7 @@ mod tests {
     fn zeros_stay_zero() {
         for isa in Isa::available() {
             let got = quantised(isa, &[0.0, -0.0].repeat(32), 1, 64, 2);
-            assert!(codes(&got, 0).iter().all(|it| *it == 0));
+            assert!(codes(&got, 0).iter().all(|code| *code == 0));
             assert_eq!((got.s(0)[0], got.st(0)[0]), (0.0, 0.0));
         }
     }
@@ -379,7 +383,7 @@ mod tests {
             let x: Vec<f32> = (0..64).map(|i| f32::from_bits((i % 4) | ((i & 1) << 31))).collect();
             for (n_limbs, largest) in [(1, ONE_LIMB), (2, TWO_LIMBS)] {
                 let got = quantised(isa, &x, 1, 64, n_limbs);
-                assert!(codes(&got, 0).iter().all(|it| it.abs() <= largest), "{isa:?}");
+                assert!(codes(&got, 0).iter().all(|code| code.abs() <= largest), "{isa:?}");
             }
         }
     }

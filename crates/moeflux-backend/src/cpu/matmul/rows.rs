@@ -70,8 +70,8 @@ impl RowMap<'_> {
 
     pub(super) fn max(&self) -> Option<usize> {
         match self {
-            RowMap::Range { first, n } => n.checked_sub(1).map(|it| first + it),
-            RowMap::List(rows) => rows.iter().max().map(|it| *it as usize),
+            RowMap::Range { first, n } => n.checked_sub(1).map(|n| first + n),
+            RowMap::List(rows) => rows.iter().max().map(|row| *row as usize),
         }
     }
 }

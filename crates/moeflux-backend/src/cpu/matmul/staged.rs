@@ -128,6 +128,8 @@ fn reads_params(isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) -> boo
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Amx => super::avx512::reads_params(block_type, stored),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => true,
         _ => false,
     }
 }

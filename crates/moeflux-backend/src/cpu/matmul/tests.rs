@@ -59,9 +59,11 @@ impl TestMatrix {
             }
             MatrixFormat::Affine(_) => noise.bytes(1 + rows * format.row_bytes(cols)),
             // No byte of them is a NaN.
-            _ => {
-                noise.bytes(1 + rows * format.row_bytes(cols)).iter().map(|it| it & 0xfe).collect()
-            }
+            _ => noise
+                .bytes(1 + rows * format.row_bytes(cols))
+                .iter()
+                .map(|byte| byte & 0xfe)
+                .collect(),
         };
         let n_bytes = format.scale_bytes(rows, cols);
         let (scales, biases) = match format {
@@ -200,7 +202,8 @@ fn group_size(format: MatrixFormat) -> usize {
 
 /// Formats of integers; those with one type of parameters only, or with each.
 fn every_integer(floats: &[Float]) -> impl Iterator<Item = MatrixFormat> {
-    let affine = every_affine().filter(|it| floats.contains(&it.params)).map(MatrixFormat::Affine);
+    let affine =
+        every_affine().filter(|affine| floats.contains(&affine.params)).map(MatrixFormat::Affine);
     let micro = [MicroScaled::MXFP4, MicroScaled::NVFP4, MicroScaled::NVFP4_GLOBAL];
     affine.chain(micro.map(MatrixFormat::Micro))
 }
@@ -256,7 +259,7 @@ fn no_sum_leaves_its_lane() {
         for code in [32_512, -32_512, 32_384, -32_385, 127, -128] {
             let mut x = vec![code as f32 / 32_512.0; 5 * cols];
             // What scales the group.
-            x.iter_mut().step_by(32).for_each(|it| *it = 1.0);
+            x.iter_mut().step_by(32).for_each(|value| *value = 1.0);
             check_integer(&matrix, &x);
         }
     }
@@ -265,7 +268,7 @@ fn no_sum_leaves_its_lane() {
 #[test]
 fn every_isa_gives_the_bits_of_scalar_for_every_number_of_rows() {
     let mut noise = Noise(9);
-    for format in every_integer(&[Float::BF16]).filter(|it| group_size(*it) != 128) {
+    for format in every_integer(&[Float::BF16]).filter(|format| group_size(*format) != 128) {
         for rows in 1..=40 {
             let matrix = TestMatrix::new(&mut noise, rows, 192, format);
             let x: Vec<f32> = (0..2 * 192).map(|_| noise.float()).collect();
@@ -327,7 +330,7 @@ fn extreme_values_neither_saturate_nor_differ() {
         let tiny: Vec<f32> = (0..3 * cols as u32).map(f32::from_bits).collect();
         check_integer(&matrix, &tiny);
         let huge: Vec<f32> = (0..3 * cols).map(|i| f32::MAX / (i % 7 + 1) as f32).collect();
-        check_integer(&matrix, &huge.iter().map(|it| it * 1e-3).collect::<Vec<_>>());
+        check_integer(&matrix, &huge.iter().map(|value| value * 1e-3).collect::<Vec<_>>());
     }
 }
 
@@ -468,16 +471,16 @@ fn jobs_of_one_call_share_a_buffer() {
     let x: Vec<f32> = (0..4 * 256).map(|_| noise.float()).collect();
     let x = quantised(Isa::detect(), &x, 256, 64, 1);
     let (x_rows, out_rows) = ([3, 0, 2], [5, 1, 0]);
-    let stride = shapes.iter().map(|it| it.0).sum::<usize>() + 3;
+    let stride = shapes.iter().map(|shape| shape.0).sum::<usize>() + 3;
     let mut out = vec![f32::NAN; 6 * stride];
     let data = SharedMut::new(&mut out);
     let mut first_col = 1;
-    let jobs = matrices.each_ref().map(|it| {
+    let jobs = matrices.each_ref().map(|matrix| {
         let rows = RowMap::List(&out_rows);
         let out = OutRows { data, stride, first_col, rows };
-        first_col += it.rows;
+        first_col += matrix.rows;
         let (x, x_rows) = (Activations::Quantised(&x), RowMap::List(&x_rows));
-        MatmulJob { weight: it.view(), x, x_rows, out }
+        MatmulJob { weight: matrix.view(), x, x_rows, out }
     });
     run_jobs(&Pool::new(3), Isa::detect(), &jobs);
     let mut first_col = 1;

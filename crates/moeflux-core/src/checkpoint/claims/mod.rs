@@ -63,7 +63,7 @@ impl<'a> Claims<'a> {
     /// (`embed_q` in MLX's latent attention).
     fn outer_shape(&self, decl: &MatrixDecl) -> Vec<usize> {
         let tensor = self.checkpoint.tensors().get(&format!("{}.weight", decl.name));
-        match tensor.map(|it| &it.shape[..]) {
+        match tensor.map(|tensor| &tensor.shape[..]) {
             Some([n, rows, _]) if n.checked_mul(*rows) == Some(decl.rows) => vec![*n, *rows],
             _ => vec![decl.rows],
         }
@@ -81,7 +81,8 @@ impl<'a> Claims<'a> {
             _ => return Err(self.unsupported_dtype(tensor)),
         };
         if !decl.shapes.contains(&tensor.shape) {
-            let shapes: Vec<String> = decl.shapes.iter().map(|it| format!("{it:?}")).collect();
+            let shapes: Vec<String> =
+                decl.shapes.iter().map(|shape| format!("{shape:?}")).collect();
             return Err(self.wrong_shape(tensor, shapes.join(" or ")));
         }
         let (extent, float) = match stored {
@@ -121,7 +122,8 @@ impl<'a> Claims<'a> {
         if n == 0 {
             return Ok(());
         }
-        let names: Vec<&str> = left().take(3).map(|(_, it)| it.stored_name.as_str()).collect();
+        let names: Vec<&str> =
+            left().take(3).map(|(_, tensor)| tensor.stored_name.as_str()).collect();
         let path = self.checkpoint.root().to_path_buf();
         Err(FormatError::Unclaimed { path, n, names: names.join(", ") })
     }
@@ -209,6 +211,6 @@ fn last(tensor: &Tensor) -> usize {
 }
 
 fn wanted(outer: &[usize], inner: &str) -> String {
-    let outer: String = outer.iter().map(|it| format!("{it}, ")).collect();
+    let outer: String = outer.iter().map(|n| format!("{n}, ")).collect();
     format!("[{outer}{inner}]")
 }

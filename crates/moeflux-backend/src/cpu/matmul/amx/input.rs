@@ -81,7 +81,7 @@ impl Inputs {
                 continue;
             };
             // Neighbours multiply the same rows.
-            let known = self.places.iter().rposition(|it| is_same(it, &place, jobs));
+            let known = self.places.iter().rposition(|known| is_same(known, &place, jobs));
             if known.is_none() {
                 (place.first_tile, place.first_line, place.first_group) =
                     (n_tiles, n_lines, n_groups);
@@ -99,7 +99,7 @@ impl Inputs {
         let st = SharedMut::new(&mut self.st);
         let places = &self.places;
         pool.run(n_tiles, &|tile| {
-            let place = &places[places.partition_point(|it| it.first_tile <= tile) - 1];
+            let place = &places[places.partition_point(|place| place.first_tile <= tile) - 1];
             let tile = tile - place.first_tile;
             let (line, group) =
                 (place.first_line + tile * place.lines, place.first_group + tile * place.n_groups);

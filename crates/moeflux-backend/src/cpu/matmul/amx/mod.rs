@@ -225,8 +225,8 @@ impl Panel<'_> {
         let n = input::X_ROWS.min(self.product.x_rows.len() - first);
         let mut outputs = [[0.0; PANEL_ROWS]; input::X_ROWS];
         for (i, acc) in acc.iter().enumerate() {
-            totals(acc, params.biases(i), self.input.st(t), |x_row, it| {
-                store_floats(&mut outputs[x_row].as_chunks_mut::<ROWS>().0[i], it);
+            totals(acc, params.biases(i), self.input.st(t), |x_row, totals| {
+                store_floats(&mut outputs[x_row].as_chunks_mut::<ROWS>().0[i], totals);
             });
         }
         for (x_row, outputs) in outputs[..n].iter().enumerate() {

@@ -1,18 +1,21 @@
-//! One row of activations times blocks of ggml.
+//! One row of activations times blocks of ggml: eight rows of the matrix side by side, 256 columns of
+//! each at a time.
 //!
-//! Codes are unpacked in registers, 32 columns to a vector in their own order, widened to 16 bits
-//! and multiplied with activations of 16 bits. The dots of eight rows are finished as those of affine
-//! matrices are. Scales and biases of the rows were decoded before.
+//! Codes are unpacked into the first cache, a byte a column in the order of columns, widened to 16
+//! bits and multiplied with activations of 16 bits. What is added up last are already the lanes of
+//! the chains of `fma`.
 
 use std::arch::x86_64::*;
 use std::cell::Cell;
+use std::ops::Range;
 
 use moeflux_core::quant::BlockType;
 
+use super::block_params::{EightRows, StepParams, step_params};
 use super::dots::{add_halves, add_products, four};
-use super::stream::{Scales, Sums, add_groups, prefetch};
-use super::unpack_blocks::{GROUPS_OF_STEP, of, step_bytes, unpack};
-use super::vector::{ROWS, load_halves, store_floats};
+use super::stream::{Scales, Sums, prefetch};
+use super::unpack_blocks::{of, step_bytes, unpack};
+use super::vector::{ROWS, load_16, load_halves, store_bytes};
 use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
@@ -20,10 +23,13 @@ use crate::cpu::matmul::rows::OutPart;
 /// Columns of a step: one block of the widest types.
 const STEP_COLS: usize = 256;
 
-/// Bytes of the longest step: eight blocks of Q8_0.
-const MAX_STEP_BYTES: usize = 8 * 34;
+/// Columns of a vector of products.
+const PART: usize = 16;
 
-/// Bytes that blocks are prefetched ahead.
+/// Vectors of products of a step.
+const PARTS: usize = STEP_COLS / PART;
+
+/// Bytes that blocks are prefetched ahead, at least.
 const DISTANCE: usize = 8192;
 
 /// What a call needs besides its arguments.
@@ -33,8 +39,9 @@ struct Scratch {
     of: Option<(u64, usize)>,
     /// Activations in the order of columns, and zeros up to the end of a step.
     x: Vec<i16>,
-    /// (rows, groups), with room for a tile.
-    dots: Vec<f32>,
+    /// Eight rows where the matrix has fewer, and the blocks of a step that ends before 256 columns.
+    padded: Vec<u8>,
+    padded_step: Vec<u8>,
 }
 
 thread_local! {
@@ -53,8 +60,7 @@ impl Scratch {
     }
 }
 
-/// The outputs of some rows of blocks for the `i`-th row of the activations. The scales and biases of
-/// `product` are those of these rows, in `f32`.
+/// The outputs of some rows of blocks for the `i`-th row of the activations.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::cpu::matmul) fn integer_row<const VNNI: bool>(
     product: &IntegerProduct<'_>,
@@ -80,6 +86,8 @@ pub(in crate::cpu::matmul) fn integer_row<const VNNI: bool>(
     );
 }
 
+// A function for each type: in one of all types the compiler inlines nothing.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn rows<const TYPE: u8, const VNNI: bool>(
     product: &IntegerProduct<'_>,
@@ -87,92 +95,106 @@ fn rows<const TYPE: u8, const VNNI: bool>(
     i: usize,
     out: &mut OutPart<'_>,
 ) {
-    let (n_rows, n_groups) = (product.weight.rows, product.n_groups());
+    let n_rows = product.weight.rows;
     let x_row = product.x_rows.at(i);
     let mut scratch = SCRATCH.take();
     scratch.take_row(product.x, x_row);
-    let Scratch { x, dots, .. } = &mut scratch;
-    dots.resize(ROWS * n_groups + GROUPS_OF_STEP, 0.0);
+    let Scratch { x, padded, padded_step, .. } = &mut scratch;
     let row_bytes = blocks.len() / n_rows;
     let scales = Scales { s: product.x.s(x_row), st: product.x.st(x_row) };
     for row in (0..n_rows).step_by(ROWS) {
         let block = row..n_rows.min(row + ROWS);
-        let stored = blocks[block.start * row_bytes..block.end * row_bytes].chunks_exact(row_bytes);
-        for (stored, dots) in stored.zip(dots.chunks_exact_mut(n_groups)) {
-            row_dots::<TYPE, VNNI>(stored, x, dots);
+        let mut stored = &blocks[block.start * row_bytes..block.end * row_bytes];
+        if block.len() < ROWS {
+            // The contents of absent rows change nothing.
+            padded.clear();
+            padded.extend_from_slice(stored);
+            padded.resize(ROWS * row_bytes, 0);
+            stored = padded;
         }
-        let mut sums = [Sums::zero()];
-        // A tile follows the dots of eight rows.
-        let n_dots = ROWS * n_groups + super::params::GROUPS;
-        add_groups(product, block.clone(), &dots[..n_dots], &[scales], &mut sums);
-        out.put(i, row, &sums[0].total()[..block.len()]);
+        let eight = EightRows::new(stored, row_bytes);
+        let sums = sums_of_rows::<TYPE, VNNI>(eight, padded_step, x, scales);
+        out.put(i, row, &sums.total()[..block.len()]);
     }
     SCRATCH.set(scratch);
 }
 
-/// The dots of all groups of a row.
+/// Adds up all groups of each row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn row_dots<const TYPE: u8, const VNNI: bool>(blocks: &[u8], x: &[i16], dots: &mut [f32]) {
+fn sums_of_rows<const TYPE: u8, const VNNI: bool>(
+    rows: EightRows<'_>,
+    padded_step: &mut Vec<u8>,
+    x: &[i16],
+    scales: Scales<'_>,
+) -> Sums {
     let n_bytes = const { step_bytes(TYPE) };
     let per_step = const { STEP_COLS / of(TYPE).group_cols() };
-    let steps = blocks.chunks_exact(n_bytes);
-    let rest = steps.remainder();
-    let mut padded = [0; MAX_STEP_BYTES];
-    padded[..rest.len()].copy_from_slice(rest);
-    let last = (!rest.is_empty()).then_some(&padded[..n_bytes]);
-    let steps = steps.chain(last).zip(x.as_chunks::<STEP_COLS>().0);
-    for ((step, x), dots) in steps.zip(dots.chunks_mut(per_step)) {
-        for line in 0..const { step_bytes(TYPE) / 64 } {
-            prefetch(step, DISTANCE + 64 * line);
+    let distance = DISTANCE.max(rows.bytes.len());
+    let (n_groups, mut sums) = (scales.s.len(), Sums::zero());
+    let mut params = StepParams::zero();
+    let mut codes = Codes([[[0; PART]; PARTS]; ROWS]);
+    for (step, x) in x.as_chunks::<PART>().0.as_chunks::<PARTS>().0.iter().enumerate() {
+        for line in 0..const { ROWS * step_bytes(TYPE) / 64 } {
+            prefetch(rows.bytes, distance + step * ROWS * n_bytes + 64 * line);
         }
-        let mut all = [0.0; GROUPS_OF_STEP];
-        step_dots::<TYPE, VNNI>(step, x, &mut all);
-        dots.copy_from_slice(&all[..dots.len()]);
-    }
-}
-
-/// The dots of the groups of 256 columns: eight, or sixteen.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn step_dots<const TYPE: u8, const VNNI: bool>(
-    step: &[u8],
-    x: &[i16; STEP_COLS],
-    out: &mut [f32; GROUPS_OF_STEP],
-) {
-    let codes = unpack::<TYPE>(step);
-    let zero = _mm256_setzero_si256();
-    let [first, second] = out.as_chunks_mut::<8>().0 else { unreachable!("twice eight groups") };
-    let half = |vector: usize, half: usize| {
-        let codes = codes[vector];
-        let bytes = if half == 0 {
-            _mm256_castsi256_si128(codes)
+        let (now, at) = if (step + 1) * n_bytes <= rows.row_bytes {
+            (rows, step)
         } else {
-            _mm256_extracti128_si256::<1>(codes)
+            pad_step(rows, step * n_bytes..(step + 1) * n_bytes, padded_step);
+            (EightRows::new(padded_step, n_bytes), 0)
         };
-        (_mm256_cvtepu8_epi16(bytes), load_halves(&x[32 * vector + 16 * half..]))
-    };
-    let mut v = [zero; 8];
-    if const { of(TYPE).group_cols() } == 16 {
-        for (part, out) in [first, second].into_iter().enumerate() {
-            for (g, v) in v.iter_mut().enumerate() {
-                let (w, x) = half(4 * part + g / 2, g % 2);
-                *v = add_products::<VNNI>(zero, w, x);
+        let groups = step * per_step..n_groups.min((step + 1) * per_step);
+        step_params::<TYPE>(now, at, &mut params);
+        for r in 0..ROWS {
+            let unpacked = unpack::<TYPE>(&now.row(r, at * n_bytes)[..n_bytes]);
+            for (i, vector) in unpacked.into_iter().enumerate() {
+                let halves = codes.0[r].as_chunks_mut::<2>().0;
+                store_bytes(halves[i].as_flattened_mut(), vector);
             }
-            store_floats(out, _mm256_cvtepi32_ps(sums_of_eight(v)));
         }
-        return;
+        let (s, st) = (&scales.s[groups.clone()], &scales.st[groups]);
+        // A copy whose address is not taken stays in registers.
+        let mut total = sums;
+        for g in 0..per_step.min(s.len()) {
+            let dots = _mm256_cvtepi32_ps(group_dots::<TYPE, VNNI>(&codes, g, x));
+            total = total.with(dots, params.scale[g], params.bias[g], s[g], st[g]);
+        }
+        sums = total;
     }
-    for (g, v) in v.iter_mut().enumerate() {
-        let ((w, x), (w_high, x_high)) = (half(g, 0), half(g, 1));
-        *v = add_products::<VNNI>(add_products::<VNNI>(zero, w, x), w_high, x_high);
-    }
-    store_floats(first, _mm256_cvtepi32_ps(sums_of_eight(v)));
+    sums
 }
 
-/// The sums of the lanes of eight vectors.
+/// Copies these bytes of eight rows as far as the rows go, and zeros after that.
+fn pad_step(rows: EightRows<'_>, bytes: Range<usize>, out: &mut Vec<u8>) {
+    out.clear();
+    for row in rows.bytes.chunks_exact(rows.row_bytes) {
+        let end = out.len() + bytes.len();
+        out.extend_from_slice(&row[bytes.start..bytes.end.min(rows.row_bytes)]);
+        out.resize(end, 0);
+    }
+}
+
+/// The codes of 256 columns of eight rows.
+#[repr(align(64))]
+struct Codes([[[u8; PART]; PARTS]; ROWS]);
+
+/// The dots of group `g` of the eight rows, in their order.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn sums_of_eight(v: [__m256i; 8]) -> __m256i {
+fn group_dots<const TYPE: u8, const VNNI: bool>(
+    codes: &Codes,
+    g: usize,
+    x: &[[i16; PART]; PARTS],
+) -> __m256i {
+    let per_group = const { of(TYPE).group_cols() / PART };
+    let zero = _mm256_setzero_si256();
+    let mut v = [zero; ROWS];
+    for r in 0..ROWS {
+        for part in 0..per_group {
+            let codes = _mm256_cvtepu8_epi16(load_16(&codes.0[r][g * per_group + part]));
+            v[r] = add_products::<VNNI>(v[r], codes, load_halves(&x[g * per_group + part]));
+        }
+    }
     add_halves(four(v[0], v[1], v[2], v[3]), four(v[4], v[5], v[6], v[7]))
 }

@@ -1,9 +1,11 @@
 //! The integer product with AVX2, and with AVX-VNNI.
 //!
-//! Few rows of activations: `rows.rs` takes eight rows of four bits side by
-//! side, `stream.rs` reads other matrices in the order of memory. Many: `tile.rs` unpacks sixteen rows of the matrix once for all of
-//! them. Both end with eight rows of the matrix as the lanes of a vector.
+//! Few rows of activations: `rows.rs` takes eight rows of four bits side by side, `blocks.rs` eight
+//! rows of blocks, `stream.rs` reads other matrices in the order of memory. Many: `tile.rs` unpacks
+//! sixteen rows of the matrix once for all of them. All end with eight rows of the matrix as the
+//! lanes of a vector.
 
+mod block_params;
 mod blocks;
 mod dots;
 mod micro;

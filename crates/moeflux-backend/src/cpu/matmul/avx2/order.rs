@@ -86,11 +86,11 @@ impl SplitRow {
             _ => (Some(x.q(row, 0)), x.q(row, 1)),
         };
         let (low, _) = low.as_chunks::<64>();
-        let high = high.map(|it| it.as_chunks::<64>().0);
+        let high = high.map(|limb| limb.as_chunks::<64>().0);
         self.limbs.clear();
         let zero = [_mm256_setzero_si256(); 2];
         self.limbs.extend(low.iter().enumerate().map(|(i, low)| {
-            let high = high.map_or(zero, |it| even_and_odd(&it[i]));
+            let high = high.map_or(zero, |limb| even_and_odd(&limb[i]));
             Limbs { high, low: even_and_odd(low) }
         }));
     }
@@ -152,7 +152,7 @@ impl Scratch {
         held: &[usize],
     ) -> usize {
         let key = (x.id(), row, CODES);
-        if let Some(at) = self.rows.iter().position(|it| it.key == key) {
+        if let Some(at) = self.rows.iter().position(|row| row.key == key) {
             return at;
         }
         let at = self.next_place(held);
@@ -167,7 +167,7 @@ impl Scratch {
     #[target_feature(enable = "avx2")]
     pub(super) fn split_limbs(&mut self, x: &Quantised, row: usize, held: &[usize]) -> usize {
         let key = (x.id(), row);
-        if let Some(at) = self.split.iter().position(|it| it.key == key) {
+        if let Some(at) = self.split.iter().position(|split| split.key == key) {
             return at;
         }
         let at = self.next_place(held);

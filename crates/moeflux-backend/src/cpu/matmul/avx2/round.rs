@@ -46,8 +46,8 @@ pub(in crate::cpu::matmul) fn quantise_row(
                 continue;
             };
             let half = _mm256_set1_epi16(128);
-            let upper = |it| _mm256_srai_epi16::<8>(_mm256_add_epi16(it, half));
-            let lower = |it| _mm256_and_si256(it, _mm256_set1_epi16(255));
+            let upper = |value| _mm256_srai_epi16::<8>(_mm256_add_epi16(value, half));
+            let lower = |value| _mm256_and_si256(value, _mm256_set1_epi16(255));
             let upper = in_order(_mm256_packs_epi16(upper(ab), upper(cd)));
             store(bytemuck::cast_slice_mut(&mut high[at]), upper);
             let lower = in_order(_mm256_packus_epi16(lower(ab), lower(cd)));

@@ -146,7 +146,7 @@ impl Sums {
     /// With another group.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    fn with(self, dots: __m256, scale: __m256, bias: __m256, s: f32, st: f32) -> Sums {
+    pub(super) fn with(self, dots: __m256, scale: __m256, bias: __m256, s: f32, st: f32) -> Sums {
         let scale = _mm256_mul_ps(scale, _mm256_set1_ps(s));
         let acc = _mm256_fmadd_ps(dots, scale, self.acc);
         Sums { acc, off: _mm256_fmadd_ps(bias, _mm256_set1_ps(st), self.off) }

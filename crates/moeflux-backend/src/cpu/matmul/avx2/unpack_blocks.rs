@@ -177,7 +177,11 @@ fn q6_k(block: &[u8]) -> [__m256i; VECTORS] {
 /// What codes of four bits stand for.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn look_up(table: &[u8; 16], codes: [__m256i; VECTORS]) -> [__m256i; VECTORS] {
+fn look_up(table: &[u8; 16], mut codes: [__m256i; VECTORS]) -> [__m256i; VECTORS] {
     let table = _mm256_broadcastsi128_si256(load_16(table));
-    codes.map(|codes| _mm256_shuffle_epi8(table, codes))
+    // Not `map`, whose closure is not always inlined.
+    for codes in &mut codes {
+        *codes = _mm256_shuffle_epi8(table, *codes);
+    }
+    codes
 }

@@ -65,6 +65,14 @@ pub(super) fn load_halves<T: bytemuck::NoUninit>(elements: &[T]) -> __m256i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
+pub(super) fn store_bytes(out: &mut [u8], value: __m256i) {
+    assert!(out.len() >= 32);
+    // SAFETY: 32 bytes are writable, and the store needs no alignment.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), value) };
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
 pub(super) fn load_integers(integers: &[i32; 8]) -> __m256i {
     // SAFETY: eight elements are readable, and the load needs no alignment.
     unsafe { _mm256_loadu_si256(integers.as_ptr().cast()) }

@@ -106,7 +106,8 @@ fn byte<const AT: u32>(words: __m512i) -> __m512i {
 #[target_feature(enable = "avx512f")]
 fn bytes(words: __m512i) -> [__m512; 4] {
     let top = _mm512_srli_epi32::<24>(words);
-    [byte::<0>(words), byte::<8>(words), byte::<16>(words), top].map(|it| _mm512_cvtepi32_ps(it))
+    [byte::<0>(words), byte::<8>(words), byte::<16>(words), top]
+        .map(|words| _mm512_cvtepi32_ps(words))
 }
 
 impl StepParams {

@@ -171,7 +171,8 @@ fn super_blocks_with_interleaved_parameters_multiply() {
         let code = if col % 64 < 32 { byte & 15 } else { byte >> 4 };
         let group = col / 32;
         // The twelve bytes as one number of 96 bits.
-        let packed = block[4..16].iter().rev().fold(0u128, |all, it| all << 8 | u128::from(*it));
+        let packed =
+            block[4..16].iter().rev().fold(0u128, |all, byte| all << 8 | u128::from(*byte));
         let bits = |from: usize, n: usize| (packed >> from) as u32 & ((1 << n) - 1);
         let (scale, min) = match group {
             0..4 => (bits(8 * group, 6), bits(8 * (group + 4), 6)),

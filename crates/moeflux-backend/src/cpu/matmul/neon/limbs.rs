@@ -15,7 +15,7 @@ pub(super) type FourRows<'a> = [&'a [u8]; ROWS];
 
 /// 128 times the sum of the integers of each group of a row.
 pub(super) fn missing(x: &Quantised, row: usize) -> impl Iterator<Item = i32> {
-    let sum = |q: &[i8]| q.iter().map(|it| i32::from(*it)).sum::<i32>();
+    let sum = |q: &[i8]| q.iter().map(|code| i32::from(*code)).sum::<i32>();
     let high = x.q(row, 0).chunks_exact(x.group_size());
     let low = x.q(row, x.n_limbs() - 1).chunks_exact(x.group_size());
     let two = x.n_limbs() == 2;

@@ -50,7 +50,7 @@ impl Params {
 #[inline]
 #[target_feature(enable = "neon")]
 fn transpose(by_row: &[[f32; GROUPS]; 4], n: usize, out: &mut [[f32; 4]; GROUPS]) {
-    let [a, b, c, d] = by_row.each_ref().map(|it| it.as_chunks::<4>().0);
+    let [a, b, c, d] = by_row.each_ref().map(|row| row.as_chunks::<4>().0);
     let out = out.as_chunks_mut::<4>().0.iter_mut().take(n.div_ceil(4));
     for (i, out) in out.enumerate() {
         let rows = float32x4x4_t(

@@ -161,7 +161,7 @@ impl Sums {
         input: Input<'_, LIMBS>,
     ) {
         let bytes = GROUP * width(CODES) / 8;
-        let [a, b, c, d] = packed.map(|it| it.chunks_exact(bytes));
+        let [a, b, c, d] = packed.map(|row| row.chunks_exact(bytes));
         let Sums { mut acc, mut off } = *self;
         let params = params.scale.iter().zip(&params.bias);
         let x = input.x.chunks_exact(GROUP / 16).zip(input.s.iter().zip(input.st));

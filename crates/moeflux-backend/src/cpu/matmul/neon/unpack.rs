@@ -224,7 +224,7 @@ fn split_2(bytes: uint8x16_t) -> [uint8x16_t; 4] {
 #[target_feature(enable = "neon")]
 fn split_4<const CODES: usize>(bytes: uint8x16_t) -> [uint8x16_t; 2] {
     let two = [vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes)];
-    if CODES == E2M1 { two.map(|it| vqtbl1q_u8(load_bytes(&E2M1_INTEGERS), it)) } else { two }
+    if CODES == E2M1 { two.map(|codes| vqtbl1q_u8(load_bytes(&E2M1_INTEGERS), codes)) } else { two }
 }
 
 /// A group of activations in the order in which [`unpack_group`] has the

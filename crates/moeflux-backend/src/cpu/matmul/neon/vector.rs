@@ -86,7 +86,7 @@ pub(super) fn zip_high(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
 #[inline]
 #[target_feature(enable = "neon")]
 pub(super) fn transpose_quads(rows: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
-    let [a, b, c, d] = rows.map(|it| vreinterpretq_u32_u8(it));
+    let [a, b, c, d] = rows.map(|row| vreinterpretq_u32_u8(row));
     let even = |a, b| vreinterpretq_u64_u32(vtrn1q_u32(a, b));
     let odd = |a, b| vreinterpretq_u64_u32(vtrn2q_u32(a, b));
     let (ab_even, ab_odd, cd_even, cd_odd) = (even(a, b), odd(a, b), even(c, d), odd(c, d));

@@ -69,7 +69,7 @@ impl<'a> Inputs<'a> {
         (mut missing_sums, prepacked): Scratch,
     ) -> Inputs<'a> {
         let x = product.x;
-        let x_rows = x_rows.map(|it| product.x_rows.at(it));
+        let x_rows = x_rows.map(|row| product.x_rows.at(row));
         missing_sums.clear();
         if product.integers.codes == 8 && L::SIGNED {
             missing_sums.extend(x_rows.clone().flat_map(|row| missing(x, row)));

@@ -36,8 +36,8 @@ fn load_codes<const CODES: usize>(piece: &mut Piece, packed: [&[u8]; ROWS]) {
     let n = packed[0].len() / (4 * width(CODES));
     for (i, out) in steps.iter_mut().enumerate().take(n) {
         for (pair, rows) in packed.as_chunks::<2>().0.iter().enumerate() {
-            let [a, b] =
-                rows.map(|it| unpack_32::<CODES>(&it[4 * width(CODES) * i..][..4 * width(CODES)]));
+            let [a, b] = rows
+                .map(|row| unpack_32::<CODES>(&row[4 * width(CODES) * i..][..4 * width(CODES)]));
             store_bytes(&mut out[pair], zip_low(a[0], b[0]));
             store_bytes(&mut out[STEP + pair], zip_high(a[0], b[0]));
             store_bytes(&mut out[2 * STEP + pair], zip_low(a[1], b[1]));
@@ -112,7 +112,7 @@ fn multiply_rows<const PAIRS: usize, const LIMBS: usize>(
         });
         let mut dots = [[[vdupq_n_s32(0); STEP]; LIMBS]; PAIRS];
         for (step, q) in q.iter().enumerate() {
-            let q = q.each_ref().map(|it| load_bytes(it));
+            let q = q.each_ref().map(|codes| load_bytes(codes));
             for pair in 0..PAIRS {
                 for limb in 0..LIMBS {
                     let x = load_signed(&x[pair][limb][step]);

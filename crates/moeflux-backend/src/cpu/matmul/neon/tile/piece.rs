@@ -89,7 +89,7 @@ impl Sums {
 
 impl Inputs<'_> {
     pub(super) fn n_limbs(&self) -> usize {
-        self.rows.first().map_or(0, |it| it.n_limbs)
+        self.rows.first().map_or(0, |row| row.n_limbs)
     }
 
     /// What the dots of a group with row `i` lack.

@@ -40,7 +40,7 @@ fn load_codes<const CODES: usize>(piece: &mut Piece, packed: [&[u8]; ROWS]) {
                 let both = unpack_32::<CODES>(
                     &packed[4 * half + r][4 * width(CODES) * i..][..4 * width(CODES)],
                 );
-                if CODES == 8 { both.map(|it| veorq_u8(it, vdupq_n_u8(0x80))) } else { both }
+                if CODES == 8 { both.map(|codes| veorq_u8(codes, vdupq_n_u8(0x80))) } else { both }
             };
             let [a, b, c, d] = [row(0), row(1), row(2), row(3)];
             for step in 0..2 {
@@ -104,7 +104,7 @@ fn multiply_rows<const T: usize, const LIMBS: usize>(
             dots[LIMBS - 1] = [vdupq_n_s32(inputs.missing(first + t, group)); 2];
         }
         for (step, q) in q.iter().enumerate() {
-            let q = q.each_ref().map(|it| load_bytes(it));
+            let q = q.each_ref().map(|codes| load_bytes(codes));
             for t in 0..T {
                 for limb in 0..LIMBS {
                     let x = load_signed(&x[t][limb][step]);

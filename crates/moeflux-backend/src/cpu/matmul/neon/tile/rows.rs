@@ -22,7 +22,7 @@ pub(in super::super) fn load(piece: &mut Piece, packed: [&[u8]; ROWS], codes: us
         let out = &mut out.as_flattened_mut()[..packed.len() * 8 / width(codes)];
         unpack_row(codes, packed, out);
         if codes == 8 {
-            out.iter_mut().for_each(|it| *it ^= 0x80);
+            out.iter_mut().for_each(|byte| *byte ^= 0x80);
         }
     }
 }
@@ -62,7 +62,7 @@ fn each_row<const CODES: usize, const GROUP: usize>(
     let rows: &[[[u8; 16]; ROW]; ROWS] =
         piece.q.as_chunks::<ROW>().0.try_into().expect("eight rows");
     for (i, (input, sums)) in inputs.rows.iter().zip(sums).enumerate() {
-        let [high, low] = input.limbs.map(|it| it.as_chunks::<16>().0);
+        let [high, low] = input.limbs.map(|limb| limb.as_chunks::<16>().0);
         for (g, group) in groups.clone().enumerate() {
             let chunks = group * GROUP / 16..(group + 1) * GROUP / 16;
             let (high, low) = (&high[chunks.clone()], &low[chunks]);
