@@ -8,17 +8,18 @@ SIGMOID = dict(scoring_func="sigmoid", topk_method="noaux_tc", norm_topk_prob=Tr
 FP8 = dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", weight_block_size=[128, 128])
 MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], quant_method="mxfp4")
 
-# Families whose routers are sigmoids
+# Families whose routers choose by sigmoids, or by biased probabilities
 BY_SIGMOID = (
-    "deepseek_v3", "deepseek_v32", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "minimax_m2", "solar_open")
+    "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "minimax_m2", "solar_open")
 # Names of modules of transformers, and those that are published
 RENAMED = {
     "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
     "hy_v3": [(r"\.mlp\.gate\.weight$", ".mlp.router.gate.weight"), (r"\.mlp\.e_score_correction_bias$", ".mlp.expert_bias"),
               (r"\.mlp\.shared_experts\.", ".mlp.shared_mlp.")],
+    "ernie4_5_moe": [(r"\.mlp\.gate\.moe_statics\.", ".mlp.moe_statics.")],
     "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
 }
-WIDE = ("e_score_correction_bias", "expert_bias")    # stay F32
+STAYS_F32 = ("e_score_correction_bias", "expert_bias")
 VISION = r"(model\.)?(visual|vision_tower|mm_projector)\."
 
 
@@ -162,6 +163,14 @@ def exaone_moe(**over):
         sliding_window=20, sliding_window_pattern="LGL", topk_group=1, topk_method="noaux_tc", vocab_size=99), **over)
 
 
+def ernie4_5_moe(**over):
+    return config("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", dict(
+        hidden_size=40, intermediate_size=52, moe_capacity=[64, 64, 64], moe_intermediate_size=12, moe_k=3, moe_layer_end_index=3,
+        moe_layer_interval=1, moe_layer_start_index=1, moe_num_experts=10, moe_num_shared_experts=2, moe_use_aux_free=True,
+        num_attention_heads=6, num_hidden_layers=3, num_key_value_heads=2, rms_norm_eps=1e-05, rope_scaling=None, rope_theta=500000,
+        use_bias=False, vocab_size=98), **over)
+
+
 def glm4v_moe(**over):
     text = glm4_moe(
         model_type="glm4v_moe_text", rope_scaling=None, rope_parameters=dict(
@@ -200,6 +209,7 @@ HF = {
     "hy_v3-hf": dict(config=hy_v3(), prediction=True),
     "solar_open-hf": dict(config=solar_open()),
     "exaone_moe-hf": dict(config=exaone_moe(), prediction=True),
+    "ernie4_5_moe-hf": dict(config=ernie4_5_moe(head_dim=16, tie_word_embeddings=True), prediction=True),
     "deepseek_v3-fp8": dict(format="fp8", config=deepseek_v3(
         hidden_size=136, intermediate_size=132, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=2,
         rope_scaling=dict(YARN, mscale_all_dim=0.707), quantization_config=FP8,

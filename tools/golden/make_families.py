@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import make_golden as golden
-from family_shapes import BY_SIGMOID, HF, MLX, RENAMED, VISION, WIDE
+from family_shapes import BY_SIGMOID, HF, MLX, RENAMED, VISION, STAYS_F32
 
 BLOCK = 128                                          # rows and columns that share a scale in DeepSeek's FP8 checkpoints
 FP4 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], np.float32)
@@ -41,7 +41,7 @@ def make_weights(shapes, family, seed, one_centred=False):
         expert = re.search(r"\.(experts|switch_mlp)\.(\w+_proj)(\.weight)?$", name)
         if family == "gpt_oss" and expert and not expert[3] or "embed_q" in name:
             fan_in = shape[-2]                                               # stored with the input first
-        if last in WIDE:
+        if last in STAYS_F32:
             v = normal(shape, 0.05)
         elif last == "A_log":
             v = np.log(rng.uniform(0.5, 7.5, shape)).astype(np.float32)
@@ -101,6 +101,8 @@ def prediction_tensors(config, rng):
     if family == "qwen3_next":
         shapes = {"mtp.fc.weight": (h, 2 * h), "mtp.norm.weight": (h,), "mtp.pre_fc_norm_hidden.weight": (h,),
                   "mtp.layers.0.input_layernorm.weight": (h,), "mtp.layers.0.mlp.gate.weight": (config["num_experts"], h)}
+    elif family == "ernie4_5_moe":
+        shapes = {"model.mtp_emb_norm.0.weight": (h,), "model.mtp_linear_proj.0.weight": (h, 2 * h), "model.mtp_block.0.mlp.up_proj.weight": (4, h)}
     elif family == "exaone_moe":
         shapes = {"mtp.layers.0.input_layernorm.weight": (h,), "mtp.layers.0.mlp.up_proj.weight": (4, h)}
     else:
@@ -152,7 +154,7 @@ def encode(weights, fmt):
     import torch
     stored, meant = {}, {}
     for k, v in weights.items():
-        wide = k.endswith(WIDE)
+        wide = k.endswith(STAYS_F32)
         if fmt == "fp8" and is_fp8(k):
             q, scale = to_fp8(v)
             stored[k], stored[k + "_scale_inv"] = q, torch.from_numpy(scale)
@@ -222,7 +224,7 @@ def load(d, dtype):
     torch.set_grad_enabled(False)
     config = transformers.AutoConfig.from_pretrained(d)
     m, info = model_class(config).from_pretrained(d, dtype=dtype, attn_implementation="eager", experts_implementation="eager", output_loading_info=True)
-    skipped = ("mtp.", f"model.layers.{m.config.get_text_config().num_hidden_layers}.")
+    skipped = ("mtp.", "model.mtp_", f"model.layers.{m.config.get_text_config().num_hidden_layers}.")
     unknown = [k for k in info["unexpected_keys"] if not k.startswith(skipped) and not re.match(VISION, k)]
     missing = [k for k in info["missing_keys"] if not re.match(VISION, k)]
     assert not missing and not unknown, (missing, unknown)
@@ -365,7 +367,7 @@ def mlx_write(d, case, seed):
     m = model_class(args.from_dict(config))
     shapes = {k: tuple(v.shape) for k, v in tree_flatten(m.parameters())}
     weights = make_weights(shapes, config["model_type"], seed, one_centred=True)
-    wide = lambda k: k.endswith(WIDE)
+    wide = lambda k: k.endswith(STAYS_F32)
     weights = {k: mx.array(v) if wide(k) else mx.array(v).astype(mx.bfloat16) for k, v in weights.items()}
     joined = join_latent(weights, config, case) if case.get("joined") else {}
     m.update(tree_unflatten(list(weights.items())))

@@ -286,7 +286,7 @@ impl Bench {
     fn route(&mut self) {
         let rows = self.rows;
         let logits = self.buf(256);
-        let scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+        let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
         let op = Route { logits, top_k: TOP_K, scoring };
         self.time("route", rows * 1024, 0, &mut |cpu| {
             cpu.route(rows, op).expect("the device works");

@@ -15,13 +15,13 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch, StoreError};
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use common::{Golden, golden_dir, logits_by_chunk};
+use common::{Golden, cases, golden_dir, logits_by_chunk};
 use cut::{Cut, check_names_layer_file, packed};
 
 use proptest::prelude::*;
 
 /// Cases that differ in storage, record layout, layer types and shapes.
-const CASES: [&str; 8] = [
+const CASES: [&str; 10] = [
     "hf-bf16",
     "hf-text-per-expert",
     "mlx-q3",
@@ -30,6 +30,8 @@ const CASES: [&str; 8] = [
     "gguf-qwen35moe",
     "gguf-qwen3moe",
     "gguf-gpt-oss",
+    "ct-integers",
+    "gptq-desc-act",
 ];
 
 fn demo() -> PathBuf {
@@ -127,6 +129,22 @@ fn one_option_at_a_time_changes_no_bit() {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_checkpoint_gives_the_same_bits_streamed_and_resident() {
+    for dir in cases() {
+        let sequences = Golden::read(&dir).sequences.into_iter();
+        let tokens = sequences.map(|sequence| sequence.tokens).max_by_key(Vec::len).unwrap();
+        let want = open_bits(&dir, &plain(), &tokens);
+        let subject = Subject { tokens, dir };
+        for budget in [floor(&subject.dir), u64::MAX >> 16] {
+            for expert_io in [IoChoice::Pread, IoChoice::Direct] {
+                let options = fast().expert_cache(Some(budget)).expert_io(expert_io);
+                check(&subject, &want, &options);
             }
         }
     }

@@ -12,6 +12,8 @@ use super::weights::ActivationPrecision;
 pub enum Scoring {
     /// Softmax over all experts, then the best `top_k`.
     Softmax {
+        /// Added to scores for the choice alone, one an expert.
+        bias: Option<Vector>,
         /// Whether their weights are divided by their sum.
         renormalise: bool,
         /// Multiplies the weights.
@@ -37,8 +39,11 @@ impl Scoring {
     /// renormalised nor scaled. The order stays the same, but for ties.
     pub fn plain(self) -> Scoring {
         match self {
-            Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => {
-                Scoring::Softmax { renormalise: false, scale: 1.0 }
+            Scoring::Softmax { bias, .. } => {
+                Scoring::Softmax { bias, renormalise: false, scale: 1.0 }
+            }
+            Scoring::SoftmaxOfChosen => {
+                Scoring::Softmax { bias: None, renormalise: false, scale: 1.0 }
             }
             Scoring::Sigmoid { bias, groups, .. } => {
                 Scoring::Sigmoid { bias, groups, renormalise: false, scale: 1.0 }

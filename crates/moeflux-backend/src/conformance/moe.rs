@@ -19,8 +19,7 @@ use crate::{
 pub(super) fn check(suite: &Suite<'_>) {
     for (n_experts, top_k) in [(1, 1), (5, 5), (33, 3), (512, 10)] {
         for renormalise in [false, true] {
-            let scoring = Scoring::Softmax { renormalise, scale: 1.5 };
-            route(suite, n_experts, top_k, &|_| scoring);
+            softmax_route(suite, n_experts, top_k, renormalise);
             sigmoid_route(suite, n_experts, top_k, None, renormalise);
         }
         route(suite, n_experts, top_k, &|_| Scoring::SoftmaxOfChosen);
@@ -82,7 +81,8 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
             let activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 };
             (activation, Some(biases), Scoring::SoftmaxOfChosen)
         } else {
-            (Activation::Swiglu, None, Scoring::Softmax { renormalise: true, scale: 1.5 })
+            let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.5 };
+            (Activation::Swiglu, None, scoring)
         };
         let experts: Vec<_> = (0..).take(N_EXPERTS).map(|id| expert(shape, size, id)).collect();
         let (inputs, layer) = (ActivationPrecision::F32, LayerIdx(0));
@@ -248,6 +248,16 @@ fn route(
         let ids = routing.experts.iter().map(|id| f32::from(id.0));
         ids.chain(routing.weights.iter().copied()).collect()
     });
+}
+
+fn softmax_route(suite: &Suite<'_>, n_experts: usize, top_k: usize, renormalise: bool) {
+    for has_bias in [false, true] {
+        route(suite, n_experts, top_k, &|b| {
+            let bias = Numbers::new(58).floats(n_experts);
+            let bias = has_bias.then(|| b.load_vector(&bias));
+            Scoring::Softmax { bias, renormalise, scale: 1.5 }
+        });
+    }
 }
 
 fn sigmoid_route(

@@ -230,8 +230,10 @@ impl Ops for Cpu {
     fn route_into(&mut self, rows: usize, op: Route, out: &mut Routing) -> Result<(), DeviceError> {
         let logits = self.buf(op.logits.buf);
         let bias = match op.scoring {
-            Scoring::Sigmoid { bias, .. } => bias.map(|bias| self.vector(bias)),
-            Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => None,
+            Scoring::Softmax { bias, .. } | Scoring::Sigmoid { bias, .. } => {
+                bias.map(|bias| self.vector(bias))
+            }
+            Scoring::SoftmaxOfChosen => None,
         };
         let (isa, spare) = (self.isa, &self.route_scratch);
         let router = route::Router { isa, top_k: op.top_k, scoring: op.scoring, bias, spare };

@@ -39,11 +39,12 @@ impl Router<'_> {
         scores.clear();
         scores.extend_from_slice(logits);
         match scoring {
-            Scoring::Softmax { renormalise, scale } => {
+            Scoring::Softmax { renormalise, scale, .. } => {
                 softmax(isa, scores);
-                best(chosen, scores, |_| true, top_k);
-                pick(scores, chosen, weights);
+                best_biased(&mut scratch, bias, None, top_k);
+                pick(&scratch.scores, &scratch.chosen, weights);
                 finish(weights, renormalise.then_some(0.0), scale);
+                keep_nan(&scratch.choice, weights);
             }
             Scoring::SoftmaxOfChosen => {
                 best(chosen, scores, |_| true, top_k);
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
     use crate::Vector;
 
-    const SOFTMAX: Scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+    const SOFTMAX: Scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
 
     /// Checks the choice and gives the weights.
     #[track_caller]
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn leaves_probabilities_as_they_are_and_scales_them() {
-        let scoring = Scoring::Softmax { renormalise: false, scale: 2.0 };
+        let scoring = Scoring::Softmax { bias: None, renormalise: false, scale: 2.0 };
         let weights = check(&[2.0f32.ln(), 0.0, 0.0], scoring, None, &[0, 1]);
         check_close(&weights, &[1.0, 0.5]);
     }
@@ -252,6 +253,16 @@ mod tests {
         check_close(&weights, &[2.5 * 0.25, 2.5 * 0.75]);
         let weights = check(&logits, sigmoid_scoring(None, false, 1.0), Some(&bias), &[2, 1]);
         check_close(&weights, &[0.25, 0.75]);
+    }
+
+    #[test]
+    fn probabilities_may_be_biased_too() {
+        let scoring = Scoring::Softmax { bias: Some(Vector(0)), renormalise: true, scale: 1.0 };
+        let logits = [4.0f32.ln(), 3.0f32.ln(), 2.0f32.ln(), 1.0f32.ln()];
+        let weights = check(&logits, scoring, Some(&[0.0, 0.0, 0.0, 0.9]), &[3, 0]);
+        check_close(&weights, &[0.2, 0.8]);
+        let weights = check(&logits, scoring, Some(&[0.0, f32::NAN, 0.0, 0.0]), &[0, 2]);
+        assert!(weights.iter().all(|weight| weight.is_nan()), "{weights:?}");
     }
 
     #[test]

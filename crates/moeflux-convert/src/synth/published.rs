@@ -27,6 +27,8 @@ pub(super) const MODELS: &[(&str, Make)] = &[
     ("hy3", hy3),
     ("solar-open-100b", solar_open_100b),
     ("k-exaone-236b-a23b", k_exaone_236b_a23b),
+    ("ernie-4.5-21b-a3b", ernie_45_21b_a3b),
+    ("ling-mini-2.0", ling_mini_20),
     ("mixtral-8x7b", mixtral_8x7b),
     ("minimax-m2", minimax_m2),
     ("gpt-oss-20b", gpt_oss_20b),
@@ -327,6 +329,67 @@ fn solar_open_100b() -> Value {
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": false,
         "dtype": "bfloat16",
+    })
+}
+
+fn ernie_45_21b_a3b() -> Value {
+    json!({
+        "architectures": ["Ernie4_5_MoeForCausalLM"],
+        "model_type": "ernie4_5_moe",
+        "vocab_size": 103_424,
+        "hidden_size": 2560,
+        "intermediate_size": 12_288,
+        "moe_intermediate_size": 1536,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 20,
+        "num_key_value_heads": 4,
+        "moe_num_experts": 64,
+        "moe_num_shared_experts": 2,
+        "moe_k": 6,
+        "moe_layer_start_index": 1,
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": 1,
+        "use_bias": false,
+        "rope_theta": 500_000.0,
+        "hidden_act": "silu",
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": true,
+        "torch_dtype": "bfloat16",
+    })
+}
+
+/// Ring-mini-2.0 has the same shape.
+fn ling_mini_20() -> Value {
+    json!({
+        "architectures": ["BailingMoeV2ForCausalLM"],
+        "model_type": "bailing_moe",
+        "vocab_size": 157_184,
+        "hidden_size": 2048,
+        "intermediate_size": 5120,
+        "moe_intermediate_size": 512,
+        "num_hidden_layers": 20,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "num_experts": 256,
+        "num_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "n_group": 8,
+        "topk_group": 4,
+        "first_k_dense_replace": 1,
+        "routed_scaling_factor": 2.5,
+        "score_function": "sigmoid",
+        "use_qk_norm": true,
+        "use_bias": false,
+        "use_qkv_bias": false,
+        "partial_rotary_factor": 0.5,
+        "rope_theta": 600_000.0,
+        "hidden_act": "silu",
+        "max_position_embeddings": 32_768,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": false,
+        "torch_dtype": "bfloat16",
     })
 }
 

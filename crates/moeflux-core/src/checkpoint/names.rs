@@ -19,7 +19,14 @@ const SKIPPED_PARTS: [&str; 7] = [
 ];
 
 /// Parts that predict several tokens at once, by the first component of the canonical name.
-const MTP_PARTS: [&str; 2] = ["mtp", "mtp_layers"];
+const MTP_PARTS: [&str; 6] = [
+    "mtp",
+    "mtp_layers",
+    "mtp_block", // ERNIE's, with the three that follow
+    "mtp_emb_norm",
+    "mtp_hidden_norm",
+    "mtp_linear_proj",
+];
 
 /// Buffers that follow from the config, and scales for quantised activations and caches, by the
 /// last component of the name. A model that computes in floats needs neither.
@@ -125,7 +132,13 @@ mod tests {
 
     #[test]
     fn does_without_multi_token_prediction_under_any_wrapper() {
-        for name in ["mtp.fc.weight", "model.mtp.norm.weight", "language_model.mtp.norm.weight"] {
+        for name in [
+            "mtp.fc.weight",
+            "model.mtp.norm.weight",
+            "language_model.mtp.norm.weight",
+            "model.mtp_block.0.mlp.gate_proj.weight",
+            "model.mtp_linear_proj.0.weight",
+        ] {
             let canonical = canonical_name(name);
             assert!(rule(json!({})).is_optional(canonical), "{name}");
             check(json!({}), name, Some(canonical));

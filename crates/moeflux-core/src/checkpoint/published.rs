@@ -3,6 +3,7 @@
 //! The tensors say how a matrix is stored. Declarations are read for what tensors leave open, and to
 //! refuse what would be computed wrongly.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -10,12 +11,15 @@ use serde_json::Value;
 use super::companions::DECLARATIONS;
 use super::json::read_json;
 use super::{Config, FormatError};
+use crate::quant::ScaledBlocks;
 
 /// What tensors of published integers leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IntegerRules {
-    /// Bits of a code, where one number is declared for all.
-    pub(crate) bits: Option<u8>,
+    /// Bits that a code may have.
+    pub(crate) bits: BitWidths,
+    /// Columns that share a scale in most modules.
+    pub(crate) group_cols: Option<usize>,
     /// How GPTQ stored them; `None` if nothing declares it.
     pub(crate) gptq: Option<GptqRules>,
     /// Whether words are AWQ's; `None` if only shapes tell.
@@ -31,6 +35,21 @@ pub(crate) struct GptqRules {
     pub(crate) zero_offset: u8,
     /// Whether columns are assigned to groups in another order than their own.
     pub(crate) is_reordered: bool,
+}
+
+/// A set of numbers of bits; all of them, if none is declared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BitWidths(u16);
+
+impl BitWidths {
+    fn insert(&mut self, bits: u64) {
+        self.0 |= 1 << bits.min(15);
+    }
+
+    /// Whether a code may have this many bits.
+    pub(crate) fn allow(self, bits: u8) -> bool {
+        self.0 == 0 || self.0 >> bits.min(15) & 1 != 0
+    }
 }
 
 /// A declaration, and the file that has it.
@@ -143,11 +162,39 @@ impl Declaration {
         if let Some(sparsity) = sparsity.and_then(Value::as_str).filter(|name| *name != "dense") {
             return Err(self.unsupported(&format!("sparsity_config with format {sparsity:?}")));
         }
+        Ok(IntegerRules { bits: self.bits_of_groups().unwrap_or_default(), ..Default::default() })
+    }
+
+    /// What each group of compressed-tensors declares of weights; `None` for a group that only has
+    /// the name of a preset.
+    fn groups(&self) -> impl Iterator<Item = Option<&Value>> {
         let groups = self.block.get("config_groups").and_then(Value::as_object);
-        let bits = groups.into_iter().flatten().map(|(_, group)| {
-            group.get("weights").and_then(|weights| weights.get("num_bits")).and_then(Value::as_u64)
-        });
-        Ok(IntegerRules { bits: only(bits), ..IntegerRules::default() })
+        groups.into_iter().flatten().map(|(_, group)| group.get("weights"))
+    }
+
+    /// The numbers of bits that groups declare for integers; `None` if one of them declares nothing.
+    fn bits_of_groups(&self) -> Option<BitWidths> {
+        let mut widths = BitWidths::default();
+        for weights in self.groups() {
+            let weights = weights?;
+            if weights.get("type").and_then(Value::as_str) != Some("float") {
+                widths.insert(weights.get("num_bits").and_then(Value::as_u64)?);
+            }
+        }
+        Some(widths)
+    }
+
+    /// Rows and columns of the blocks that share a scale, of all groups that declare them.
+    ///
+    /// # Errors
+    /// If a declaration is malformed.
+    pub(super) fn block_structures(&self) -> Result<Vec<(usize, usize)>, FormatError> {
+        let key = "block_structure";
+        let declared = self.groups().filter_map(|weights| weights?.get(key));
+        let declared = declared.filter(|structure| !structure.is_null());
+        let all: Result<BTreeSet<_>, _> =
+            declared.map(|structure| block_sides(&self.path, key, structure)).collect();
+        Ok(all?.into_iter().collect())
     }
 
     fn modelopt(&self) -> Result<IntegerRules, FormatError> {
@@ -172,7 +219,12 @@ impl Declaration {
         if let Some(bits) = bits.filter(|bits| **bits != 4) {
             return Err(self.unsupported(&format!("AWQ with {bits} bits")));
         }
-        Ok(IntegerRules { is_awq: Some(true), ..IntegerRules::default() })
+        self.awq_rules()
+    }
+
+    fn awq_rules(&self) -> Result<IntegerRules, FormatError> {
+        let group_cols = self.group_cols();
+        Ok(IntegerRules { is_awq: Some(true), group_cols, ..IntegerRules::default() })
     }
 
     fn gptq(&self) -> Result<IntegerRules, FormatError> {
@@ -181,32 +233,51 @@ impl Declaration {
             "gptq" => 1,
             "gptq_v2" => 0,
             // GPTQModel's name for AWQ's layout.
-            "gemm" => return Ok(IntegerRules { is_awq: Some(true), ..IntegerRules::default() }),
+            "gemm" => return self.awq_rules(),
             other => {
                 let what =
                     format!("checkpoint_format {other:?} of GPTQ (only \"gptq\", \"gptq_v2\")");
                 return Err(self.unsupported(&what));
             }
         };
-        Ok(self.gptq_rules(zero_offset))
+        self.gptq_rules(zero_offset)
     }
 
     /// Without `sym` the stored zero points count, which are right for symmetric integers, too.
-    fn gptq_rules(&self, zero_offset: u8) -> IntegerRules {
-        let gptq = GptqRules {
-            is_symmetric: self.is_true("sym"),
-            zero_offset,
-            is_reordered: self.is_true("desc_act"),
-        };
-        IntegerRules { gptq: Some(gptq), is_awq: Some(false), ..IntegerRules::default() }
+    fn gptq_rules(&self, zero_offset: u8) -> Result<IntegerRules, FormatError> {
+        let is_symmetric = self.is_true("sym");
+        for key in ["dynamic", "extra_config"] {
+            let modules = self.block.get(key).and_then(Value::as_object);
+            let has_other = |value: &Value| {
+                value.get("sym").and_then(Value::as_bool).is_some_and(|sym| sym != is_symmetric)
+            };
+            let other = modules.into_iter().flatten().find(|(_, value)| has_other(value));
+            if let Some((module, _)) = other {
+                let what = format!("{key} with another \"sym\" for {module:?}");
+                return Err(self.unsupported(&what));
+            }
+        }
+        let gptq = GptqRules { is_symmetric, zero_offset, is_reordered: self.is_true("desc_act") };
+        Ok(IntegerRules {
+            gptq: Some(gptq),
+            is_awq: Some(false),
+            group_cols: self.group_cols(),
+            ..IntegerRules::default()
+        })
+    }
+
+    /// Columns that share a scale; `None` if that is not declared, or all of a row do.
+    fn group_cols(&self) -> Option<usize> {
+        let size = self.block.get("group_size").or_else(|| self.block.get("q_group_size"))?;
+        size.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0)
     }
 
     fn auto_round(&self) -> Result<IntegerRules, FormatError> {
         let packing = self.str("packing_format").unwrap_or("auto_round:auto_gptq");
         match packing.rsplit(':').next().unwrap_or_default() {
-            "auto_gptq" => Ok(self.gptq_rules(1)),
-            "gptqmodel" | "gptq_v2" | "auto_round" => Ok(self.gptq_rules(0)),
-            "auto_awq" => Ok(IntegerRules { is_awq: Some(true), ..IntegerRules::default() }),
+            "auto_gptq" => self.gptq_rules(1),
+            "gptqmodel" | "gptq_v2" | "auto_round" => self.gptq_rules(0),
+            "auto_awq" => self.awq_rules(),
             "llm_compressor" => self.compressed_tensors(),
             _ => Err(self.unsupported(&format!("packing_format {packing:?} of auto-round"))),
         }
@@ -234,14 +305,27 @@ fn has_content(value: &Value) -> bool {
     }
 }
 
-/// The number that all declare.
-fn only(numbers: impl Iterator<Item = Option<u64>>) -> Option<u8> {
-    let mut found = None;
-    for number in numbers.flatten() {
-        if found.is_some_and(|found| found != number) {
-            return None;
-        }
-        found = Some(number);
-    }
-    found.and_then(|number| u8::try_from(number).ok())
+/// Rows and columns of a block: two numbers in a list, or as `128x128`.
+pub(super) fn block_sides(
+    path: &Path,
+    key: &str,
+    value: &Value,
+) -> Result<(usize, usize), FormatError> {
+    let sides: Option<Vec<u64>> = match value {
+        Value::Array(sides) => sides.iter().map(Value::as_u64).collect(),
+        Value::String(sides) => sides.split('x').map(|side| side.trim().parse().ok()).collect(),
+        _ => None,
+    };
+    let side = |side: u64| {
+        let side = usize::try_from(side).ok();
+        side.filter(|side| (1..=ScaledBlocks::MAX_SIDE).contains(side))
+    };
+    let both = match sides.as_deref() {
+        Some(&[rows, cols]) => side(rows).zip(side(cols)),
+        _ => None,
+    };
+    both.ok_or_else(|| {
+        let max = ScaledBlocks::MAX_SIDE;
+        FormatError::malformed(path, format!("{key} is {value}, not two numbers from 1 to {max}"))
+    })
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::published::{Declaration, IntegerRules};
+use super::published::{Declaration, IntegerRules, block_sides};
 use super::{Config, FormatError, canonical_name};
-use crate::quant::{Affine, BlockType, MatrixFormat, MicroScaled, ScaledBlocks};
+use crate::quant::{Affine, BlockType, MatrixFormat, MicroScaled};
 
 /// The declared format of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(crate) struct QuantRules {
     pub(crate) modules: BTreeMap<String, Option<Declared>>,
     /// Whether another tool than MLX's declared them: then the tensors say how matrices are stored.
     pub(crate) is_published: bool,
+    /// Rows and columns of the blocks of E4M3, where groups of modules declare them.
+    pub(crate) blocks: Vec<(usize, usize)>,
     /// What tensors of published integers leave open.
     pub(crate) integers: IntegerRules,
     /// Modules of a container whose integers have symmetric biases.
@@ -85,7 +87,8 @@ impl QuantRules {
             _ => ANY,
         };
         let is_published = !matches!(declaration.method.as_str(), "mxfp4" | "fp8");
-        Ok(QuantRules { default: Some(default), is_published, integers, ..QuantRules::default() })
+        let (default, blocks) = (Some(default), declaration.block_structures()?);
+        Ok(QuantRules { default, is_published, integers, blocks, ..QuantRules::default() })
     }
 
     /// Whether the integers of a module of a container have symmetric biases.
@@ -115,11 +118,12 @@ impl QuantRules {
         }
     }
 
-    /// Rows and columns of the blocks of a module of E4M3.
-    pub(crate) fn block_of(&self, module: &str) -> (usize, usize) {
+    /// Rows and columns that the blocks of a module of E4M3 may have.
+    pub(crate) fn blocks_of(&self, module: &str) -> Vec<(usize, usize)> {
         match self.of(module) {
-            Some(Declared::Blocks(rows, cols)) => (rows, cols),
-            _ => (USUAL_BLOCK, USUAL_BLOCK),
+            _ if !self.blocks.is_empty() => self.blocks.clone(),
+            Some(Declared::Blocks(rows, cols)) => vec![(rows, cols)],
+            _ => vec![(USUAL_BLOCK, USUAL_BLOCK)],
         }
     }
 
@@ -204,20 +208,8 @@ fn fp8(path: &Path, block: &Value) -> Result<Declared, FormatError> {
     let Some(size) = block.get("weight_block_size").filter(|value| !value.is_null()) else {
         return Ok(Declared::Blocks(USUAL_BLOCK, USUAL_BLOCK));
     };
-    let side = |side: &Value| {
-        let side = side.as_u64().and_then(|side| usize::try_from(side).ok());
-        side.filter(|side| (1..=ScaledBlocks::MAX_SIDE).contains(side))
-    };
-    let sides: Option<Vec<usize>> =
-        size.as_array().and_then(|sides| sides.iter().map(side).collect());
-    match sides.as_deref() {
-        Some(&[rows, cols]) => Ok(Declared::Blocks(rows, cols)),
-        _ => {
-            let max = ScaledBlocks::MAX_SIDE;
-            let what = format!("weight_block_size is {size}, not two numbers from 1 to {max}");
-            Err(FormatError::malformed(path, what))
-        }
-    }
+    let (rows, cols) = block_sides(path, "weight_block_size", size)?;
+    Ok(Declared::Blocks(rows, cols))
 }
 
 fn declared(path: &Path, name: &str, value: &Value) -> Result<Declared, FormatError> {
@@ -355,9 +347,21 @@ mod tests {
     fn reads_block_sizes_of_fp8() {
         let block = json!({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
             "weight_block_size": [64, 256]});
-        assert_eq!(rules(block).unwrap().block_of("x"), (64, 256));
-        assert_eq!(rules(json!({"quant_method": "fp8"})).unwrap().block_of("x"), (128, 128));
-        assert_eq!(QuantRules::default().block_of("x"), (128, 128));
+        assert_eq!(rules(block).unwrap().blocks_of("x"), [(64, 256)]);
+        assert_eq!(rules(json!({"quant_method": "fp8"})).unwrap().blocks_of("x"), [(128, 128)]);
+        assert_eq!(QuantRules::default().blocks_of("x"), [(128, 128)]);
+        let group = |structure| json!({"weights": {"block_structure": structure}});
+        let groups = |first, second| {
+            rules(json!({"quant_method": "compressed-tensors",
+                "config_groups": {"group_0": group(first), "group_1": group(second)}}))
+        };
+        let read = groups(json!([64, 128]), json!("32x32")).unwrap();
+        assert_eq!(read.blocks_of("x"), [(32, 32), (64, 128)]);
+        assert_eq!(groups(json!(null), json!(null)).unwrap().blocks_of("x"), [(128, 128)]);
+        for odd in [json!([0, 1]), json!([1, 2, 3]), json!("128"), json!("ax1"), json!(7)] {
+            let err = groups(json!(null), odd.clone()).unwrap_err().to_string();
+            assert!(err.contains(&format!("block_structure is {odd}")), "{err}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! a few dense layers, then experts that sigmoid scores choose. As in
 //! transformers' `modeling_deepseek_v3`.
 
-use moeflux_backend::RopeSpec;
+use moeflux_backend::{RopeSpec, Scoring, Vector};
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 
@@ -78,25 +78,60 @@ pub(super) struct MlpShape {
     /// Columns of dense layers between their products; absent where no layer is dense.
     dense_intermediate: Option<usize>,
     moe: MoeShape,
-    routing: SigmoidRouting,
+    routing: Routing,
     terms: MlpTerms,
 }
 
+/// How experts are chosen.
+#[derive(Clone, Copy, Debug)]
+enum Routing {
+    Sigmoid(SigmoidRouting),
+    Softmax { renormalise: bool },
+}
+
 impl MlpShape {
+    /// Experts that sigmoid scores choose.
     pub(super) fn read(
         config: &Config,
         n_layers: usize,
         terms: MlpTerms,
     ) -> Result<MlpShape, LoadError> {
+        let mut moe = MlpShape::moe(config, terms)?;
+        let routing = Routing::Sigmoid(SigmoidRouting::read(config, terms.scale, &mut moe)?);
+        MlpShape::with_routing(config, n_layers, terms, moe, routing)
+    }
+
+    /// Experts that probabilities choose, of which the terms have no scale and no biases.
+    pub(super) fn by_softmax(
+        config: &Config,
+        n_layers: usize,
+        terms: MlpTerms,
+    ) -> Result<MlpShape, LoadError> {
+        let moe = MlpShape::moe(config, terms)?;
+        let routing = Routing::Softmax { renormalise: config.bool("norm_topk_prob")? };
+        MlpShape::with_routing(config, n_layers, terms, moe, routing)
+    }
+
+    fn moe(config: &Config, terms: MlpTerms) -> Result<MoeShape, LoadError> {
         let mut moe = MoeShape::read(config, terms.n_experts, "moe_intermediate_size")?;
         moe.router = terms.router;
         moe.shared = SharedShape::read(config, terms.n_shared, terms.shared, moe.intermediate)?;
+        Ok(moe)
+    }
+
+    fn with_routing(
+        config: &Config,
+        n_layers: usize,
+        terms: MlpTerms,
+        moe: MoeShape,
+        routing: Routing,
+    ) -> Result<MlpShape, LoadError> {
         let is_dense = dense_layers(config, n_layers)?;
         let has_dense = is_dense.contains(&true);
         Ok(MlpShape {
             dense_intermediate: has_dense.then(|| config.usize("intermediate_size")).transpose()?,
             is_dense,
-            routing: SigmoidRouting::read(config, terms.scale, &mut moe)?,
+            routing,
             moe,
             terms,
         })
@@ -152,12 +187,21 @@ impl MlpBlocks {
         {
             return Ok(Mlp::Dense(Dense::load(scratch, name, builder)?));
         }
+        let scoring = match self.shape.routing {
+            Routing::Sigmoid(routing) => routing.scoring(self.bias(name, builder)?),
+            Routing::Softmax { renormalise } => {
+                Scoring::Softmax { bias: None, renormalise, scale: 1.0 }
+            }
+        };
+        Ok(Mlp::Moe(self.moe.load(layer, name, scoring, builder)?))
+    }
+
+    /// The biases of the choice in the block called `name`.
+    fn bias(&self, name: &str, builder: &mut Builder<'_, '_>) -> Result<Option<Vector>, LoadError> {
         let MlpTerms { bias, may_lack_bias, .. } = self.shape.terms;
         let bias = format!("{name}.{bias}");
         let is_there = !may_lack_bias || builder.build.weights.holds(&bias);
-        let bias = is_there.then(|| builder.vector(&bias, self.shape.moe.n_experts)).transpose()?;
-        let scoring = self.shape.routing.scoring(bias);
-        Ok(Mlp::Moe(self.moe.load(layer, name, scoring, builder)?))
+        is_there.then(|| builder.vector(&bias, self.shape.moe.n_experts)).transpose()
     }
 }
 

@@ -40,13 +40,26 @@ pub(super) fn decoder(
 ) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
     let mlps = MlpShape::read(config, outline.n_layers, terms)?;
+    decoder_of(config, outline, attention, mlps, mtp, build)
+}
+
+/// Layers of grouped-query attention and of the MLPs that were read.
+pub(super) fn decoder_of(
+    config: &Config,
+    outline: Outline,
+    attention: AttentionShape,
+    mlps: MlpShape,
+    mtp: Option<MtpNames>,
+    build: &mut Build<'_>,
+) -> Result<Box<dyn Model>, LoadError> {
+    let block = attention.names.block;
     let rope = rope::read(config, attention.head_dim)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let mlps = MlpBlocks::new(mlps, &mut builder);
     builder.finish_with(mtp, |builder, idx, name| {
-        let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
+        let mixer = Box::new(attention.load(&format!("{name}.{block}"), builder)?);
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
         builder.layer(name, mixer, mlp)
     })

@@ -1,7 +1,9 @@
 //! Model families: one file each, one line each in [`FAMILIES`].
 
+mod bailing_moe;
 mod deepseek_v3;
 mod deepseek_v32;
+mod ernie4_5_moe;
 mod exaone_moe;
 mod family;
 mod glm4_moe;
@@ -30,9 +32,12 @@ pub use self::family::Family;
 
 /// Every family that this engine runs.
 pub const FAMILIES: &[Family] = &[
+    bailing_moe::BAILING_MOE,
+    bailing_moe::BAILING_MOE_V2,
     deepseek_v3::FAMILY,
     deepseek_v32::DEEPSEEK_V32,
     deepseek_v32::GLM_MOE_DSA,
+    ernie4_5_moe::FAMILY,
     exaone_moe::FAMILY,
     glm4_moe::FAMILY,
     glm4_moe_lite::FAMILY,
@@ -54,7 +59,11 @@ impl Family {
     /// # Errors
     /// Where `model_type` is missing or names no family.
     pub fn of(config: &Config) -> Result<&'static Family, LoadError> {
-        let model_type = config.str("model_type")?;
+        let mut model_type = config.str("model_type")?;
+        let class = config.get("architectures").and_then(|classes| classes.get(0)?.as_str());
+        if model_type == "bailing_moe" && class == Some(bailing_moe::SECOND_CLASS) {
+            model_type = "bailing_moe_v2";
+        }
         FAMILIES.iter().find(|family| family.model_types.contains(&model_type)).ok_or_else(|| {
             let known = FAMILIES.iter().flat_map(|family| family.model_types).copied();
             LoadError::UnknownFamily {

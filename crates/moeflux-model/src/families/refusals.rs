@@ -151,6 +151,37 @@ fn families_that_differ_by_names_refuse_what_their_configs_could_say() {
 }
 
 #[test]
+fn bailing_moe_is_known_by_its_class_and_refuses_what_it_does_not_compute() {
+    let (first, second) = ("bailing_moe-hf", "bailing_moe_v2-hf");
+    for case in [first, second] {
+        check_refused(case, "norm_head", json!(true), "be false");
+        check_refused(case, "hidden_act", json!("gelu"), "be \"silu\" or \"swish\"");
+    }
+    // Without its class, a config of the second generation is none of the first.
+    let got =
+        build(second, "architectures", &json!(["BailingMoeForCausalLM"])).expect_err("refused");
+    assert_eq!(got, "config.json: score_function is \"sigmoid\"; it must be \"softmax\"");
+    check_refused(second, "num_experts_per_tok", json!(1), "be at least 2");
+    check_refused(second, "score_function", json!("softmax"), "be \"sigmoid\"");
+    let yarn = json!({"type": "yarn", "factor": 2.0});
+    check_refused(first, "rope_scaling", yarn, "be absent");
+}
+
+#[test]
+fn ernie4_5_moe_has_experts_from_one_layer_to_another() {
+    let case = "ernie4_5_moe-hf";
+    for end in [-1, 1, 2, 1000] {
+        check_taken(case, "moe_layer_end_index", json!(end));
+    }
+    let count = "be a whole number from 0 to 1000";
+    check_refused(case, "moe_layer_end_index", json!(-2), count);
+    check_refused(case, "moe_layer_end_index", json!(0), "leave experts to some layer");
+    check_refused(case, "moe_layer_start_index", json!([1, 1]), "be a whole number from 0 to 2");
+    check_refused(case, "use_bias", json!(true), "be false");
+    check_refused(case, "hidden_act", json!("gelu"), "be \"silu\" or \"swish\"");
+}
+
+#[test]
 fn exaone_moe_has_windows_where_it_rotates() {
     let case = "exaone_moe-hf";
     let rule = "have num_hidden_layers entries";

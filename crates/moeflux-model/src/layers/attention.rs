@@ -27,6 +27,34 @@ pub(crate) struct AttentionShape {
     pub(crate) has_output_bias: bool,
     /// Number of positions that a token attends to, its own included; all where absent.
     pub(crate) window: Option<usize>,
+    /// What checkpoints call the parts.
+    pub(crate) names: AttentionNames,
+}
+
+/// What checkpoints call the parts of attention layers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttentionNames {
+    /// The attention of a layer.
+    pub(crate) block: &'static str,
+    /// The projection of queries, keys and values, where one matrix has all of its rows in this order.
+    pub(crate) joined: Option<&'static str>,
+    /// The projection of the output.
+    pub(crate) output: &'static str,
+    /// The norm of queries.
+    pub(crate) q_norm: &'static str,
+    /// The norm of keys.
+    pub(crate) k_norm: &'static str,
+}
+
+impl AttentionNames {
+    /// As most families have them.
+    pub(crate) const USUAL: AttentionNames = AttentionNames {
+        block: "self_attn",
+        joined: None,
+        output: "o_proj",
+        q_norm: "q_norm",
+        k_norm: "k_norm",
+    };
 }
 
 /// What the norms of queries and keys span.
@@ -64,6 +92,7 @@ impl AttentionShape {
             has_qkv_bias: false,
             has_output_bias: false,
             window: None,
+            names: AttentionNames::USUAL,
         })
     }
 }
@@ -96,9 +125,7 @@ struct AttentionScratch {
 /// One attention layer.
 #[derive(Debug)]
 pub(crate) struct AttentionLayer {
-    q_proj: Linear,
-    k_proj: Linear,
-    v_proj: Linear,
+    input: InputProjections,
     o_proj: Linear,
     norms: Option<Norms>,
     pub(crate) rope: Rope,
@@ -110,6 +137,18 @@ pub(crate) struct AttentionLayer {
     pub(crate) sinks: Option<Vector>,
     cache: Cache,
     scratch: AttentionScratch,
+}
+
+/// What queries, keys and values are projected with.
+#[derive(Clone, Copy, Debug)]
+enum InputProjections {
+    Separate {
+        q: Linear,
+        k: Linear,
+        v: Linear,
+    },
+    /// The rows of queries, then those of keys, then those of values.
+    Joined(Linear),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,18 +189,28 @@ impl AttentionBlocks {
         name: &str,
         builder: &mut Builder<'_, '_>,
     ) -> Result<AttentionLayer, LoadError> {
-        let AttentionShape { n_kv_heads, head_dim, has_qkv_bias, has_output_bias, .. } = self.shape;
+        let AttentionShape { n_kv_heads, head_dim, has_qkv_bias, has_output_bias, names, .. } =
+            self.shape;
         let AttentionScratch { q_cols, k, mixed, .. } = self.scratch;
         let (hidden, kv_cols, mixed) = (builder.outline.hidden, columns(k).len, columns(mixed).len);
         let mut linear = |part: &str, rows, cols, has_bias| {
             let name = format!("{name}.{part}");
             Linear::load(&name, rows, cols, has_bias, builder)
         };
+        let input = match names.joined {
+            Some(joined) => {
+                let rows = self.scratch.joined_cols().len;
+                InputProjections::Joined(linear(joined, rows, hidden, has_qkv_bias)?)
+            }
+            None => InputProjections::Separate {
+                q: linear("q_proj", q_cols.len, hidden, has_qkv_bias)?,
+                k: linear("k_proj", kv_cols, hidden, has_qkv_bias)?,
+                v: linear("v_proj", kv_cols, hidden, has_qkv_bias)?,
+            },
+        };
         Ok(AttentionLayer {
-            q_proj: linear("q_proj", q_cols.len, hidden, has_qkv_bias)?,
-            k_proj: linear("k_proj", kv_cols, hidden, has_qkv_bias)?,
-            v_proj: linear("v_proj", kv_cols, hidden, has_qkv_bias)?,
-            o_proj: linear("o_proj", hidden, mixed, has_output_bias)?,
+            input,
+            o_proj: linear(names.output, hidden, mixed, has_output_bias)?,
             norms: self.norms(name, builder)?,
             rope: self.rope,
             scale: 1.0 / (head_dim as f32).sqrt(),
@@ -173,14 +222,23 @@ impl AttentionBlocks {
     }
 
     fn norms(&self, name: &str, builder: &mut Builder<'_, '_>) -> Result<Option<Norms>, LoadError> {
-        let AttentionShape { n_heads, n_kv_heads, head_dim, norms: span, .. } = self.shape;
+        let AttentionShape { n_heads, n_kv_heads, head_dim, norms: span, names, .. } = self.shape;
         let (q_len, k_len) = match span {
             QkNorm::None => return Ok(None),
             QkNorm::PerHead => (head_dim, head_dim),
             QkNorm::Whole => (n_heads * head_dim, n_kv_heads * head_dim),
         };
-        let q = builder.norm(&format!("{name}.q_norm"), q_len)?;
-        Ok(Some(Norms { q, k: builder.norm(&format!("{name}.k_norm"), k_len)?, span }))
+        let q = builder.norm(&format!("{name}.{}", names.q_norm), q_len)?;
+        let k = builder.norm(&format!("{name}.{}", names.k_norm), k_len)?;
+        Ok(Some(Norms { q, k, span }))
+    }
+}
+
+impl AttentionScratch {
+    /// The columns of queries, keys and values, which are adjacent.
+    fn joined_cols(&self) -> Cols {
+        let (k, v) = (columns(self.k), columns(self.v));
+        Cols { len: self.q_cols.len + k.len + v.len, ..self.q_cols }
     }
 }
 
@@ -197,9 +255,15 @@ impl Norms {
 impl Mixer for AttentionLayer {
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
         let AttentionScratch { q_cols, q, gate, k, v, mixed } = self.scratch;
-        let outputs =
-            [self.q_proj.onto(q_cols), self.k_proj.onto(columns(k)), self.v_proj.onto(columns(v))];
-        project(step, x, &outputs);
+        match self.input {
+            InputProjections::Separate { q, k: k_proj, v: v_proj } => {
+                let outputs = [q.onto(q_cols), k_proj.onto(columns(k)), v_proj.onto(columns(v))];
+                project(step, x, &outputs);
+            }
+            InputProjections::Joined(qkv) => {
+                project(step, x, &[qkv.onto(self.scratch.joined_cols())]);
+            }
+        }
         let attention = Attention {
             out: mixed,
             q,

@@ -29,6 +29,8 @@ pub(crate) struct Outline {
     pub(crate) max_positions: usize,
     /// Whether the head is the embedding.
     pub(crate) is_tied: bool,
+    /// What checkpoints call the embedding.
+    pub(crate) embedding: &'static str,
 }
 
 impl Outline {
@@ -45,6 +47,7 @@ impl Outline {
             eps: config.f32("rms_norm_eps")?,
             max_positions: config.usize("max_position_embeddings")?,
             is_tied: config.bool("tie_word_embeddings")?,
+            embedding: "embed_tokens",
         })
     }
 }

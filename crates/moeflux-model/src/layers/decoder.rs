@@ -155,11 +155,12 @@ impl Builder<'_, '_> {
         mtp: Option<MtpNames>,
         mut layer: impl FnMut(&mut Self, LayerIdx, &str) -> Result<Layer, LoadError>,
     ) -> Result<Box<dyn Model>, LoadError> {
-        let Outline { hidden, n_layers, vocab, max_positions, is_tied, .. } = self.outline;
+        let Outline { hidden, n_layers, vocab, max_positions, is_tied, embedding, .. } =
+            self.outline;
         let matrix = |builder: &mut Self, name: &str, role| {
             builder.build.weights.matrix(name, vocab, hidden, role)
         };
-        let embed_tokens = matrix(&mut self, "embed_tokens", Role::Embedding)?;
+        let embed_tokens = matrix(&mut self, embedding, Role::Embedding)?;
         let at = |i| LayerIdx(u16::try_from(i).expect("configs bound the number of layers"));
         let mut layers = Vec::with_capacity(n_layers);
         for i in 0..n_layers {
@@ -168,7 +169,7 @@ impl Builder<'_, '_> {
         let norm = self.norm("norm", hidden)?;
         // Embeddings are not tied to a head that is stored, as in the reference.
         let is_tied = is_tied && !self.build.weights.holds("lm_head.weight");
-        let head = if is_tied { "embed_tokens" } else { "lm_head" };
+        let head = if is_tied { embedding } else { "lm_head" };
         let lm_head = matrix(&mut self, head, Role::Head)?;
         let n_caches = self.caches.len();
         let mut mtp_layer = None;

@@ -159,7 +159,7 @@ pub(super) fn begin_with(b: &mut Wgpu, case: Case, rows: usize, seed: u64) -> St
     let acc = floats(&mut random, rows * HIDDEN);
     let acc = cols(b, rows, HIDDEN, &acc);
     let slots = b.alloc(rows * TOP_K, HIDDEN);
-    let scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+    let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
     let biases = case.has_biases.then(|| ExpertBiases {
         gate: b.load_vector(&floats(&mut random, n_experts * case.inner)),
         up: b.load_vector(&floats(&mut random, n_experts * case.inner)),

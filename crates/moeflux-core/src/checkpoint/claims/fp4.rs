@@ -28,7 +28,13 @@ impl<'a> Claims<'a> {
         let micro = match scales.dtype {
             Dtype::U8 | Dtype::F8E8M0 if global_scale.is_none() => MicroScaled::MXFP4,
             Dtype::F8E4M3 if global_scale.is_some() => MicroScaled::NVFP4_GLOBAL,
-            Dtype::F8E4M3 => MicroScaled::NVFP4,
+            Dtype::F8E4M3 => {
+                // An error: it is missing.
+                let is_packed = weight.stored_name.ends_with("weight_packed");
+                let part = if is_packed { "weight_global_scale" } else { "weight_scale_2" };
+                self.claim_part(module, part)?;
+                MicroScaled::NVFP4_GLOBAL
+            }
             _ => return Err(self.unsupported_dtype(scales)),
         };
         if !cols.is_multiple_of(micro.group_size) {

@@ -84,23 +84,34 @@ impl<'a> Claims<'a> {
         outer: &[usize],
         cols: usize,
     ) -> Result<ScaledBlocks, FormatError> {
-        let (block_rows, block_cols) = self.checkpoint.rules.block_of(module);
-        let blocks = ScaledBlocks::new(block_rows, block_cols, float);
-        let mut grid = outer.to_vec();
-        if let Some(rows) = grid.last_mut() {
-            *rows = blocks.n_row_blocks(*rows);
-        }
-        // ModelOpt has a dimension of one element after each of the two.
-        let squeezed = |shape: &[usize]| -> Vec<usize> {
-            shape.iter().copied().filter(|len| *len != 1).collect()
+        let (rows, stack) = outer.split_last().unwrap_or((&1, outer));
+        let grids: Vec<Grid> = self.grids(module, float, *rows, cols);
+        let shape = scales.shape.strip_prefix(stack).unwrap_or_default();
+        let mut fitting = grids.iter().filter(|grid| grid.is_shape(shape));
+        let (found, other) = (fitting.next(), fitting.next());
+        let Some(found) = found else {
+            let [n_rows, n_cols] = grids.first().map_or([1, 1], |grid| grid.sides);
+            let outer = [stack, &[n_rows]].concat();
+            return Err(self.wrong_shape(scales, wanted(&outer, &n_cols.to_string())));
         };
-        grid.push(blocks.n_col_blocks(cols));
-        if scales.shape != grid && squeezed(&scales.shape) != squeezed(&grid) {
-            let inner = grid.pop().unwrap_or_default();
-            return Err(self.wrong_shape(scales, wanted(&grid, &inner.to_string())));
+        if let Some(other) = other {
+            let sizes = [found, other]
+                .map(|grid| format!("{} × {}", grid.blocks.block_rows, grid.blocks.block_cols));
+            let what = format!("{module} with scales for blocks of {}", sizes.join(" or "));
+            return Err(FormatError::unsupported(self.checkpoint.path_of(scales), what));
         }
-        self.check_rule(module, scales, &MatrixFormat::Blocks(blocks))?;
-        Ok(blocks)
+        self.check_rule(module, scales, &MatrixFormat::Blocks(found.blocks))?;
+        Ok(found.blocks)
+    }
+
+    /// The grids of scales that a matrix may have by the config.
+    fn grids(&self, module: &str, float: Float, rows: usize, cols: usize) -> Vec<Grid> {
+        let sizes = self.checkpoint.rules.blocks_of(module).into_iter();
+        let grid = |(block_rows, block_cols)| {
+            let blocks = ScaledBlocks::new(block_rows, block_cols, float);
+            Grid { blocks, sides: [blocks.n_row_blocks(rows), blocks.n_col_blocks(cols)] }
+        };
+        sizes.map(grid).collect()
     }
 
     /// The blocks of a matrix with one scale in all or one per row, found from the shape of the
@@ -114,17 +125,30 @@ impl<'a> Claims<'a> {
         cols: usize,
     ) -> Option<ScaledBlocks> {
         let (rows, stack) = outer.split_last()?;
-        let (block_rows, block_cols) = self.checkpoint.rules.block_of(module);
-        let blocks = ScaledBlocks::new(block_rows, block_cols, float);
-        let grid = [blocks.n_row_blocks(*rows), blocks.n_col_blocks(cols)];
+        let grids = self.grids(module, float, *rows, cols);
         let shape = scales.shape.strip_prefix(stack)?;
         let (block_rows, block_cols) = match *shape {
-            _ if shape == grid => return None,
+            _ if grids.iter().any(|grid| shape == grid.sides) => return None,
             [] | [1] | [1, 1] => (*rows, cols),
             [n] | [n, 1] if n == *rows => (1, cols),
             _ => return None,
         };
         Some(ScaledBlocks::new(block_rows, block_cols, float))
+    }
+}
+
+/// Scales of one matrix, one for each block.
+struct Grid {
+    blocks: ScaledBlocks,
+    /// Rows and columns of blocks.
+    sides: [usize; 2],
+}
+
+impl Grid {
+    /// Whether scales have this shape. ModelOpt has a dimension of one element after each of the two.
+    fn is_shape(&self, shape: &[usize]) -> bool {
+        let [rows, cols] = self.sides;
+        shape == self.sides || shape == [rows, 1, cols, 1]
     }
 }
 

@@ -38,12 +38,7 @@ impl<'a> Claims<'a> {
         let group_index = self.claim_if_stored(module, "weight_g_idx")?;
         let words = last(codes);
         self.expect_shape(codes, outer, words)?;
-        let declared = self.checkpoint.rules.integers.bits;
-        let fits = |bits: &u8| (cols * usize::from(*bits)).div_ceil(32) == words;
-        // Rows of few columns may fit several widths.
-        let Some(bits) = declared.filter(fits).or_else(|| (2..=8).find(fits)) else {
-            return Err(self.wrong_shape(codes, wanted(outer, "columns × bits / 32")));
-        };
+        let bits = self.bits_of_rows(module, codes, outer, cols)?;
         let rows = outer.last().copied().unwrap_or(0);
         let matrix = IntegerMatrix {
             rows,
@@ -60,12 +55,39 @@ impl<'a> Claims<'a> {
         }
         if let Some(zeros) = zeros {
             let words = (rows * usize::from(bits)).div_ceil(32);
-            let rows = if zeros.dtype == Dtype::I32 { words } else { rows };
-            self.expect_len(zeros, stack_of(outer) * rows * matrix.n_groups())?;
+            let mut outer = outer.to_vec();
+            if let Some(rows) = outer.last_mut().filter(|_| zeros.dtype == Dtype::I32) {
+                *rows = words;
+            }
+            self.expect_shape(zeros, &outer, matrix.n_groups())?;
         }
         let is_reordered = group_index.is_some();
         let tensors = Tensors { codes, scales, zeros, group_index, is_reordered };
         self.integers(module, outer, matrix, tensors)
+    }
+
+    /// Bits of a code in rows of words: those of the declared ones that fit.
+    fn bits_of_rows(
+        &self,
+        module: &str,
+        codes: &Tensor,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<u8, FormatError> {
+        let declared = self.checkpoint.rules.integers.bits;
+        let words = last(codes);
+        let fits =
+            |bits: &u8| declared.allow(*bits) && (cols * usize::from(*bits)).div_ceil(32) == words;
+        let mut fitting = (2..=8).filter(fits);
+        match (fitting.next(), fitting.next()) {
+            (Some(bits), None) => Ok(bits),
+            (None, _) => Err(self.wrong_shape(codes, wanted(outer, "columns × bits / 32"))),
+            // Rows of few columns may fit several widths.
+            (Some(bits), Some(other)) => {
+                let what = format!("{module} with {cols} columns of {bits} or {other} bits");
+                Err(FormatError::unsupported(self.checkpoint.path_of(codes), what))
+            }
+        }
     }
 
     fn zeros_of_rows(&self, zeros: &Tensor) -> Result<ZeroLayout, FormatError> {
@@ -163,7 +185,8 @@ impl<'a> Claims<'a> {
         {
             return Err(self.unsupported_dtype(odd));
         }
-        let IntegerRules { gptq, is_awq: declared_awq, .. } = self.checkpoint.rules.integers;
+        let IntegerRules { gptq, is_awq: declared_awq, group_cols, .. } =
+            self.checkpoint.rules.integers;
         let has_shape_of_awq = codes.shape == [cols, rows / 8] && rows.is_multiple_of(8);
         let bits = codes.shape.first().and_then(|words| words.checked_mul(32));
         let bits = bits.filter(|bits| cols > 0 && bits.is_multiple_of(cols));
@@ -195,9 +218,12 @@ impl<'a> Claims<'a> {
         }
         let n_groups = scales.shape.first().copied().unwrap_or(0);
         self.expect_shape(scales, &[n_groups], rows)?;
-        if n_groups == 0 || n_groups > cols {
+        let fits = |size: &usize| cols.div_ceil(*size) == n_groups;
+        let equal = cols.checked_div(n_groups).filter(|_| cols.is_multiple_of(n_groups));
+        // The last group may have fewer columns than others.
+        let Some(group_cols) = group_cols.filter(fits).or(equal).filter(|size| *size > 0) else {
             return Err(self.wrong_shape(scales, format!("[groups, {rows}]")));
-        }
+        };
         if let Some(zeros) = zeros {
             let row_bits = rows * usize::from(bits);
             if !row_bits.is_multiple_of(32) {
@@ -218,7 +244,7 @@ impl<'a> Claims<'a> {
             rows,
             cols,
             bits,
-            group_cols: cols.div_ceil(n_groups),
+            group_cols,
             scales: self.float_of(scales)?,
             codes: if is_awq { CodeLayout::Awq } else { CodeLayout::Columns },
             zeros: zero_layout,
@@ -295,12 +321,5 @@ impl<'a> Claims<'a> {
             scales: Some(scales),
             biases,
         })
-    }
-
-    fn expect_len(&self, tensor: &Tensor, len: usize) -> Result<(), FormatError> {
-        if tensor.shape.iter().product::<usize>() == len {
-            return Ok(());
-        }
-        Err(self.wrong_shape(tensor, format!("{len} elements")))
     }
 }

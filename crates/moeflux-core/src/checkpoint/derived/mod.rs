@@ -203,7 +203,7 @@ impl Recipe {
                 for i in 0..inputs[0].len() / 4 {
                     let stored = Float::F32.read(&inputs[0], i);
                     let scale = if *is_divisor { 1.0 / stored } else { stored };
-                    if !scale.is_finite() {
+                    if !stored.is_finite() || !scale.is_finite() {
                         return Err(format!("the scale of a whole matrix is {stored}"));
                     }
                     out.extend_from_slice(&scale.to_le_bytes());

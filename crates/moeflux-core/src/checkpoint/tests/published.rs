@@ -148,6 +148,99 @@ fn tensors_that_say_less_than_a_matrix_needs_are_refused() {
     assert!(text.ends_with("a with zero points of 10 outputs, no whole words, is not supported"));
 }
 
+fn groups(weights: &[Value]) -> Value {
+    let groups = (0..).zip(weights).map(|(nth, weights)| {
+        (format!("group_{nth}"), json!({"targets": ["Linear"], "weights": weights}))
+    });
+    let groups = Value::Object(groups.collect());
+    json!({"quant_method": "compressed-tensors", "config_groups": groups})
+}
+
+#[test]
+fn the_width_of_codes_is_a_declared_one_that_fits() {
+    let claim_cols = |config: &Value, cols: usize, words: usize| {
+        let tensors: Tensors<'_> =
+            &[("a.weight_packed", "I32", &[64, words]), ("a.weight_scale", "BF16", &[64, 1])];
+        let dir = small(json!({"quantization_config": config}), tensors);
+        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let source = Claims::new(&checkpoint).matrix(&decl("a", 64, cols));
+        source.map(|_| ()).map_err(|err| err.to_string())
+    };
+    let integers = |bits: u64| json!({"num_bits": bits, "type": "int"});
+    let (fours, mixed) = (groups(&[integers(4)]), groups(&[integers(4), integers(8)]));
+    // Without a declaration, sixteen columns in two words may have three bits or four.
+    assert!(claim_cols(&fours, 16, 2).is_ok());
+    assert!(claim_cols(&mixed, 16, 2).is_ok());
+    let err = claim_cols(&compressed("pack-quantized"), 16, 2).unwrap_err();
+    assert!(err.ends_with("a with 16 columns of 3 or 4 bits is not supported"), "{err}");
+    // Seven bits in whole bytes, an older layout, would fit eight.
+    let err = claim_cols(&groups(&[integers(7)]), 128, 32).unwrap_err();
+    assert!(err.contains("has shape [64, 32]"), "{err}");
+    let floats = json!({"num_bits": 8, "type": "float"});
+    assert!(claim_cols(&groups(&[integers(4), floats]), 128, 16).is_ok());
+    let preset =
+        json!({"quant_method": "compressed-tensors", "config_groups": {"W4A16": ["Linear"]}});
+    assert!(claim_cols(&preset, 128, 16).is_ok());
+}
+
+#[test]
+fn zero_points_in_the_order_of_another_layout_are_refused() {
+    let tensors: Tensors<'_> = &[
+        ("a.weight_packed", "I32", &[64, 16]),
+        ("a.weight_scale", "BF16", &[64, 4]),
+        ("a.weight_zero_point", "I32", &[4, 8]),
+    ];
+    let text = refused(compressed("pack-quantized"), tensors);
+    assert!(text.contains("a.weight_zero_point has shape [4, 8]"), "{text}");
+}
+
+#[test]
+fn groups_of_gptq_have_the_declared_size_where_it_fits() {
+    let codes: Tensors<'_> = &[("a.qweight", "I32", &[16, 64]), ("a.scales", "F16", &[2, 64])];
+    // Two groups of 128 columns: of 64, or of 96 and 32.
+    for (size, group) in [(96, 32), (64, 64), (128, 64), (-1, 64)] {
+        let config = json!({"quant_method": "gptq", "sym": true, "group_size": size});
+        let want = Affine::symmetric(4, group, Float::F32);
+        assert_eq!(claim(config, codes).unwrap(), MatrixFormat::Affine(want), "{size}");
+    }
+    let three: Tensors<'_> = &[("a.qweight", "I32", &[16, 64]), ("a.scales", "F16", &[3, 64])];
+    let text = refused(json!({"quant_method": "gptq", "sym": true, "group_size": 32}), three);
+    assert!(text.contains("a.scales has shape [3, 64]"), "{text}");
+    let config = json!({"quant_method": "gptq", "sym": true,
+        "dynamic": {"-:.*gate$": {}, "+:.*a$": {"bits": 8, "sym": false}}});
+    let text = refused(config, codes);
+    assert!(
+        text.ends_with("dynamic with another \"sym\" for \"+:.*a$\" is not supported"),
+        "{text}"
+    );
+}
+
+#[test]
+fn blocks_of_fp8_have_the_declared_size_that_fits() {
+    let structure = |structure: Value| json!({"num_bits": 8, "block_structure": structure});
+    let claim_scales = |config: Value, scales: [usize; 2]| {
+        let tensors: Tensors<'_> =
+            &[("a.weight", "F8_E4M3", &[64, 128]), ("a.weight_scale", "BF16", &scales)];
+        claim(config, tensors).map_err(|err| err.to_string())
+    };
+    let blocks = |rows, cols| MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, Float::BF16));
+    let two = groups(&[structure(json!([16, 32])), structure(json!("128x64")), json!({})]);
+    assert_eq!(claim_scales(two.clone(), [4, 4]), Ok(blocks(16, 32)));
+    assert_eq!(claim_scales(two.clone(), [1, 2]), Ok(blocks(128, 64)));
+    assert_eq!(claim_scales(two.clone(), [64, 1]), Ok(blocks(1, 128)));
+    let err = claim_scales(two, [2, 1]).unwrap_err();
+    assert!(err.ends_with("has shape [2, 1], the config asks for [4, 4]"), "{err}");
+    let alike = groups(&[structure(json!([64, 128])), structure(json!([128, 128]))]);
+    let err = claim_scales(alike, [1, 1]).unwrap_err();
+    let want = "a with scales for blocks of 64 × 128 or 128 × 128 is not supported";
+    assert!(err.ends_with(want), "{err}");
+    // A grid that is turned.
+    let turned: Tensors<'_> =
+        &[("a.weight", "F8_E4M3", &[64, 128]), ("a.weight_scale", "F32", &[2, 1])];
+    let config = json!({"quant_method": "fp8", "weight_block_size": [64, 64]});
+    assert!(refused(config, turned).contains("[2, 1], the config asks for [1, 2]"));
+}
+
 /// Modules that are read, each with its declaration.
 const MODULES: [(&str, Tensors<'_>); 5] = [
     (
@@ -254,6 +347,13 @@ fn floats_of_four_bits_are_told_apart_by_their_scales() {
             want
         );
     }
+    // One of the two kinds of scales alone is no format that is published.
+    let alone = nvfp4("a.weight", "a.weight_scale_2", &[]);
+    let text = refused(config.clone(), &alone[..2]);
+    assert!(text.contains("tensor a.weight_scale_2 is missing"), "{text}");
+    let packed = nvfp4("a.weight_packed", "a.weight_global_scale", &[1]);
+    let text = refused(compressed("nvfp4-pack-quantized"), &packed[..2]);
+    assert!(text.contains("tensor a.weight_global_scale is missing"), "{text}");
     // Halves of rows: another layout, which has been published.
     let turned: Tensors<'_> =
         &[("a.weight", "U8", &[32, 128]), ("a.weight_scale", "F8_E4M3", &[64, 8])];

@@ -46,7 +46,7 @@ pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
     let buf = b.buf(logits.buf).clone();
     let chosen = b.scratch.routing.words(&mut b.encoder, 2 * rows * top_k);
     let (kind, scale, renormalises, bias, groups) = match scoring {
-        Scoring::Softmax { renormalise, scale } => (0, scale, renormalise, None, None),
+        Scoring::Softmax { bias, renormalise, scale } => (0, scale, renormalise, bias, None),
         Scoring::SoftmaxOfChosen => (1, 1.0, false, None, None),
         Scoring::Sigmoid { bias, groups, renormalise, scale } => {
             (2, scale, renormalise, bias, groups)

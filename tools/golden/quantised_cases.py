@@ -1,0 +1,102 @@
+"""The cases of make_quantised.py: small configs, and what the quantisation tools declare in them."""
+
+from typing import NamedTuple
+
+import torch
+
+import family_shapes as shapes
+from quantised import Awq, Fp8, Gptq, Mxfp4, Nvfp4, Packed, SignedBytes
+
+
+class Case(NamedTuple):
+    config: dict
+    layouts: dict
+    """Layouts by regular expressions of which the first that is found in a module's name counts; other matrices are not quantised."""
+    declaration: dict
+    file: dict = {}
+    """What is declared in hf_quant_config.json."""
+    more: dict = {}
+    """Further tensors, which a model that computes in floats does not need."""
+
+
+SMALL = dict(vocab_size=32, num_hidden_layers=2, num_experts_per_tok=2)
+HEADS = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+SIDES = dict(hidden_size=64, moe_intermediate_size=32)
+MLA = shapes.mla(q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=24, v_head_dim=16, num_attention_heads=2, num_key_value_heads=2)
+EXPERTS = r"\.experts\.\d+\."
+DOWN, GATE_AND_UP = EXPERTS + r"(down_proj|w2)$", EXPERTS
+
+
+def group(targets, form, **weights):
+    """An entry of `config_groups` of compressed-tensors."""
+    weights = dict(block_structure=None, dynamic=False, group_size=None, symmetric=True) | weights
+    return dict(format=form, input_activations=None, output_activations=None, targets=targets, weights=weights)
+
+
+def compressed(*groups, ignore):
+    groups = {f"group_{nth}": each for nth, each in enumerate(groups)}
+    return dict(
+        quant_method="compressed-tensors", format="mixed-precision", quantization_status="compressed", kv_cache_scheme=None, ignore=ignore,
+        config_groups=groups)
+
+
+def algorithm(name, group_size=None):
+    return dict(quant_algo=name) | (dict(group_size=group_size) if group_size else {})
+
+
+# Names of modules are cut short here: a list of every expert would be larger than the model.
+MODELOPT = {
+    **{f"model.layers.{layer}.mlp.experts": algorithm("NVFP4", 16) for layer in range(2)}, "lm_head": algorithm("NVFP4", 16),
+    **{f"model.layers.{layer}.mlp.shared_expert": algorithm("FP8_PER_CHANNEL_PER_TOKEN") for layer in range(2)},
+    "model.layers.0.linear_attn": algorithm("FP8"), "model.layers.1.self_attn": algorithm("FP8"),
+}
+INPUT = dict(input_scale=torch.tensor(0.0123))
+
+CASES = {
+    "ct-integers": Case(
+        shapes.glm4_moe(**SMALL, **HEADS, **SIDES, intermediate_size=32, n_routed_experts=4, num_nextn_predict_layers=0),
+        {DOWN: Packed(4, 32, is_symmetric=False), GATE_AND_UP: Packed(4, 32), r"shared_experts": SignedBytes(), r"self_attn": Packed(8),
+         r"mlp\.\w+_proj$": Packed(3, 32, is_symmetric=False)},
+        compressed(
+            group([r"re:.*mlp\.experts\..*(gate|up)_proj$"], "pack-quantized", num_bits=4, type="int", strategy="group", group_size=32),
+            group([r"re:.*mlp\.experts\..*down_proj$"], "pack-quantized", num_bits=4, type="int", strategy="group", group_size=32, symmetric=False),
+            group([r"re:.*shared_experts.*"], "int-quantized", num_bits=8, type="int", strategy="channel"),
+            group([r"re:.*self_attn.*"], "pack-quantized", num_bits=8, type="int", strategy="channel"),
+            group([r"re:.*layers\.0\.mlp.*"], "pack-quantized", num_bits=3, type="int", strategy="group", group_size=32, symmetric=False),
+            ignore=["lm_head"])),
+    # The rows of blocks cut heads: kv_b_proj has 40 rows for each.
+    "ct-floats": Case(
+        shapes.deepseek_v3(**SMALL, **MLA, **SIDES, intermediate_size=32, n_routed_experts=6, n_group=1, topk_group=1, num_nextn_predict_layers=0),
+        {DOWN: Mxfp4(), GATE_AND_UP: Nvfp4(is_divisor=True, more=dict(input_global_scale=torch.tensor([83.5]))),
+         r"shared_experts": Fp8((1, 0), torch.bfloat16), r"self_attn": Fp8((32, 16), torch.bfloat16), r"mlp\.\w+_proj$": Fp8((0, 0), torch.bfloat16)},
+        compressed(
+            group([r"re:.*mlp\.experts\..*(gate|up)_proj$"], "nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16),
+            group([r"re:.*mlp\.experts\..*down_proj$"], "mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32),
+            group([r"re:.*shared_experts.*"], "float-quantized", num_bits=8, type="float", strategy="channel"),
+            group([r"re:.*self_attn.*"], "float-quantized", num_bits=8, type="float", strategy="block", block_structure=[32, 16]),
+            group([r"re:.*layers\.0\.mlp.*"], "float-quantized", num_bits=8, type="float", strategy="tensor"),
+            ignore=["lm_head"])),
+    "modelopt-mixed": Case(
+        shapes.qwen3_next(
+            **SMALL, **HEADS, **SIDES, shared_expert_intermediate_size=32, num_experts=4, linear_num_key_heads=2, linear_num_value_heads=4,
+            linear_key_head_dim=16, linear_value_head_dim=16),
+        {EXPERTS: Nvfp4(is_divisor=False, more=INPUT), r"lm_head": Nvfp4(is_divisor=False), r"shared_expert\.": Fp8((1, 0)),
+         r"conv1d|(linear|self)_attn\.\w+$": Fp8(more=INPUT)},
+        dict(quant_method="modelopt", quant_algo="MIXED_PRECISION", ignore=["*.mlp.gate", "*.shared_expert_gate"], quantized_layers=MODELOPT,
+             kv_cache_scheme=dict(dynamic=False, num_bits=8, type="float")),
+        file=dict(producer=dict(name="modelopt"), quantization=dict(quant_algo="MIXED_PRECISION", kv_cache_quant_algo="FP8", quantized_layers=MODELOPT)),
+        more={"model.layers.1.self_attn.k_proj.k_scale": torch.tensor(0.02), "model.layers.1.self_attn.v_proj.v_scale": torch.tensor(0.01)}),
+    "gptq-v1": Case(
+        shapes.qwen3_moe(**SMALL, **HEADS, **SIDES, num_experts=4),
+        {EXPERTS: Gptq(4, 32, is_symmetric=False), r"self_attn": Gptq(8, 64, is_symmetric=False)},
+        dict(quant_method="gptq", bits=4, group_size=32, sym=False, desc_act=False, checkpoint_format="gptq",
+             dynamic={r"+:.*self_attn.*": dict(bits=8, group_size=64), r"-:.*mlp\.gate$": {}})),
+    "gptq-desc-act": Case(
+        shapes.minimax_m2(**SMALL, **HEADS, hidden_size=64, intermediate_size=32, num_local_experts=4, rotary_dim=8, attn_type_list=[1, 1]),
+        {EXPERTS: Gptq(4, 16, is_symmetric=True, is_reordered=True)},
+        dict(quant_method="gptq", bits=4, group_size=16, sym=True, desc_act=True, checkpoint_format="gptq")),
+    "awq-gemm": Case(
+        shapes.mixtral(**SMALL, **{**HEADS, "head_dim": 16}, hidden_size=64, intermediate_size=32, num_local_experts=4),
+        {EXPERTS: Awq(32), r"layers\.1\.self_attn": Awq(64)},
+        dict(quant_method="awq", bits=4, group_size=32, zero_point=True, version="gemm", modules_to_not_convert=["gate", "model.layers.0.self_attn"])),
+}
