@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
-    ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
     DeltaRule, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm, RopePairs, RopeSpec, Route,
     Scoring, Sequences, Shared, Span, ValueOrder,
 };
@@ -242,7 +242,9 @@ impl Bench {
             cpu.sigmoid_gate(rows, x.heads(16), gate);
         });
         let (a, b) = (self.buf(512), self.buf(512));
-        self.time("swiglu", rows * 512 * 12, 0, &mut |cpu| cpu.swiglu(rows, a, a, b));
+        self.time("swiglu", rows * 512 * 12, 0, &mut |cpu| {
+            cpu.activate(rows, Activation::Swiglu, a, a, b);
+        });
         let (a, b) = (self.buf(HIDDEN), self.buf(HIDDEN));
         self.time("add", rows * HIDDEN * 12, 0, &mut |cpu| cpu.add(rows, a, b));
     }
@@ -286,7 +288,7 @@ impl Bench {
     fn route(&mut self) {
         let rows = self.rows;
         let logits = self.buf(256);
-        let scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+        let scoring = Scoring::softmax(true);
         let op = Route { logits, top_k: TOP_K, scoring };
         self.time("route", rows * 1024, 0, &mut |cpu| {
             cpu.route(rows, op).expect("the device works");

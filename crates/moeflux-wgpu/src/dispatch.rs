@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
     DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
     HeadProduct, Heads, HostMatrix, KernelTime, LayerNorm, LogitsExtras, MoeOnDevice, Ops,
     Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
@@ -163,8 +163,12 @@ impl Ops for Wgpu {
         ops::add(self, rows, acc, x);
     }
 
-    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
-        ops::swiglu(self, rows, out, gate, up);
+    fn scale(&mut self, rows: usize, x: Cols, factor: f32) {
+        ops::scale(self, rows, x, factor);
+    }
+
+    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {
+        ops::activate(self, rows, activation, out, gate, up);
     }
 
     fn experts(&mut self, op: Experts<'_>) {

@@ -16,6 +16,8 @@ pub enum Scoring {
         renormalise: bool,
         /// Multiplies the weights.
         scale: f32,
+        /// Multiplies the weights of each expert, last; one factor an expert.
+        expert_scale: Option<Vector>,
     },
     /// The best `top_k` logits, then softmax over those (gpt-oss).
     SoftmaxOfChosen,
@@ -33,12 +35,17 @@ pub enum Scoring {
 }
 
 impl Scoring {
+    /// Softmax over all experts, whose weights nothing scales.
+    pub const fn softmax(renormalise: bool) -> Scoring {
+        Scoring::Softmax { renormalise, scale: 1.0, expert_scale: None }
+    }
+
     /// The scores themselves: probabilities of all experts, or sigmoids, neither
     /// renormalised nor scaled. The order stays the same, but for ties.
     pub fn plain(self) -> Scoring {
         match self {
             Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => {
-                Scoring::Softmax { renormalise: false, scale: 1.0 }
+                Scoring::softmax(false)
             }
             Scoring::Sigmoid { bias, groups, .. } => {
                 Scoring::Sigmoid { bias, groups, renormalise: false, scale: 1.0 }
@@ -108,6 +115,9 @@ pub enum Activation {
         /// Bound of both inputs.
         limit: f32,
     },
+    /// `gelu(gate) * up` with
+    /// `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
+    GeluTanh,
 }
 
 /// Added to experts' products, `n_experts` rows each.

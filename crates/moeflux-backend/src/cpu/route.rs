@@ -25,25 +25,30 @@ pub(super) struct Router<'a> {
     pub(super) isa: Isa,
     pub(super) top_k: usize,
     pub(super) scoring: Scoring,
-    /// What `scoring` names.
-    pub(super) bias: Option<&'a [f32]>,
+    /// The biases or factors of experts that `scoring` names.
+    pub(super) per_expert: Option<&'a [f32]>,
     pub(super) spare: &'a Spare<Scratch>,
 }
 
 impl Router<'_> {
     /// The choice of one row, `top_k` experts and weights.
     pub(super) fn choose(&self, logits: &[f32], experts: &mut [ExpertId], weights: &mut [f32]) {
-        let Router { isa, top_k, scoring, bias, spare } = *self;
+        let Router { isa, top_k, scoring, per_expert, spare } = *self;
         let mut scratch = spare.take();
         let Scratch { scores, chosen, .. } = &mut scratch;
         scores.clear();
         scores.extend_from_slice(logits);
         match scoring {
-            Scoring::Softmax { renormalise, scale } => {
+            Scoring::Softmax { renormalise, scale, .. } => {
                 softmax(isa, scores);
                 best(chosen, scores, |_| true, top_k);
                 pick(scores, chosen, weights);
                 finish(weights, renormalise.then_some(0.0), scale);
+                if let Some(scales) = per_expert {
+                    for (weight, key) in weights.iter_mut().zip(&*chosen) {
+                        *weight *= scales[usize::from(index(*key))];
+                    }
+                }
             }
             Scoring::SoftmaxOfChosen => {
                 best(chosen, scores, |_| true, top_k);
@@ -53,7 +58,7 @@ impl Router<'_> {
             }
             Scoring::Sigmoid { groups, renormalise, scale, .. } => {
                 sigmoids(isa, scores);
-                best_biased(&mut scratch, bias, groups, top_k);
+                best_biased(&mut scratch, per_expert, groups, top_k);
                 pick(&scratch.scores, &scratch.chosen, weights);
                 finish(weights, renormalise.then_some(SIGMOID_EPS), scale);
                 keep_nan(&scratch.choice, weights);
@@ -196,15 +201,21 @@ mod tests {
     use super::*;
     use crate::Vector;
 
-    const SOFTMAX: Scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+    const SOFTMAX: Scoring = Scoring::softmax(true);
 
     /// Checks the choice and gives the weights.
     #[track_caller]
-    fn check(logits: &[f32], scoring: Scoring, bias: Option<&[f32]>, want: &[u16]) -> Vec<f32> {
+    fn check(
+        logits: &[f32],
+        scoring: Scoring,
+        per_expert: Option<&[f32]>,
+        want: &[u16],
+    ) -> Vec<f32> {
         let mut experts = vec![ExpertId(0); want.len()];
         let mut weights = vec![0.0; want.len()];
         let spare = Spare::default();
-        let router = Router { isa: Isa::detect(), top_k: want.len(), scoring, bias, spare: &spare };
+        let (isa, spare) = (Isa::detect(), &spare);
+        let router = Router { isa, top_k: want.len(), scoring, per_expert, spare };
         router.choose(logits, &mut experts, &mut weights);
         assert_eq!(experts.iter().map(|id| id.0).collect::<Vec<_>>(), want);
         weights
@@ -232,9 +243,19 @@ mod tests {
 
     #[test]
     fn leaves_probabilities_as_they_are_and_scales_them() {
-        let scoring = Scoring::Softmax { renormalise: false, scale: 2.0 };
+        let scoring = Scoring::Softmax { renormalise: false, scale: 2.0, expert_scale: None };
         let weights = check(&[2.0f32.ln(), 0.0, 0.0], scoring, None, &[0, 1]);
         check_close(&weights, &[1.0, 0.5]);
+    }
+
+    #[test]
+    fn factors_of_experts_change_their_weights_and_no_choice() {
+        let scoring =
+            Scoring::Softmax { renormalise: true, scale: 2.0, expert_scale: Some(Vector(0)) };
+        let factors = [100.0, 0.5, 3.0];
+        let weights = check(&[0.0, 2.0f32.ln(), 1.0f32.ln() + 0.1], scoring, Some(&factors), &[1, 2]);
+        let other = 0.1f32.exp();
+        check_close(&weights, &[2.0 / (2.0 + other), 6.0 * other / (2.0 + other)]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use moeflux_core::{Expert, ExpertId, HostBuf, LayerIdx, TokenId};
 pub use self::profile::{OpKey, OpProfile, OpSample, StageSpan, WeightFacts};
 use self::work::{Facts, Work, all, experts, n_rows, touches};
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
     DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
     HeadProduct, Heads, HostMatrix, LayerNorm, LogitsExtras, MoeOnDevice, Ops, Projection,
     Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope,
@@ -203,8 +203,10 @@ impl Ops for ProfilingBackend {
         fn delta_rule(op: DeltaRule, spans: &[Span]) = |facts| facts.delta(&op, spans);
         fn add_bias(rows: usize, acc: Cols, bias: Vector) = |_| touches(rows, 1, acc.len);
         fn add(rows: usize, acc: Cols, x: Cols) = |_| touches(rows, 2, acc.len);
-        fn swiglu(rows: usize, out: Cols, gate: Cols, up: Cols) =
-            |_| touches(rows, 2, out.len);
+        fn scale(rows: usize, x: Cols, factor: f32) = |_| touches(rows, 1, x.len);
+        fn activate(
+            rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols
+        ) = |_| touches(rows, 2, out.len);
         fn experts(op: Experts<'_>) = |_| experts(&op);
         fn combine(rows: usize, op: Combine<'_>) =
             |_| touches(rows, op.top_k + 1, op.acc.len);

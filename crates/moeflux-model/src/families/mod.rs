@@ -4,6 +4,7 @@ mod deepseek_v3;
 mod deepseek_v32;
 mod exaone_moe;
 mod family;
+mod gemma4;
 mod glm4_moe;
 mod glm4_moe_lite;
 mod glm4v_moe;
@@ -34,6 +35,7 @@ pub const FAMILIES: &[Family] = &[
     deepseek_v32::DEEPSEEK_V32,
     deepseek_v32::GLM_MOE_DSA,
     exaone_moe::FAMILY,
+    gemma4::FAMILY,
     glm4_moe::FAMILY,
     glm4_moe_lite::FAMILY,
     glm4v_moe::FAMILY,

@@ -27,6 +27,20 @@ pub(crate) struct AttentionShape {
     pub(crate) has_output_bias: bool,
     /// Number of positions that a token attends to, its own included; all where absent.
     pub(crate) window: Option<usize>,
+    pub(crate) values: Values,
+    /// Multiplies every score.
+    pub(crate) scale: f32,
+}
+
+/// Where values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Values {
+    /// `v_proj`.
+    Projected,
+    /// `v_proj`; each head is divided by its root mean square.
+    Normalised,
+    /// `k_proj`, before the norm of keys; each head is divided by its root mean square.
+    NormalisedKeys,
 }
 
 /// What the norms of queries and keys span.
@@ -64,6 +78,8 @@ impl AttentionShape {
             has_qkv_bias: false,
             has_output_bias: false,
             window: None,
+            values: Values::Projected,
+            scale: 1.0 / (head_dim as f32).sqrt(),
         })
     }
 }
@@ -98,9 +114,10 @@ struct AttentionScratch {
 pub(crate) struct AttentionLayer {
     q_proj: Linear,
     k_proj: Linear,
-    v_proj: Linear,
+    v_proj: Option<Linear>,
     o_proj: Linear,
     norms: Option<Norms>,
+    v_norm: Option<Norm>,
     pub(crate) rope: Rope,
     /// Multiplies every score.
     scale: f32,
@@ -129,8 +146,13 @@ impl AttentionBlocks {
         let AttentionShape { n_heads, n_kv_heads, head_dim, is_gated, .. } = shape;
         let stride = if is_gated { 2 * head_dim } else { head_dim };
         let kv_cols = n_kv_heads * head_dim;
-        let widths = [n_heads * stride, kv_cols, kv_cols];
-        let [q_cols, k, v] = builder.build.cols_together(widths);
+        let [q_cols, k, v] = if shape.values == Values::NormalisedKeys {
+            let [q_cols, k] = builder.build.cols_together([n_heads * stride, kv_cols]);
+            // No op reads the buffer that it writes.
+            [q_cols, k, builder.build.cols(kv_cols)]
+        } else {
+            builder.build.cols_together([n_heads * stride, kv_cols, kv_cols])
+        };
         let part =
             |at| Heads { buf: q_cols.buf, start: q_cols.start + at, n_heads, head_dim, stride };
         let scratch = AttentionScratch {
@@ -153,6 +175,7 @@ impl AttentionBlocks {
         let AttentionShape { n_kv_heads, head_dim, has_qkv_bias, has_output_bias, .. } = self.shape;
         let AttentionScratch { q_cols, k, mixed, .. } = self.scratch;
         let (hidden, kv_cols, mixed) = (builder.outline.hidden, columns(k).len, columns(mixed).len);
+        let values = self.shape.values;
         let mut linear = |part: &str, rows, cols, has_bias| {
             let name = format!("{name}.{part}");
             Linear::load(&name, rows, cols, has_bias, builder)
@@ -160,11 +183,14 @@ impl AttentionBlocks {
         Ok(AttentionLayer {
             q_proj: linear("q_proj", q_cols.len, hidden, has_qkv_bias)?,
             k_proj: linear("k_proj", kv_cols, hidden, has_qkv_bias)?,
-            v_proj: linear("v_proj", kv_cols, hidden, has_qkv_bias)?,
+            v_proj: (values != Values::NormalisedKeys)
+                .then(|| linear("v_proj", kv_cols, hidden, has_qkv_bias))
+                .transpose()?,
             o_proj: linear("o_proj", hidden, mixed, has_output_bias)?,
             norms: self.norms(name, builder)?,
+            v_norm: (values != Values::Projected).then(|| builder.plain_norm(head_dim)),
             rope: self.rope,
-            scale: 1.0 / (head_dim as f32).sqrt(),
+            scale: self.shape.scale,
             window: self.shape.window,
             sinks: None,
             cache: builder.kv_cache(n_kv_heads, head_dim, head_dim),
@@ -197,9 +223,16 @@ impl Norms {
 impl Mixer for AttentionLayer {
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
         let AttentionScratch { q_cols, q, gate, k, v, mixed } = self.scratch;
-        let outputs =
-            [self.q_proj.onto(q_cols), self.k_proj.onto(columns(k)), self.v_proj.onto(columns(v))];
-        project(step, x, &outputs);
+        let (q_proj, k_proj) = (self.q_proj.onto(q_cols), self.k_proj.onto(columns(k)));
+        match self.v_proj {
+            Some(v_proj) => project(step, x, &[q_proj, k_proj, v_proj.onto(columns(v))]),
+            None => project(step, x, &[q_proj, k_proj]),
+        }
+        if let Some(norm) = self.v_norm {
+            let values = if self.v_proj.is_some() { v } else { k };
+            let rows = step.rows();
+            step.backend.rms_norm(rows, norm.op(v, values));
+        }
         let attention = Attention {
             out: mixed,
             q,

@@ -45,8 +45,10 @@ pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
     assert!(logits.len <= MAX_EXPERTS && top_k <= logits.len, "{top_k} of {}", logits.len);
     let buf = b.buf(logits.buf).clone();
     let chosen = b.scratch.routing.words(&mut b.encoder, 2 * rows * top_k);
-    let (kind, scale, renormalises, bias, groups) = match scoring {
-        Scoring::Softmax { renormalise, scale } => (0, scale, renormalise, None, None),
+    let (kind, scale, renormalises, per_expert, groups) = match scoring {
+        Scoring::Softmax { renormalise, scale, expert_scale } => {
+            (0, scale, renormalise, expert_scale, None)
+        }
         Scoring::SoftmaxOfChosen => (1, 1.0, false, None, None),
         Scoring::Sigmoid { bias, groups, renormalise, scale } => {
             (2, scale, renormalise, bias, groups)
@@ -64,17 +66,17 @@ pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
         word(buf.width),
         scale.to_bits(),
         u32::from(renormalises),
-        u32::from(bias.is_some()),
+        u32::from(per_expert.is_some()),
         word(groups.map_or(0, |groups| groups.n)),
         word(groups.map_or(0, |groups| groups.kept)),
         word(rows),
     ];
-    let bias = bias.map_or_else(|| buf.mem.clone(), |bias| b.vector(bias).clone());
+    let per_expert = per_expert.map_or_else(|| buf.mem.clone(), |it| b.vector(it).clone());
     let per_lane = word(logits.len).div_ceil(b.encoder.context().lanes);
     b.encoder.dispatch(
         kernels::Route { scoring: kind, per_lane, is_grouped: groups.is_some() },
         &params,
-        &[&buf.mem, &bias, &chosen],
+        &[&buf.mem, &per_expert, &chosen],
         Grid::Linear(rows),
     );
     chosen
