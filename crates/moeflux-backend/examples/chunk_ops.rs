@@ -183,7 +183,7 @@ impl Bench {
             sinks: None,
             selection: None,
         };
-        let spec = CacheSpec::Kv { n_heads: n_kv, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype };
+        let spec = CacheSpec::Kv { n_heads: n_kv, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype, window: None };
         let sequence = self.cpu.new_sequence(&[spec]);
         let (rows, position) = (self.rows, self.position);
         if "attention".contains(&self.only) {

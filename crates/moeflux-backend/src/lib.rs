@@ -30,7 +30,7 @@ pub use args::{
     DeltaNet, DeltaRule, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts,
     GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, KvType, LayerNorm, Projection,
     RmsNorm, Rope, RopePairs, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection,
-    Sequence, Shared, SharedExpert, Span, TokenLogit, ValueOrder, Vector, Weight,
+    Sequence, Shared, SharedExpert, Span, TokenLogit, ValueOrder, Vector, Weight, is_seen,
 };
 pub use backend::{Backend, HiddenRows, LogitsExtras, Ops, PrerecordedStep};
 pub use counters::{DeviceCounters, DeviceStats};

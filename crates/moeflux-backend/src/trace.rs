@@ -283,6 +283,8 @@ impl Sequences for Trace {
         self.log(format_args!("drop s{}", sequence.0));
     }
 
+    fn forget_passed(&mut self, _sequence: Sequence, _ends: &[usize]) {}
+
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
         self.log(format_args!("truncate s{} to {len}", sequence.0));
     }

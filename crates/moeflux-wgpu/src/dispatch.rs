@@ -237,6 +237,13 @@ impl Sequences for Wgpu {
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
+    fn forget_passed(&mut self, sequence: Sequence, ends: &[usize]) {
+        let mut caches = self.caches(sequence);
+        let caches_mut = caches.iter_mut();
+        caches_mut.for_each(|cache| cache.forget_passed(&mut self.encoder, &mut self.pools, ends));
+        self.sequences[sequence.0 as usize] = Some(caches);
+    }
+
     fn reserve_states(&mut self, sequence: Sequence) -> bool {
         // Slabs may grow.
         prerecorded::discard(self);

@@ -9,7 +9,7 @@ mod moe;
 mod views;
 mod weights;
 
-pub use caches::{CacheSpec, KvType};
+pub use caches::{CacheSpec, KvType, is_seen};
 pub use fused::{DeltaNet, GatedAttention, SharedExpert};
 pub use layers::{GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
 pub use logits::TokenLogit;

@@ -302,6 +302,12 @@ impl Sequences for Cpu {
         }
     }
 
+    fn forget_passed(&mut self, sequence: Sequence, ends: &[usize]) {
+        for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
+            cache.forget_passed(ends);
+        }
+    }
+
     fn snapshot_states(&mut self, snapshots: &[StateSnapshot]) {
         self.snapshots = snapshots.to_vec();
     }

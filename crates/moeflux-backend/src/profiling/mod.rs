@@ -297,6 +297,7 @@ impl Sequences for ProfilingBackend {
         fn clear_sequence(sequence: Sequence);
         fn drop_sequence(sequence: Sequence);
         fn truncate_sequence(sequence: Sequence, len: usize);
+        fn forget_passed(sequence: Sequence, ends: &[usize]);
         fn reserve_states(sequence: Sequence) -> bool;
         fn snapshot_states(snapshots: &[StateSnapshot]);
         fn swap_states(one: Sequence, other: Sequence);

@@ -122,7 +122,7 @@ pub(crate) struct AttentionLayer {
     /// Multiplies every score.
     scale: f32,
     /// Number of positions that a token attends to, its own included; all where absent.
-    pub(crate) window: Option<usize>,
+    window: Option<usize>,
     /// Logits that take part in the softmax and have no value, one a head.
     pub(crate) sinks: Option<Vector>,
     cache: Cache,
@@ -172,6 +172,16 @@ impl AttentionBlocks {
         name: &str,
         builder: &mut Builder<'_, '_>,
     ) -> Result<AttentionLayer, LoadError> {
+        self.load_with_window(name, self.shape.window, builder)
+    }
+
+    /// The same where a layer has a window of its own, or none.
+    pub(crate) fn load_with_window(
+        &self,
+        name: &str,
+        window: Option<usize>,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<AttentionLayer, LoadError> {
         let AttentionShape { n_kv_heads, head_dim, has_qkv_bias, has_output_bias, .. } = self.shape;
         let AttentionScratch { q_cols, k, mixed, .. } = self.scratch;
         let (hidden, kv_cols, mixed) = (builder.outline.hidden, columns(k).len, columns(mixed).len);
@@ -191,9 +201,9 @@ impl AttentionBlocks {
             v_norm: (values != Values::Projected).then(|| builder.plain_norm(head_dim)),
             rope: self.rope,
             scale: self.shape.scale,
-            window: self.shape.window,
+            window,
             sinks: None,
-            cache: builder.kv_cache(n_kv_heads, head_dim, head_dim),
+            cache: builder.kv_cache(n_kv_heads, head_dim, head_dim, window),
             scratch: self.scratch,
         })
     }

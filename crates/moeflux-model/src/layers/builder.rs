@@ -152,9 +152,15 @@ impl<'a, 'b> Builder<'a, 'b> {
     }
 
     /// Keys and values, stored as the user chose.
-    pub(crate) fn kv_cache(&mut self, n_heads: usize, k_dim: usize, v_dim: usize) -> Cache {
+    pub(crate) fn kv_cache(
+        &mut self,
+        n_heads: usize,
+        k_dim: usize,
+        v_dim: usize,
+        window: Option<usize>,
+    ) -> Cache {
         let dtype = self.build.variant.kv_type;
-        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype })
+        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, window })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The decoder that all families share: a residual stream that every layer
 //! reads through a norm, first for its mixer, then for its MLP.
 
-use moeflux_backend::{Cols, Stage, Weight};
+use moeflux_backend::{CacheSpec, Cols, Stage, Weight};
 use moeflux_core::LayerIdx;
 use moeflux_core::manifest::Role;
 
@@ -210,6 +210,17 @@ impl Builder<'_, '_> {
             let layer = layer(&mut self, at(n_layers), &names.layer)?;
             mtp_layer = Some(Mtp::load(&names, layer, &mut self)?);
         }
+        let mut caches = self.caches;
+        // The layer of multi-token prediction has gaps that are filled later, and recurrent
+        // states return to positions that are far back.
+        let keeps_all = caches.iter().any(CacheSpec::is_recurrent);
+        for (i, cache) in caches.iter_mut().enumerate() {
+            if let CacheSpec::Kv { window, .. } = cache
+                && (keeps_all || i >= n_caches)
+            {
+                *window = None;
+            }
+        }
         let shape = ModelShape {
             vocab,
             hidden,
@@ -220,8 +231,8 @@ impl Builder<'_, '_> {
             top_k: self.experts.top_k,
             config_top_k: self.experts.config_top_k,
             max_positions,
-            n_mtp_caches: self.caches.len() - n_caches,
-            caches: self.caches,
+            n_mtp_caches: caches.len() - n_caches,
+            caches,
         };
         Ok(Box::new(Decoder {
             shape,

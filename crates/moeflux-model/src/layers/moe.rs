@@ -13,7 +13,7 @@ use moeflux_store::Arrivals;
 
 use super::dense::{GatedMlp, GatedScratch};
 use super::linear::with_projections;
-use super::parallel_mlp::Beside;
+use super::parallel_mlp::DenseBranch;
 use super::moe_lists::take_over;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, ExpertCounts};
@@ -129,8 +129,8 @@ pub(crate) struct Moe {
     /// Added to the experts' products.
     pub(crate) biases: Option<ExpertBiases>,
     shared: Option<SharedExpert>,
-    /// What runs while experts are on their way.
-    pub(crate) beside: Option<Beside>,
+    /// A dense MLP that runs while experts are on their way.
+    pub(crate) dense_branch: Option<DenseBranch>,
     scratch: MoeScratch,
 }
 
@@ -267,7 +267,7 @@ impl MoeBlocks {
             activation: self.shape.activation,
             biases: None,
             shared,
-            beside: None,
+            dense_branch: None,
             scratch: self.scratch,
         }))
     }
@@ -349,12 +349,12 @@ impl Moe {
         Ok(())
     }
 
-    /// Runs what needs no routed expert: the shared one, and what stands beside the block.
+    /// Runs what needs no routed expert: the shared one, and the dense MLP next to the block.
     fn run_meanwhile(&self, step: &mut Step<'_>) -> Option<Shared> {
         let layer = Some(self.layer.0);
-        if let Some(beside) = &self.beside {
+        if let Some(dense_branch) = &self.dense_branch {
             step.backend.begin_stage(Stage::DenseMlp, layer);
-            beside.run(step);
+            dense_branch.run(step);
         }
         step.backend.begin_stage(Stage::SharedExpert, layer);
         let shared = self.shared.as_ref().map(|shared| shared.forward(step));
@@ -440,9 +440,9 @@ impl Moe {
 
     /// As [`forward`](Moe::forward) where the device has all experts.
     fn forward_on_device(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
-        if let Some(beside) = &self.beside {
+        if let Some(dense_branch) = &self.dense_branch {
             step.backend.begin_stage(Stage::DenseMlp, Some(self.layer.0));
-            beside.run(step);
+            dense_branch.run(step);
         }
         step.backend.begin_stage(Stage::RoutedExperts, Some(self.layer.0));
         let op = MoeOnDevice {

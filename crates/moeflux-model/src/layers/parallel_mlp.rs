@@ -34,7 +34,7 @@ struct ParallelScratch {
 
 /// A dense MLP that runs while a block's experts are on their way: `out = norm(mlp(x))`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beside {
+pub(crate) struct DenseBranch {
     mlp: GatedMlp,
     norm: Norm,
     x: Cols,
@@ -93,14 +93,14 @@ impl ParallelBlocks {
         builder: &mut Builder<'_, '_>,
     ) -> Result<Box<ParallelMlp>, LoadError> {
         let (hidden, scratch) = (builder.outline.hidden, self.scratch);
-        let beside = Beside {
+        let dense_branch = DenseBranch {
             mlp: self.dense.load(mlp, builder)?,
             norm: builder.norm(norms.after_dense, hidden)?,
             x: builder.residual.normed,
             out: scratch.dense_out,
         };
         let mut moe = load(&self.moe, builder)?;
-        moe.beside = Some(beside);
+        moe.dense_branch = Some(dense_branch);
         Ok(Box::new(ParallelMlp {
             moe,
             router_norm,
@@ -112,7 +112,7 @@ impl ParallelBlocks {
     }
 }
 
-impl Beside {
+impl DenseBranch {
     /// Runs the MLP.
     pub(crate) fn run(&self, step: &mut Step<'_>) {
         let rows = step.rows();
