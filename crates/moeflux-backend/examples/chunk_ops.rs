@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
-    Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm, RopePairs, RopeSpec, Route,
-    Scoring, Sequences, Shared, Span, ValueOrder,
+    Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    DeltaNet, DeltaRule, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm, RopePairs,
+    RopeSpec, Route, Scoring, Sequences, Shared, Span, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64, TokenId};
@@ -183,7 +183,8 @@ impl Bench {
             sinks: None,
             selection: None,
         };
-        let spec = CacheSpec::Kv { n_heads: n_kv, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype, window: None };
+        let spec =
+            CacheSpec::Kv { n_heads: n_kv, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype, window: None };
         let sequence = self.cpu.new_sequence(&[spec]);
         let (rows, position) = (self.rows, self.position);
         if "attention".contains(&self.only) {

@@ -6,10 +6,10 @@ use std::fmt;
 use moeflux_core::{HostBuf, TokenId};
 
 use crate::{
-    Activation, Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule, DeviceError, ExpertResidency,
-    Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection,
-    Recording, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequences,
-    Span, Stage, TokenLogit, Vector, Weight,
+    Activation, Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule, DeviceError,
+    ExpertResidency, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
+    LayerNorm, Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
+    Selection, Sequences, Span, Stage, TokenLogit, Vector, Weight,
 };
 
 /// A device: ops, the caches of sequences and, where it has them, copies of experts and

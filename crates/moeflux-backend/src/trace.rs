@@ -6,10 +6,11 @@ use std::ops::Range;
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm,
-    LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
-    Selection, Sequence, Sequences, Span, StateSnapshot, ValueOrder, Vector, Weight,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
+    LayerNorm, LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing,
+    SelectPositions, Selection, Sequence, Sequences, Span, StateSnapshot, ValueOrder, Vector,
+    Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.

@@ -21,7 +21,7 @@ use cut::{Cut, check_names_layer_file, packed};
 use proptest::prelude::*;
 
 /// Cases that differ in storage, record layout, layer types and shapes.
-const CASES: [&str; 8] = [
+const CASES: [&str; 9] = [
     "hf-bf16",
     "hf-text-per-expert",
     "mlx-q3",
@@ -30,6 +30,7 @@ const CASES: [&str; 8] = [
     "gguf-qwen35moe",
     "gguf-qwen3moe",
     "gguf-gpt-oss",
+    "gemma4-hf",
 ];
 
 fn demo() -> PathBuf {

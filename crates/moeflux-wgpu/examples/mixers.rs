@@ -133,8 +133,13 @@ fn gated_attention(b: &mut Wgpu, n_rows: usize) {
         },
         gate: Some(part(head_dim)),
     };
-    let spec =
-        CacheSpec::Kv { n_heads: n_kv_heads, k_dim: head_dim, v_dim: head_dim, dtype: KvType::F32, window: None };
+    let spec = CacheSpec::Kv {
+        n_heads: n_kv_heads,
+        k_dim: head_dim,
+        v_dim: head_dim,
+        dtype: KvType::F32,
+        window: None,
+    };
     let sequences: Vec<Sequence> = (0..SEQUENCES).map(|_| b.new_sequence(&[spec])).collect();
     let span =
         |i: usize| [Span { sequence: sequences[i % SEQUENCES], rows: 0..n_rows, position: 636 }];

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
     HeadProduct, Heads, HostMatrix, KernelTime, LayerNorm, LogitsExtras, MoeOnDevice, Ops,
     Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
     RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, Span,

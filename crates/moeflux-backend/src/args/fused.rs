@@ -1,7 +1,8 @@
 //! Arguments of ops that combine several others, which a device may run as one kernel.
 
 use super::{
-    Activation, Attention, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, RmsNorm, Rope, Shared, Weight,
+    Activation, Attention, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, RmsNorm, Rope, Shared,
+    Weight,
 };
 
 /// Arguments of [`Ops::gated_attention`](crate::Ops::gated_attention): the ops between the

@@ -44,9 +44,7 @@ impl Scoring {
     /// renormalised nor scaled. The order stays the same, but for ties.
     pub fn plain(self) -> Scoring {
         match self {
-            Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => {
-                Scoring::softmax(false)
-            }
+            Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => Scoring::softmax(false),
             Scoring::Sigmoid { bias, groups, .. } => {
                 Scoring::Sigmoid { bias, groups, renormalise: false, scale: 1.0 }
             }

@@ -92,7 +92,12 @@ impl Style {
         }
     }
 
-    fn biases(self, b: &mut dyn Backend, n_experts: usize, size: ExpertSize) -> Option<ExpertBiases> {
+    fn biases(
+        self,
+        b: &mut dyn Backend,
+        n_experts: usize,
+        size: ExpertSize,
+    ) -> Option<ExpertBiases> {
         let ExpertSize { hidden, intermediate } = size;
         (self == Style::GptOss).then(|| ExpertBiases {
             gate: vector(b, n_experts * intermediate, 80),

@@ -14,9 +14,9 @@ use super::rope::RopeTable;
 use super::state::{Cpu, n_rows};
 use super::{attention, elementwise, mixers, norm, products, route, select};
 use crate::{
-    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm,
-    LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
+    LayerNorm, LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring,
     SelectPositions, Selection, Sequence, Sequences, Span, StateSnapshot, Vector, Weight,
 };
 

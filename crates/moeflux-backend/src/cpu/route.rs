@@ -253,7 +253,8 @@ mod tests {
         let scoring =
             Scoring::Softmax { renormalise: true, scale: 2.0, expert_scale: Some(Vector(0)) };
         let factors = [100.0, 0.5, 3.0];
-        let weights = check(&[0.0, 2.0f32.ln(), 1.0f32.ln() + 0.1], scoring, Some(&factors), &[1, 2]);
+        let weights =
+            check(&[0.0, 2.0f32.ln(), 1.0f32.ln() + 0.1], scoring, Some(&factors), &[1, 2]);
         let other = 0.1f32.exp();
         check_close(&weights, &[2.0 / (2.0 + other), 6.0 * other / (2.0 + other)]);
     }

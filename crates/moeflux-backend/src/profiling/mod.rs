@@ -15,8 +15,8 @@ use moeflux_core::{Expert, ExpertId, HostBuf, LayerIdx, TokenId};
 pub use self::profile::{OpKey, OpProfile, OpSample, StageSpan, WeightFacts};
 use self::work::{Facts, Work, all, experts, n_rows, touches};
 use crate::{
-    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
     HeadProduct, Heads, HostMatrix, LayerNorm, LogitsExtras, MoeOnDevice, Ops, Projection,
     Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope,
     RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, Span, Stage,

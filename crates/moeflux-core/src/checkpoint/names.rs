@@ -118,8 +118,7 @@ mod tests {
 
     #[test]
     fn leaves_vision_aside() {
-        for name in
-            [
+        for name in [
             "model.visual.blocks.0.x",
             "visual.x",
             "vision_tower.x",

@@ -136,7 +136,10 @@ mod tests {
         assert_eq!((cuts.advance(700), cuts.positions()), (None, None));
         assert_eq!(cuts.nearest(5), 5);
         assert_eq!(cuts.advance(2000), Some(vec![300, 1488]));
-        assert_eq!([1600, 1488, 1487, 300, 299].map(|at| cuts.nearest(at)), [1600, 1488, 300, 300, 0]);
+        assert_eq!(
+            [1600, 1488, 1487, 300, 299].map(|at| cuts.nearest(at)),
+            [1600, 1488, 300, 300, 0]
+        );
         assert_eq!(cuts.advance(2100), None);
         cuts.mark(2100);
         cuts.mark(2200);

@@ -62,8 +62,15 @@ pub(super) enum StoredCache {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<usize>,
     },
-    Conv { channels: usize, kernel: usize },
-    Delta { heads: usize, k_dim: usize, v_dim: usize },
+    Conv {
+        channels: usize,
+        kernel: usize,
+    },
+    Delta {
+        heads: usize,
+        k_dim: usize,
+        v_dim: usize,
+    },
 }
 
 impl From<&CacheSpec> for StoredCache {

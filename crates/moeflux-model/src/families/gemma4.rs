@@ -43,7 +43,7 @@ fn check(config: &Config) -> Result<(), LoadError> {
         let rule = "be true: models without experts have nothing to stream";
         return Err(config.refuse("enable_moe_block", rule).into());
     }
-    if config.usize_in("hidden_size_per_layer_input", 0..=usize::MAX)? > 0 {
+    if config.usize_in("hidden_size_per_layer_input", 0..=1 << 20)? > 0 {
         let rule = "be 0: embeddings of single layers are not computed";
         return Err(config.refuse("hidden_size_per_layer_input", rule).into());
     }
@@ -86,7 +86,8 @@ fn head_shapes(config: &Config, n_layers: usize) -> Result<Vec<HeadShape>, LoadE
     let windows = windows(config, n_layers)?;
     if let Some(layers) = config.get("per_layer_config") {
         let of_layer = |(i, window): (usize, Option<usize>)| {
-            let number = |key, usual| own_number(config, layers, i, key).map(|n| n.unwrap_or(usual));
+            let number =
+                |key, usual| own_number(config, layers, i, key).map(|n| n.unwrap_or(usual));
             let head_dim = number("head_dim", head_dim)?;
             let n_kv_heads = number("num_key_value_heads", n_kv_heads)?;
             Ok(HeadShape { window, head_dim, n_kv_heads })
@@ -101,11 +102,9 @@ fn head_shapes(config: &Config, n_layers: usize) -> Result<Vec<HeadShape>, LoadE
     let n_global = n_global.filter(|_| shares);
     let of_layer = |window: Option<usize>| match window {
         Some(_) => HeadShape { window, head_dim, n_kv_heads },
-        None => HeadShape {
-            window,
-            head_dim: global_dim,
-            n_kv_heads: n_global.unwrap_or(n_kv_heads),
-        },
+        None => {
+            HeadShape { window, head_dim: global_dim, n_kv_heads: n_global.unwrap_or(n_kv_heads) }
+        }
     };
     Ok(windows.into_iter().map(of_layer).collect())
 }

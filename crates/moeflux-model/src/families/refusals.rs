@@ -215,9 +215,19 @@ fn gemma4_refuses_what_other_models_of_its_family_have() {
         check_refused(case, "top_k_experts", json!(11), "be at most num_experts");
         check_refused(case, "num_experts", Value::Null, "be a whole number from 1 to 65535");
         check_refused(case, "num_key_value_heads", json!(3), "divide num_attention_heads");
-        check_refused(case, "layer_types", json!(["full_attention"]), "have num_hidden_layers entries");
+        check_refused(
+            case,
+            "layer_types",
+            json!(["full_attention"]),
+            "have num_hidden_layers entries",
+        );
     }
-    check_refused("gemma4-hf", "num_global_key_value_heads", json!(3), "divide num_attention_heads");
+    check_refused(
+        "gemma4-hf",
+        "num_global_key_value_heads",
+        json!(3),
+        "divide num_attention_heads",
+    );
 }
 
 #[test]

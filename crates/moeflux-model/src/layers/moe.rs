@@ -13,8 +13,8 @@ use moeflux_store::Arrivals;
 
 use super::dense::{GatedMlp, GatedScratch};
 use super::linear::with_projections;
-use super::parallel_mlp::DenseBranch;
 use super::moe_lists::take_over;
+use super::parallel_mlp::DenseBranch;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, ExpertCounts};
 use crate::layers::moe_lists::MoeLists;

@@ -74,12 +74,8 @@ impl ParallelBlocks {
         let dense = GatedScratch::alloc(intermediate, builder);
         let hidden = builder.outline.hidden;
         let mut cols = || builder.build.cols(hidden);
-        let scratch = ParallelScratch {
-            dense_out: cols(),
-            experts_in: cols(),
-            sum: cols(),
-            zeros: cols(),
-        };
+        let scratch =
+            ParallelScratch { dense_out: cols(), experts_in: cols(), sum: cols(), zeros: cols() };
         ParallelBlocks { moe, dense, scratch }
     }
 

@@ -58,8 +58,7 @@ fn run(
     let n = rows * out.n_heads * out.head_dim;
     let other = other.unwrap_or_else(|| a.clone());
     y.view[3] = numbers[1].to_bits();
-    let mut params =
-        vec![word(n), word(out.n_heads), word(out.head_dim), numbers[0].to_bits()];
+    let mut params = vec![word(n), word(out.n_heads), word(out.head_dim), numbers[0].to_bits()];
     params.extend([y.view, a.view, other.view].as_flattened());
     let op = op as u32;
     b.encoder.begin();

@@ -204,7 +204,13 @@ fn units_for_matrices_agree_with_singles() {
 /// queries, or apart.
 fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let (n_heads, n_kv_heads, dim) = (4, 2, 64);
-    let specs = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype: KvType::F32, window: None }];
+    let specs = [CacheSpec::Kv {
+        n_heads: n_kv_heads,
+        k_dim: dim,
+        v_dim: dim,
+        dtype: KvType::F32,
+        window: None,
+    }];
     let sequence = b.new_sequence(&specs);
     let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(70, len), start: 0, len };
     let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));

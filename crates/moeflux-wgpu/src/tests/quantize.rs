@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, Cols, ExpertResidency, GatedRmsNorm, Heads, Ops, Projection, RmsNorm,
+    Activation, ActivationPrecision, Cols, ExpertResidency, GatedRmsNorm, Heads, Ops, Projection,
+    RmsNorm,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 

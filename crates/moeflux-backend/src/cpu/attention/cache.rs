@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::{CacheSpec, KvType, is_seen};
 use crate::cpu::Isa;
 use crate::cpu::floats::Floats;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::SharedMut;
+use crate::{CacheSpec, KvType, is_seen};
 
 /// Positions of a page.
 pub(in crate::cpu) const PAGE_POSITIONS: usize = 256;

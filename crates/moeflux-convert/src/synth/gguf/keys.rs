@@ -138,8 +138,10 @@ impl Writer<'_> {
         let Model { config, n_layers, .. } = *self.model;
         let slides: Vec<bool> =
             (1..=n_layers).map(|i| !i.is_multiple_of(PERIOD) && i < n_layers).collect();
-        let kv_heads = [config.usize("num_global_key_value_heads")?, config.usize("num_key_value_heads")?];
-        let count = |slides: &bool| i32::try_from(kv_heads[usize::from(*slides)]).unwrap_or(i32::MAX);
+        let kv_heads =
+            [config.usize("num_global_key_value_heads")?, config.usize("num_key_value_heads")?];
+        let count =
+            |slides: &bool| i32::try_from(kv_heads[usize::from(*slides)]).unwrap_or(i32::MAX);
         self.put("attention.head_count_kv", Value::I32s(slides.iter().map(count).collect()));
         self.put("attention.sliding_window_pattern", Value::Bools(slides));
         for (key, ending) in [("global_head_dim", ""), ("head_dim", "_swa")] {

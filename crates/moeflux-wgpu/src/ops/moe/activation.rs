@@ -52,11 +52,7 @@ impl Between {
             op.biases.map(|biases| [biases.gate, biases.up].map(|bias| b.vector(bias).clone()));
         Between {
             gate_up: gate_up.clone(),
-            constants: kernels::shared::Activation {
-                kind,
-                biased: biases.is_some(),
-                alternates,
-            },
+            constants: kernels::shared::Activation { kind, biased: biases.is_some(), alternates },
             biases,
             intermediate: layout.intermediate(),
             params: [f32::to_bits(alpha), f32::to_bits(limit)],
