@@ -63,6 +63,12 @@ CASES = {
         shapes.gpt_oss(
             **SMALL, **FEW_HEADS, hidden_size=64, intermediate_size=32, num_local_experts=4, layer_types=SLIDING),
         dense="Q8_0 Q5_1 Q4_0", gate="MXFP4", up="MXFP4", down="MXFP4"),
+    # One tensor holds gates and ups, as the converter leaves them.
+    "gguf-gemma4": Case(
+        shapes.gemma4_text(
+            vocab_size=32, vocab_size_per_layer_input=32, num_hidden_layers=2, layer_types=SLIDING, hidden_size=64, intermediate_size=32,
+            moe_intermediate_size=32, num_experts=4, top_k_experts=2, num_attention_heads=2, num_key_value_heads=2, global_head_dim=32),
+        dense="Q8_0 Q5_1 Q4_0 Q4_1", gate="Q4_0", up="Q4_0", down="MXFP4 Q5_0"),
     "gguf-minimax-m2": Case(
         shapes.minimax_m2(
             **SMALL, **HEADS, hidden_size=32, intermediate_size=64, num_local_experts=4, rotary_dim=8, attn_type_list=[1, 1]),

@@ -28,7 +28,7 @@ import make_golden as golden
 import make_mtp
 import mtp
 import random_blocks
-from layout import DELTA, codec
+from layout import DELTA, codec, divisors
 
 LENGTHS = (5, 24)
 # The type of rows that no type of a case's list fits.
@@ -98,7 +98,7 @@ def weights_of(config, seed):
     shapes.pop("lm_head.weight" if is_tied else None, None)
     family = "qwen3_next" if config["model_type"] in DELTA else config["model_type"]
     weights = families.make_weights(shapes, family, seed)
-    if is_tied:
+    if is_tied and family not in families.TIED:
         weights["model.embed_tokens.weight"] *= 2 / math.sqrt(config["hidden_size"])
     return weights
 
@@ -155,6 +155,10 @@ def build(case, seed, enough=0.0):
         more, module = predicting(model, case, types, rng, seed)
         info["mtp"] = dict(seed=seed, predicted_min_margin=expected_of_prediction(model, module, tensors))
         stored += more
+    divided_by = divisors(config)
+    if divided_by is not None:
+        data, _ = random_blocks.plain("F32", divided_by)
+        stored.append(container.Stored("rope_freqs.weight", divided_by.shape, random_blocks.type_id("F32"), data))
     low = families.full_by(filled(config, meant).to(torch.bfloat16))
     for nth, sequence in enumerate(info["sequences"]):
         sequence["bf16_kl"] = golden.mean_kl(tensors[f"logits.{nth}"], low(tensors[f"tokens.{nth}"])[0])

@@ -20,8 +20,11 @@ def keys(config: dict, n_predicting: int) -> dict:
     family = config["model_type"]
     arch = ARCHITECTURES[family]
     own = common(config, n_predicting)
-    own |= latent(config) if family in LATENT else grouped(config)
-    own |= rope(config) | routing(config)
+    if family == "gemma4_text":
+        own |= gemma(config) | routing(config)
+    else:
+        own |= latent(config) if family in LATENT else grouped(config)
+        own |= rope(config) | routing(config)
     if family in DELTA:
         own |= delta(config)
     if family == "gpt_oss":
@@ -50,6 +53,23 @@ def grouped(config):
         "attention.key_length": config["head_dim"],
         "attention.value_length": config["head_dim"],
     }
+
+
+def gemma(config):
+    slides = [kind == "sliding_attention" for kind in config["layer_types"]]
+    heads = {True: config["num_key_value_heads"], False: config["num_global_key_value_heads"]}
+    own = {
+        "attention.head_count_kv": [heads[is_sliding] for is_sliding in slides],
+        "attention.sliding_window": config["sliding_window"],
+        "attention.sliding_window_pattern": slides,
+        "attention.shared_kv_layers": 0,
+        "embedding_length_per_layer_input": 0,
+        "final_logit_softcapping": float(config["final_logit_softcapping"]),
+    }
+    for kind, dim, ending in (("full", "global_head_dim", ""), ("sliding", "head_dim", "_swa")):
+        own |= {f"{key}{ending}": config[dim] for key in ("attention.key_length", "attention.value_length", "rope.dimension_count")}
+        own["rope.freq_base" + ending] = float(config["rope_parameters"][kind + "_attention"]["rope_theta"])
+    return own
 
 
 def latent(config):
@@ -104,7 +124,7 @@ def routing(config):
     first = lambda *names: next(config[name] for name in names if name in config)
     own = {
         "expert_count": first("n_routed_experts", "num_local_experts", "num_experts"),
-        "expert_used_count": config["num_experts_per_tok"],
+        "expert_used_count": first("num_experts_per_tok", "top_k_experts"),
         "expert_feed_forward_length": first("moe_intermediate_size", "intermediate_size"),
     }
     if family == "minimax_m2":

@@ -17,13 +17,14 @@ ARCHITECTURES = {
     "glm_moe_dsa": "glm-dsa",
     "glm4_moe": "glm4moe",
     "gpt_oss": "gpt-oss",
+    "gemma4_text": "gemma4",
     "minimax_m2": "minimax-m2",
     "mixtral": "llama",
 }
 LATENT = ("deepseek_v3", "deepseek_v32", "glm_moe_dsa")
 DELTA = ("qwen3_5_moe_text", "qwen3_next")
 # Families whose second norm keeps a name of its own.
-POST_NORM = (*DELTA, "glm4_moe", "gpt_oss")
+POST_NORM = (*DELTA, "glm4_moe", "gpt_oss", "gemma4_text")
 
 OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 PARTS = {
@@ -69,6 +70,17 @@ PARTS = {
         for part in ("gate", "up", "down")
     },
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "post_feedforward_layernorm_1": "post_ffw_norm_1",
+    "post_feedforward_layernorm_2": "post_ffw_norm_2",
+    "layer_scalar": "layer_output_scale.weight",
+    "router.proj": "ffn_gate_inp",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "experts.down_proj": "ffn_down_exps.weight",
     # The parts of a module that predicts the token after the next one.
     "fc": "nextn.eh_proj",
     "pre_fc_norm_embedding": "nextn.enorm",
@@ -103,6 +115,15 @@ def codec(name: str, config: dict) -> Codec:
     if part == "linear_attn.in_proj_qkvz.weight":
         return gated_keys([f"{block}attn_qkv.weight", f"{block}attn_gate.weight"], config)
     return change_of(part, config)([block + stored_part(part, family)])
+
+
+def divisors(config: dict) -> np.ndarray | None:
+    """What the frequencies of full layers are divided by, where files say it: of columns that do not turn, by nearly infinity."""
+    if config["model_type"] != "gemma4_text":
+        return None
+    n, part = config["global_head_dim"] // 2, config["rope_parameters"]["full_attention"]["partial_rotary_factor"]
+    n_turning = int(n * part)
+    return np.array([1.0] * n_turning + [1e30] * (n - n_turning), np.float32)
 
 
 def stored_part(part: str, family: str) -> str:

@@ -20,7 +20,7 @@ RENAMED = {
     "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
 }
 STAYS_F32 = ("e_score_correction_bias", "expert_bias")
-VISION = r"(model\.)?(visual|vision_tower|mm_projector)\."
+VISION = r"(model\.)?(visual|vision_tower|mm_projector|embed_vision)\."
 
 
 def config(family, architecture, base, **over):
@@ -146,6 +146,29 @@ def qwen3_vl_moe(**over):
                   vision_end_token_id=94)
 
 
+def gemma4_text(**over):
+    rope = dict(full_attention=dict(partial_rotary_factor=0.25, rope_theta=1000000.0, rope_type="proportional"),
+                sliding_attention=dict(rope_theta=10000.0, rope_type="default"))
+    base = dict(
+        architectures=["Gemma4ForCausalLM"], model_type="gemma4_text", attention_bias=False, attention_k_eq_v=True, enable_moe_block=True,
+        expert_intermediate_size=None, final_logit_softcapping=10.0, global_head_dim=24, head_dim=16, hidden_activation="gelu_pytorch_tanh",
+        hidden_size=40, hidden_size_per_layer_input=0, intermediate_size=28, max_position_embeddings=4096, moe_intermediate_size=12,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"], num_attention_heads=4, num_experts=10,
+        num_global_key_value_heads=1, num_hidden_layers=4, num_key_value_heads=2, num_kv_shared_layers=0, rms_norm_eps=1e-06, rope_parameters=rope,
+        sliding_window=20, tie_word_embeddings=True, top_k_experts=3, use_bidirectional_attention="vision", use_cache=True, use_double_wide_mlp=False,
+        vocab_size=97, vocab_size_per_layer_input=97, torch_dtype="bfloat16", **{**TOKENS, "pad_token_id": 0})
+    return {**base, **over}
+
+
+def gemma4(**over):
+    vision = dict(head_dim=8, hidden_size=16, intermediate_size=16, num_attention_heads=2, num_hidden_layers=1, num_key_value_heads=2, patch_size=4,
+                  position_embedding_size=16)
+    tokens = dict(                                                               # past the vocabulary
+        audio_token_id=258881, boa_token_id=256000, boi_token_id=255999, eoi_token_id=258882, image_token_id=258880, video_token_id=258884)
+    return dict(architectures=["Gemma4ForConditionalGeneration"], model_type="gemma4", audio_config=None, text_config=gemma4_text(**over),
+                tie_word_embeddings=True, torch_dtype="bfloat16", vision_config=vision, **tokens)
+
+
 def solar_open(**over):
     return config("solar_open", "SolarOpenForCausalLM", dict(
         first_k_dense_replace=0, head_dim=16, hidden_size=40, intermediate_size=52, moe_intermediate_size=12, n_routed_experts=10, n_shared_experts=1,
@@ -208,6 +231,10 @@ HF = {
     "glm4v_moe-hf": dict(config=glm4v_moe(), vision=["model.visual.blocks.0.norm1.weight"]),
     "hy_v3-hf": dict(config=hy_v3(), prediction=True),
     "solar_open-hf": dict(config=solar_open()),
+    "gemma4-hf": dict(config=gemma4(), vision=["model.vision_tower.patch_embedder.norm.weight", "model.embed_vision.norm.weight"]),
+    "gemma4-text": dict(config=gemma4_text(
+        attention_bias=True, attention_k_eq_v=False, final_logit_softcapping=None, global_head_dim=12, layer_types=None, num_global_key_value_heads=None,
+        num_hidden_layers=7)),
     "exaone_moe-hf": dict(config=exaone_moe(), prediction=True),
     "ernie4_5_moe-hf": dict(config=ernie4_5_moe(head_dim=16, tie_word_embeddings=True), prediction=True),
     "deepseek_v3-fp8": dict(format="fp8", config=deepseek_v3(
@@ -216,9 +243,9 @@ HF = {
         **mla(q_lora_rank=36, qk_nope_head_dim=32, num_attention_heads=3))),
 }
 
-WIDE = dict(hidden_size=64, num_hidden_layers=2, moe_intermediate_size=64)       # whole groups of 64
+GROUPED = dict(hidden_size=64, num_hidden_layers=2, moe_intermediate_size=64)       # whole groups of 64
 WIDE_MLA = mla(q_lora_rank=64, kv_lora_rank=64, v_head_dim=32, num_attention_heads=2, num_key_value_heads=2)
-MLX_QWEN3_MOE = qwen3_moe(**WIDE, head_dim=32, num_experts=6)
+MLX_QWEN3_MOE = qwen3_moe(**GROUPED, head_dim=32, num_experts=6)
 MLX = {
     "qwen3_moe-mlx-q4": dict(bits=4, config=MLX_QWEN3_MOE),
     "qwen3_moe-mlx-mxfp4": dict(mode="mxfp4", config=MLX_QWEN3_MOE),
@@ -226,17 +253,17 @@ MLX = {
     "qwen3_moe-mlx-mxfp8": dict(mode="mxfp8", config=MLX_QWEN3_MOE),
     "mixtral-mlx-q4": dict(bits=4, config=mixtral(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)),
     "deepseek_v3-mlx-q4": dict(bits=4, config=deepseek_v3(
-        **WIDE, intermediate_size=128, n_routed_experts=8, num_experts_per_tok=3, num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 64})),
+        **GROUPED, intermediate_size=128, n_routed_experts=8, num_experts_per_tok=3, num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 64})),
     "deepseek_v3-mlx-joined": dict(bits=4, joined=True, config=deepseek_v3(
-        **WIDE, intermediate_size=128, first_k_dense_replace=0, n_group=1, topk_group=1, n_routed_experts=6, num_experts_per_tok=2,
+        **GROUPED, intermediate_size=128, first_k_dense_replace=0, n_group=1, topk_group=1, n_routed_experts=6, num_experts_per_tok=2,
         num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 24})),
     "minimax_m2-mlx-q4": dict(bits=4, config=minimax_m2(
         hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_local_experts=6, num_attention_heads=4, attn_type_list=[1, 1])),
-    "glm4_moe-mlx-q4": dict(bits=4, config=glm4_moe(**WIDE, intermediate_size=128, num_attention_heads=4, n_routed_experts=6, num_nextn_predict_layers=0)),
+    "glm4_moe-mlx-q4": dict(bits=4, config=glm4_moe(**GROUPED, intermediate_size=128, num_attention_heads=4, n_routed_experts=6, num_nextn_predict_layers=0)),
     "glm4_moe_lite-mlx-q4": dict(bits=4, config=glm4_moe_lite(
-        **WIDE, intermediate_size=128, n_routed_experts=6, num_nextn_predict_layers=0, **WIDE_MLA)),
+        **GROUPED, intermediate_size=128, n_routed_experts=6, num_nextn_predict_layers=0, **WIDE_MLA)),
     "qwen3_next-mlx-q4": dict(bits=4, config=qwen3_next(
-        **WIDE, num_attention_heads=4, num_experts=6, shared_expert_intermediate_size=64, linear_key_head_dim=16, linear_num_value_heads=4,
+        **GROUPED, num_attention_heads=4, num_experts=6, shared_expert_intermediate_size=64, linear_key_head_dim=16, linear_num_value_heads=4,
         linear_value_head_dim=16)),
     # mlx-lm rounds the ends of YaRN's ramp whatever `truncate` says, so that the references agree only where it says true
     "gpt_oss-mlx-mxfp4": dict(mode="mxfp4", experts_only=True, config=gpt_oss(
@@ -246,7 +273,7 @@ MLX = {
         hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, layer_types=["sliding_attention", "full_attention"],
         rope_scaling=dict(GPT_YARN, truncate=True))),
     "deepseek_v32-mlx-q4": dict(bits=4, config=deepseek_v32(
-        **WIDE, intermediate_size=128, n_routed_experts=8, num_nextn_predict_layers=0, **WIDE_MLA)),
+        **GROUPED, intermediate_size=128, n_routed_experts=8, num_nextn_predict_layers=0, **WIDE_MLA)),
     "glm_moe_dsa-mlx-q4": dict(bits=4, config=glm_moe_dsa(
-        **WIDE, intermediate_size=128, n_routed_experts=6, num_nextn_predict_layers=0, **WIDE_MLA)),
+        **GROUPED, intermediate_size=128, n_routed_experts=6, num_nextn_predict_layers=0, **WIDE_MLA)),
 }

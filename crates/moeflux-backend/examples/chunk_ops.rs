@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
-    ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm, RopePairs, RopeSpec, Route,
-    Scoring, Sequences, Shared, Span, ValueOrder,
+    Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    DeltaNet, DeltaRule, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm, RopePairs,
+    RopeSpec, Route, Scoring, Sequences, Shared, Span, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64, TokenId};
@@ -183,7 +183,8 @@ impl Bench {
             sinks: None,
             selection: None,
         };
-        let spec = CacheSpec::Kv { n_heads: n_kv, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype };
+        let spec =
+            CacheSpec::Kv { n_heads: n_kv, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype, window: None };
         let sequence = self.cpu.new_sequence(&[spec]);
         let (rows, position) = (self.rows, self.position);
         if "attention".contains(&self.only) {
@@ -242,7 +243,9 @@ impl Bench {
             cpu.sigmoid_gate(rows, x.heads(16), gate);
         });
         let (a, b) = (self.buf(512), self.buf(512));
-        self.time("swiglu", rows * 512 * 12, 0, &mut |cpu| cpu.swiglu(rows, a, a, b));
+        self.time("swiglu", rows * 512 * 12, 0, &mut |cpu| {
+            cpu.activate(rows, Activation::Swiglu, a, a, b);
+        });
         let (a, b) = (self.buf(HIDDEN), self.buf(HIDDEN));
         self.time("add", rows * HIDDEN * 12, 0, &mut |cpu| cpu.add(rows, a, b));
     }
@@ -286,7 +289,7 @@ impl Bench {
     fn route(&mut self) {
         let rows = self.rows;
         let logits = self.buf(256);
-        let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
+        let scoring = Scoring::softmax(true);
         let op = Route { logits, top_k: TOP_K, scoring };
         self.time("route", rows * 1024, 0, &mut |cpu| {
             cpu.route(rows, op).expect("the device works");

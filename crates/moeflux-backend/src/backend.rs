@@ -6,10 +6,10 @@ use std::fmt;
 use moeflux_core::{HostBuf, TokenId};
 
 use crate::{
-    Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule, DeviceError, ExpertResidency,
-    Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection,
-    Recording, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequences,
-    Span, Stage, TokenLogit, Vector, Weight,
+    Activation, Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule, DeviceError,
+    ExpertResidency, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
+    LayerNorm, Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
+    Selection, Sequences, Span, Stage, TokenLogit, Vector, Weight,
 };
 
 /// A device: ops, the caches of sequences and, where it has them, copies of experts and
@@ -45,7 +45,7 @@ pub trait Backend: Ops + Sequences {
 /// order of their calls and return nothing: the calls that read back report what failed.
 /// Arguments whose shapes do not fit are the caller's mistake and panic.
 pub trait Ops: Send {
-    /// Allocates `rows` rows of `width` floats.
+    /// Allocates `rows` rows of `width` floats, all of them zero.
     fn alloc(&mut self, rows: usize, width: usize) -> Buf;
     /// Allocates host memory for weights that are going to be loaded.
     fn host_alloc(&self, len: usize) -> HostBuf {
@@ -107,8 +107,10 @@ pub trait Ops: Send {
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector);
     /// `acc += x`.
     fn add(&mut self, rows: usize, acc: Cols, x: Cols);
-    /// `out = silu(gate) * up`.
-    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols);
+    /// `x = x * factor`.
+    fn scale(&mut self, rows: usize, x: Cols, factor: f32);
+    /// What stands between the products of a gated MLP; `out` may be `gate` itself.
+    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols);
     /// Runs experts that are in the host's memory.
     fn experts(&mut self, op: Experts<'_>);
     /// Adds the weighted outputs of experts to the residual stream.

@@ -34,11 +34,11 @@ impl DeltaNet {
 impl SharedExpert {
     /// Runs the parts one by one, without the addition of the output to the residual stream.
     pub fn run_parts<B: Ops + ?Sized>(self, backend: &mut B, rows: usize, x: Cols) {
-        let SharedExpert { gate_proj, up_proj, down_proj, gate, up, activated, shared } = self;
+        let SharedExpert { gate_proj, up_proj, down_proj, gate, up, activated, shared, .. } = self;
         let first =
             [Projection { weight: gate_proj, out: gate }, Projection { weight: up_proj, out: up }];
         backend.project(rows, x, &first);
-        backend.swiglu(rows, activated, gate, up);
+        backend.activate(rows, self.activation, activated, gate, up);
         backend.project(rows, activated, &[Projection { weight: down_proj, out: shared.out }]);
     }
 }

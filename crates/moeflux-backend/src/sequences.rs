@@ -18,6 +18,11 @@ pub trait Sequences {
     /// Cuts the caches of keys and values to the first `len` positions. Recurrent states
     /// stay as they are.
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize);
+    /// Frees keys and values of caches with a window: the positions that are seen neither by a
+    /// row at one of `ends`, which ascend, nor by any row after the last of them. The sequence
+    /// can be cut at each of `ends` then, at any position after the last, and nowhere else but
+    /// at the beginning; positions that were freed must not be saved.
+    fn forget_passed(&mut self, sequence: Sequence, ends: &[usize]);
     /// Allocates the recurrent states of a sequence ahead of their use. Returns false where
     /// there is no memory for them; this is no error of the device.
     fn reserve_states(&mut self, sequence: Sequence) -> bool;

@@ -6,10 +6,11 @@ use std::ops::Range;
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm,
-    LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
-    Selection, Sequence, Sequences, Span, StateSnapshot, ValueOrder, Vector, Weight,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
+    LayerNorm, LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing,
+    SelectPositions, Selection, Sequence, Sequences, Span, StateSnapshot, ValueOrder, Vector,
+    Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -221,8 +222,17 @@ impl Ops for Trace {
         self.log(format_args!("{acc} += {x} x{rows}"));
     }
 
-    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
-        self.log(format_args!("{out} = swiglu {gate} {up} x{rows}"));
+    fn scale(&mut self, rows: usize, x: Cols, factor: f32) {
+        self.log(format_args!("{x} *= {factor} x{rows}"));
+    }
+
+    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {
+        let name = match activation {
+            Activation::Swiglu => "swiglu",
+            Activation::ClampedSwiglu { .. } => "clamped_swiglu",
+            Activation::GeluTanh => "gelu_tanh",
+        };
+        self.log(format_args!("{out} = {name} {gate} {up} x{rows}"));
     }
 
     fn experts(&mut self, op: Experts<'_>) {
@@ -273,6 +283,8 @@ impl Sequences for Trace {
     fn drop_sequence(&mut self, sequence: Sequence) {
         self.log(format_args!("drop s{}", sequence.0));
     }
+
+    fn forget_passed(&mut self, _sequence: Sequence, _ends: &[usize]) {}
 
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
         self.log(format_args!("truncate s{} to {len}", sequence.0));

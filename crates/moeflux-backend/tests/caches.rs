@@ -18,9 +18,9 @@ const LATENT: Cache = Cache(3);
 fn specs(dtype: KvType) -> [CacheSpec; 4] {
     [
         CacheSpec::Conv { channels: CHANNELS, kernel: 4 },
-        CacheSpec::Kv { n_heads: 2, k_dim: 5, v_dim: 5, dtype },
+        CacheSpec::Kv { n_heads: 2, k_dim: 5, v_dim: 5, dtype, window: None },
         CacheSpec::Delta { n_heads: 2, k_dim: 5, v_dim: 5 },
-        CacheSpec::Kv { n_heads: 1, k_dim: 10, v_dim: 0, dtype },
+        CacheSpec::Kv { n_heads: 1, k_dim: 10, v_dim: 0, dtype, window: None },
     ]
 }
 
@@ -205,7 +205,7 @@ proptest! {
 #[test]
 fn floats_are_saved_as_they_are() {
     let mut cpu = Cpu::new(1, Isa::SCALAR);
-    let spec = CacheSpec::Kv { n_heads: 2, k_dim: 1, v_dim: 1, dtype: KvType::F32 };
+    let spec = CacheSpec::Kv { n_heads: 2, k_dim: 1, v_dim: 1, dtype: KvType::F32, window: None };
     let sequence = cpu.new_sequence(&[spec]);
     let buf = cpu.alloc(2, 6);
     let cols = |start| Cols { buf, start, len: 2 }.heads(2);

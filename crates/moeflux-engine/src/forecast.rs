@@ -141,6 +141,7 @@ mod tests {
         Plan {
             resident_bytes: 400_000_000,
             kv_bytes_per_position: 0,
+            window_bytes: 0,
             state_bytes: 0,
             checkpoint_bytes: 0,
             ctx: 1,

@@ -21,7 +21,7 @@ use cut::{Cut, check_names_layer_file, packed};
 use proptest::prelude::*;
 
 /// Cases that differ in storage, record layout, layer types and shapes.
-const CASES: [&str; 10] = [
+const CASES: [&str; 11] = [
     "hf-bf16",
     "hf-text-per-expert",
     "mlx-q3",
@@ -32,6 +32,7 @@ const CASES: [&str; 10] = [
     "gguf-gpt-oss",
     "ct-integers",
     "gptq-desc-act",
+    "gemma4-hf",
 ];
 
 fn demo() -> PathBuf {

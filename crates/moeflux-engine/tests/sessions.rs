@@ -9,6 +9,8 @@ mod faults;
 mod prompts;
 #[path = "sessions/timeline.rs"]
 mod timeline;
+#[path = "sessions/windows.rs"]
+mod windows;
 
 use std::path::{Path, PathBuf};
 

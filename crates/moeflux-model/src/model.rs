@@ -67,6 +67,12 @@ pub trait Model: Send {
 
     /// The normalised hidden states that the head multiplies, and the head.
     fn output(&self) -> (Cols, Weight);
+
+    /// Where present, a logit is `cap * tanh(product / cap)`, with this cap, of what the head
+    /// gives.
+    fn logit_softcap(&self) -> Option<f32> {
+        None
+    }
 }
 
 impl Build<'_> {

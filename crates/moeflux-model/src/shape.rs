@@ -40,6 +40,17 @@ impl ModelShape {
         &self.caches[..self.caches.len() - self.n_mtp_caches]
     }
 
+    /// The widest window of layers whose caches forget what it has passed.
+    pub fn window(&self) -> Option<usize> {
+        self.caches.iter().filter_map(CacheSpec::window).max()
+    }
+
+    /// Whether sequences can be cut at certain positions only: where recurrent states were
+    /// copied, or where windows see what is still there.
+    pub fn has_cut_points(&self) -> bool {
+        self.is_recurrent() || self.window().is_some()
+    }
+
     /// Whether some layer keeps a state that cannot be cut back.
     pub fn is_recurrent(&self) -> bool {
         self.caches.iter().any(CacheSpec::is_recurrent)

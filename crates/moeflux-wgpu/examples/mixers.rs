@@ -74,7 +74,7 @@ fn measure(b: &mut Wgpu, name: &str, run: &mut dyn FnMut(&mut Wgpu, usize)) {
 
 fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usize) {
     let (n_heads, n_kv_heads, dim) = (16, 2, 256);
-    let spec = CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype };
+    let spec = CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype, window: None };
     let mut b = Wgpu::new(Arc::clone(context), None);
     let q = cols(&mut b, n_rows, n_heads * dim).heads(n_heads);
     let [k, v] = [(); 2].map(|()| cols(&mut b, n_rows, n_kv_heads * dim).heads(n_kv_heads));
@@ -133,8 +133,13 @@ fn gated_attention(b: &mut Wgpu, n_rows: usize) {
         },
         gate: Some(part(head_dim)),
     };
-    let spec =
-        CacheSpec::Kv { n_heads: n_kv_heads, k_dim: head_dim, v_dim: head_dim, dtype: KvType::F32 };
+    let spec = CacheSpec::Kv {
+        n_heads: n_kv_heads,
+        k_dim: head_dim,
+        v_dim: head_dim,
+        dtype: KvType::F32,
+        window: None,
+    };
     let sequences: Vec<Sequence> = (0..SEQUENCES).map(|_| b.new_sequence(&[spec])).collect();
     let span =
         |i: usize| [Span { sequence: sequences[i % SEQUENCES], rows: 0..n_rows, position: 636 }];

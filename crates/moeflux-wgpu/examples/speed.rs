@@ -420,7 +420,7 @@ impl Set {
 /// What a layer's read-back costs, and a kernel in a row of many.
 fn round_trips(b: &mut Wgpu) {
     let logits = filled(b, 1, 256);
-    let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
+    let scoring = Scoring::softmax(true);
     let route = Route { logits, top_k: 8, scoring };
     let us = best(&mut || {
         for _ in 0..50 {

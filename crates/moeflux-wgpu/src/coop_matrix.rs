@@ -120,8 +120,13 @@ fn attention(b: &mut Wgpu) -> Option<Vec<f32>> {
         let value = |i: usize| ((i + 1) as f32 * 0.618 + seed as f32).sin();
         b.write(cols.buf, &(0..ROWS * cols.len).map(value).collect::<Vec<f32>>());
     }
-    let kv =
-        CacheSpec::Kv { n_heads: n_kv_heads, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype: KvType::F32 };
+    let kv = CacheSpec::Kv {
+        n_heads: n_kv_heads,
+        k_dim: HEAD_DIM,
+        v_dim: HEAD_DIM,
+        dtype: KvType::F32,
+        window: None,
+    };
     let sequence = b.new_sequence(&[kv]);
     let op = Attention {
         out: out.heads(n_heads),

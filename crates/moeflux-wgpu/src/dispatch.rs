@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
     HeadProduct, Heads, HostMatrix, KernelTime, LayerNorm, LogitsExtras, MoeOnDevice, Ops,
     Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
     RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, Span,
@@ -163,8 +163,12 @@ impl Ops for Wgpu {
         ops::add(self, rows, acc, x);
     }
 
-    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
-        ops::swiglu(self, rows, out, gate, up);
+    fn scale(&mut self, rows: usize, x: Cols, factor: f32) {
+        ops::scale(self, rows, x, factor);
+    }
+
+    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {
+        ops::activate(self, rows, activation, out, gate, up);
     }
 
     fn experts(&mut self, op: Experts<'_>) {
@@ -230,6 +234,13 @@ impl Sequences for Wgpu {
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
         let mut caches = self.caches(sequence);
         caches.iter_mut().for_each(|cache| cache.truncate(&mut self.encoder, &mut self.pools, len));
+        self.sequences[sequence.0 as usize] = Some(caches);
+    }
+
+    fn forget_passed(&mut self, sequence: Sequence, ends: &[usize]) {
+        let mut caches = self.caches(sequence);
+        let caches_mut = caches.iter_mut();
+        caches_mut.for_each(|cache| cache.forget_passed(&mut self.encoder, &mut self.pools, ends));
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 

@@ -1,5 +1,7 @@
 //! The caches of sequences: their kinds, sizes and layouts.
 
+use std::ops::Range;
+
 /// How a cache stores keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KvType {
@@ -43,6 +45,9 @@ pub enum CacheSpec {
         v_dim: usize,
         /// How both are stored.
         dtype: KvType,
+        /// Rows attend to this many of the last positions, their own included, so that the
+        /// others may be [forgotten](crate::Sequences::forget_passed); to all where absent.
+        window: Option<usize>,
     },
     /// The last `kernel - 1` inputs of a causal convolution.
     Conv {
@@ -75,7 +80,7 @@ impl CacheSpec {
     /// Bytes that a sequence takes for each of its positions.
     pub fn bytes_per_position(&self) -> usize {
         match *self {
-            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
+            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, .. } => {
                 n_heads * (dtype.row_bytes(k_dim) + dtype.row_bytes(v_dim))
             }
             CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => 0,
@@ -92,8 +97,48 @@ impl CacheSpec {
         self.fixed_bytes() + n * self.bytes_per_position()
     }
 
+    /// The window of a cache that may forget positions.
+    pub fn window(&self) -> Option<usize> {
+        match *self {
+            CacheSpec::Kv { window, .. } => window,
+            CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => None,
+        }
+    }
+
+    /// The positions before `end` that a row at `end` attends to.
+    pub fn seen_before(&self, end: usize) -> Range<usize> {
+        self.window().map_or(0, |window| first_seen(end, window))..end
+    }
+
     /// Whether the past cannot be cut off position by position.
     pub fn is_recurrent(&self) -> bool {
         !matches!(self, CacheSpec::Kv { .. })
+    }
+}
+
+/// The first position that a row at `end` sees through a window.
+fn first_seen(end: usize, window: usize) -> usize {
+    (end + 1).saturating_sub(window)
+}
+
+/// Whether some of `positions`, in a cache with a window, are seen by a row at one of `ends`, which
+/// ascend, or by a row after the last of them.
+pub fn is_seen(positions: &Range<usize>, window: usize, ends: &[usize]) -> bool {
+    let is_seen_by = |end: usize| positions.end > first_seen(end, window);
+    ends.last().is_none_or(|last| is_seen_by(*last))
+        || ends.iter().any(|end| positions.start < *end && is_seen_by(*end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_seen;
+
+    #[test]
+    fn windows_show_positions_before_an_end_and_all_after_the_last() {
+        let seen = |positions, ends: &[usize]| is_seen(&positions, 10, ends);
+        assert!(seen(0..4, &[]) && seen(0..4, &[5]));
+        assert!(!seen(0..16, &[25]) && seen(0..17, &[25]) && seen(90..99, &[25]));
+        assert!(seen(16..20, &[25, 100]) && !seen(25..91, &[25, 100]));
+        assert!(seen(24..26, &[25, 100]) && seen(25..92, &[25, 100]) && !seen(0..16, &[25, 100]));
     }
 }

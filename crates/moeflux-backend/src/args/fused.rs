@@ -1,7 +1,8 @@
 //! Arguments of ops that combine several others, which a device may run as one kernel.
 
 use super::{
-    Attention, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, RmsNorm, Rope, Shared, Weight,
+    Activation, Attention, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, RmsNorm, Rope, Shared,
+    Weight,
 };
 
 /// Arguments of [`Ops::gated_attention`](crate::Ops::gated_attention): the ops between the
@@ -38,8 +39,10 @@ pub struct SharedExpert {
     pub gate_proj: Weight,
     /// The up projection.
     pub up_proj: Weight,
-    /// The down projection, which multiplies `silu(gate) * up`.
+    /// The down projection, which multiplies the activation of gate and up.
     pub down_proj: Weight,
+    /// The activation.
+    pub activation: Activation,
     /// Scratch memory for the output of `gate_proj`.
     pub gate: Cols,
     /// Scratch memory for the output of `up_proj`.

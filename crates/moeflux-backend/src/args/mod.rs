@@ -9,14 +9,14 @@ mod moe;
 mod views;
 mod weights;
 
-pub use caches::{CacheSpec, KvType};
+pub use caches::{CacheSpec, KvType, is_seen};
 pub use fused::{DeltaNet, GatedAttention, SharedExpert};
 pub use layers::{GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
 pub use logits::TokenLogit;
 pub use mixers::{Attention, CausalConv, DeltaRule, SelectPositions, ValueOrder};
 pub use moe::{
-    Activation, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, Route,
-    Routing, Scoring, Shared,
+    Activation, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, PerExpert,
+    Route, Routing, Scoring, Shared,
 };
 pub use views::{Buf, Cache, Cols, Heads, Rope, Selection, Sequence, Span, Vector, Weight};
 pub use weights::{ActivationPrecision, HostMatrix, RopePairs, RopeSpec};

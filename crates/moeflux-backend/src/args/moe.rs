@@ -12,8 +12,8 @@ use super::weights::ActivationPrecision;
 pub enum Scoring {
     /// Softmax over all experts, then the best `top_k`.
     Softmax {
-        /// Added to scores for the choice alone, one an expert.
-        bias: Option<Vector>,
+        /// What the router has for each expert.
+        per_expert: Option<PerExpert>,
         /// Whether their weights are divided by their sum.
         renormalise: bool,
         /// Multiplies the weights.
@@ -34,17 +34,39 @@ pub enum Scoring {
     },
 }
 
+/// Numbers of a router, one an expert.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PerExpert {
+    /// Added to scores for the choice alone.
+    Bias(Vector),
+    /// Multiplies the weights of the chosen, last.
+    Factor(Vector),
+}
+
+impl PerExpert {
+    /// The numbers.
+    pub fn vector(self) -> Vector {
+        match self {
+            PerExpert::Bias(vector) | PerExpert::Factor(vector) => vector,
+        }
+    }
+}
+
 impl Scoring {
+    /// Softmax over all experts, whose weights nothing scales.
+    pub const fn softmax(renormalise: bool) -> Scoring {
+        Scoring::Softmax { per_expert: None, renormalise, scale: 1.0 }
+    }
+
     /// The scores themselves: probabilities of all experts, or sigmoids, neither
     /// renormalised nor scaled. The order stays the same, but for ties.
     pub fn plain(self) -> Scoring {
         match self {
-            Scoring::Softmax { bias, .. } => {
-                Scoring::Softmax { bias, renormalise: false, scale: 1.0 }
+            Scoring::Softmax { per_expert, .. } => {
+                let per_expert = per_expert.filter(|it| matches!(it, PerExpert::Bias(_)));
+                Scoring::Softmax { per_expert, renormalise: false, scale: 1.0 }
             }
-            Scoring::SoftmaxOfChosen => {
-                Scoring::Softmax { bias: None, renormalise: false, scale: 1.0 }
-            }
+            Scoring::SoftmaxOfChosen => Scoring::softmax(false),
             Scoring::Sigmoid { bias, groups, .. } => {
                 Scoring::Sigmoid { bias, groups, renormalise: false, scale: 1.0 }
             }
@@ -113,6 +135,9 @@ pub enum Activation {
         /// Bound of both inputs.
         limit: f32,
     },
+    /// `gelu(gate) * up` with
+    /// `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
+    GeluTanh,
 }
 
 /// Added to experts' products, `n_experts` rows each.

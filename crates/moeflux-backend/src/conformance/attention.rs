@@ -108,7 +108,8 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
         selection: None,
     };
     let op = GatedAttention { norms, rope, attention, gate: Some(part(dim)) };
-    let specs = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype }];
+    let specs =
+        [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype, window: None }];
     let mut seed = 88;
     let mut step = |b: &mut dyn Backend, spans: &[Span]| {
         for cols in [both, plain, k, v] {
@@ -182,8 +183,14 @@ fn attention(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
     let ops = Ops::new(b, shape);
     let (k_dim, dtype) = (shape.k_dim, shape.dtype);
     let specs = [
-        CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim: shape.v_dim.unwrap_or(0), dtype },
-        CacheSpec::Kv { n_heads: 1, k_dim: 17, v_dim: 0, dtype },
+        CacheSpec::Kv {
+            n_heads: n_kv_heads,
+            k_dim,
+            v_dim: shape.v_dim.unwrap_or(0),
+            dtype,
+            window: None,
+        },
+        CacheSpec::Kv { n_heads: 1, k_dim: 17, v_dim: 0, dtype, window: None },
     ];
     let out = Cols { buf: ops.attention.out.buf, start: 0, len: n_heads * shape.out_dim };
     let mut seed = 36;

@@ -11,6 +11,7 @@ const ROWS: usize = 90;
 pub(super) fn check(suite: &Suite<'_>) {
     for dtype in [KvType::F32, KvType::Bf16, KvType::Q8] {
         suite.case(&format!("caches of {dtype:?}"), &|b| caches(b, dtype));
+        suite.case(&format!("windows over {dtype:?}"), &|b| passed(b, dtype));
     }
 }
 
@@ -75,7 +76,7 @@ impl Ops {
 fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
     let specs = [
         CacheSpec::Conv { channels: 33, kernel: 3 },
-        CacheSpec::Kv { n_heads: 1, k_dim: 7, v_dim: 7, dtype },
+        CacheSpec::Kv { n_heads: 1, k_dim: 7, v_dim: 7, dtype, window: None },
         CacheSpec::Delta { n_heads: 2, k_dim: 5, v_dim: 7 },
     ];
     let ops = Ops::new(b);
@@ -106,6 +107,45 @@ fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
     all.extend(ops.step(b, second, 7, 3));
     b.drop_sequence(second);
     all.extend(kept(b, &ops, &specs));
+    all
+}
+
+/// A sequence forgets what a window has passed, and goes on, back to where it may, and on from
+/// there in another sequence, as if it had not.
+fn passed(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
+    const WINDOW: usize = 50;
+    const CUT: usize = 3 * ROWS;
+    let specs = [CacheSpec::Kv { n_heads: 1, k_dim: 7, v_dim: 7, dtype, window: Some(WINDOW) }];
+    let ops = Ops::new(b);
+    let attention = Attention { cache: Cache(0), window: Some(WINDOW), ..ops.attention };
+    let step = |b: &mut dyn Backend, sequence, position: usize| {
+        let values = Numbers::new(95 + position as u64).floats(ROWS * ops.x.len);
+        b.write(ops.x.buf, &values);
+        b.attention(attention, &[Span { sequence, rows: 0..ROWS, position }]);
+        read(b, ops.out[1].buf, ROWS)
+    };
+    let (whole, sequence) = (b.new_sequence(&specs), b.new_sequence(&specs));
+    let mut all = Vec::new();
+    for position in (0..12 * ROWS).step_by(ROWS) {
+        let want = step(b, whole, position);
+        let got = step(b, sequence, position);
+        assert!(got == want, "position {position}, what is passed is forgotten");
+        all.extend(got);
+        if position > CUT {
+            b.forget_passed(sequence, &[CUT, position + ROWS - 20]);
+        }
+    }
+    let (seen, other) = (specs[0].seen_before(CUT), b.new_sequence(&specs));
+    let bytes = b.save_cache(sequence, Cache(0), seen.clone()).expect("the device works");
+    b.load_cache(other, Cache(0), seen, &bytes).expect("the device works");
+    b.truncate_sequence(whole, CUT);
+    let want = step(b, whole, CUT);
+    for sequence in [sequence, other] {
+        b.truncate_sequence(sequence, CUT);
+        assert!(step(b, sequence, CUT) == want, "cut where it may be");
+    }
+    all.extend(want);
+    [whole, sequence, other].into_iter().for_each(|sequence| b.drop_sequence(sequence));
     all
 }
 

@@ -1,7 +1,7 @@
 //! Element-wise and per-head ops.
 
 use super::suite::{Numbers, Suite, filled, read};
-use crate::{GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};
+use crate::{Activation, GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};
 
 const ROWS: [usize; 3] = [1, 2, 7];
 const WIDTHS: [usize; 6] = [1, 15, 16, 17, 250, 1024];
@@ -24,15 +24,24 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
         b.add(rows, acc, x);
         read(b, acc.buf, rows)
     });
-    suite.case(&format!("swiglu {rows}x{width}"), &|b| {
-        let (gate, up) = (filled(b, rows, width, 3), filled(b, rows, width, 4));
-        let out = filled(b, rows, width, 5);
-        b.swiglu(rows, out, gate, up);
-        let mut all = read(b, out.buf, rows);
-        b.swiglu(rows, gate, gate, up);
-        all.extend(read(b, gate.buf, rows));
-        all
+    suite.case(&format!("scale {rows}x{width}"), &|b| {
+        let x = filled(b, rows, 2 * width, 2).slice(width, width);
+        b.scale(rows, x, 1.75);
+        b.scale(rows, x, -0.3);
+        read(b, x.buf, rows)
     });
+    let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 };
+    for activation in [Activation::Swiglu, clamped, Activation::GeluTanh] {
+        suite.case(&format!("activate {activation:?} {rows}x{width}"), &|b| {
+            let (gate, up) = (filled(b, rows, width, 3), filled(b, rows, width, 4));
+            let out = filled(b, rows, width, 5);
+            b.activate(rows, activation, out, gate, up);
+            let mut all = read(b, out.buf, rows);
+            b.activate(rows, activation, gate, gate, up);
+            all.extend(read(b, gate.buf, rows));
+            all
+        });
+    }
     suite.case(&format!("copy {rows}x{width}"), &|b| {
         let (out, x) = (filled(b, rows, 5 * width, 17), filled(b, rows, 6 * width, 18));
         let out = Heads { start: width, stride: 2 * width, ..out.slice(0, 2 * width).heads(2) };

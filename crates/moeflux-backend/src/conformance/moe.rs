@@ -12,8 +12,8 @@ use super::products::{MatrixParts, MatrixSpec, formats, group_size, load, matrix
 use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
     Activation, ActivationPrecision, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups,
-    ExpertRow, Experts, MoeOnDevice, ResidencyRequest, ResidentCall, ResidentExperts, Route,
-    Routing, Scoring, Shared, SharedExpert,
+    ExpertRow, Experts, MoeOnDevice, PerExpert, ResidencyRequest, ResidentCall, ResidentExperts,
+    Route, Routing, Scoring, Shared, SharedExpert,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -38,16 +38,17 @@ pub(super) fn check_formats(suite: &Suite<'_>, formats: &[MatrixFormat]) {
         for inputs in
             [ActivationPrecision::F32, ActivationPrecision::Int16, ActivationPrecision::Int8]
         {
-            experts(suite, Shape { format, order: Order::Split }, inputs, false);
+            experts(suite, Shape { format, order: Order::Split }, inputs, Style::Swiglu);
         }
         let (int16, float) = (ActivationPrecision::Int16, ActivationPrecision::F32);
-        for (order, inputs, is_gpt_oss) in [
-            (Order::Alternating, int16, false),
-            (Order::Joined, int16, false),
-            (Order::Split, int16, true),
-            (Order::Alternating, float, true),
+        for (order, inputs, style) in [
+            (Order::Alternating, int16, Style::Swiglu),
+            (Order::Joined, int16, Style::Swiglu),
+            (Order::Split, int16, Style::GptOss),
+            (Order::Alternating, float, Style::GptOss),
+            (Order::Split, int16, Style::Gelu),
         ] {
-            experts(suite, Shape { format, order }, inputs, is_gpt_oss);
+            experts(suite, Shape { format, order }, inputs, style);
         }
     }
 }
@@ -58,35 +59,72 @@ pub(super) fn check_held(suite: &Suite<'_>) {
     let (split, other) = (Order::Split, formats()[9]);
     let orders = [(affine, split), (affine, Order::Alternating), (affine, Order::Joined)];
     for (format, order) in orders.into_iter().chain([(other, split)]) {
-        for is_gpt_oss in [false, true] {
+        for style in [Style::Swiglu, Style::GptOss, Style::Gelu] {
             for rows in [1, 3, 26] {
-                held(suite, Shape { format, order }, is_gpt_oss, rows);
+                held(suite, Shape { format, order }, style, rows);
             }
         }
     }
 }
 
-fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
+/// What stands between the products of experts, and how they are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Swiglu,
+    /// Clamped, with biases.
+    GptOss,
+    /// GELU, and a factor for each expert.
+    Gelu,
+}
+
+impl Style {
+    fn activation(self) -> Activation {
+        match self {
+            Style::Swiglu => Activation::Swiglu,
+            // A limit that bites.
+            Style::GptOss => Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 },
+            Style::Gelu => Activation::GeluTanh,
+        }
+    }
+
+    fn biases(
+        self,
+        b: &mut dyn Backend,
+        n_experts: usize,
+        size: ExpertSize,
+    ) -> Option<ExpertBiases> {
+        let ExpertSize { hidden, intermediate } = size;
+        (self == Style::GptOss).then(|| ExpertBiases {
+            gate: vector(b, n_experts * intermediate, 80),
+            up: vector(b, n_experts * intermediate, 81),
+            down: vector(b, n_experts * hidden, 82),
+        })
+    }
+
+    fn scoring(self, b: &mut dyn Backend, n_experts: usize) -> Scoring {
+        let softmax = |per_expert| Scoring::Softmax { per_expert, renormalise: true, scale: 1.5 };
+        match self {
+            Style::Swiglu => softmax(None),
+            Style::GptOss => Scoring::SoftmaxOfChosen,
+            Style::Gelu => softmax(Some(PerExpert::Factor(vector(b, n_experts, 79)))),
+        }
+    }
+}
+
+fn held(suite: &Suite<'_>, shape: Shape, style: Style, rows: usize) {
     const N_EXPERTS: usize = 9;
-    let name = format!("held experts {shape:?} gpt-oss: {is_gpt_oss}, {rows} rows");
+    let name = format!("held experts {shape:?} {style:?}, {rows} rows");
     suite.case(&name, &|b| {
         let size = ExpertSize::of(shape.format);
-        let ExpertSize { hidden, intermediate } = size;
-        let (activation, biases, scoring) = if is_gpt_oss {
-            let biases = ExpertBiases {
-                gate: vector(b, N_EXPERTS * intermediate, 80),
-                up: vector(b, N_EXPERTS * intermediate, 81),
-                down: vector(b, N_EXPERTS * hidden, 82),
-            };
-            let activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 };
-            (activation, Some(biases), Scoring::SoftmaxOfChosen)
-        } else {
-            let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.5 };
-            (Activation::Swiglu, None, scoring)
-        };
+        let ExpertSize { hidden, .. } = size;
+        let (activation, biases) = (style.activation(), style.biases(b, N_EXPERTS, size));
+        let scoring = style.scoring(b, N_EXPERTS);
         let experts: Vec<_> = (0..).take(N_EXPERTS).map(|id| expert(shape, size, id)).collect();
         let (inputs, layer) = (ActivationPrecision::F32, LayerIdx(0));
-        let shared = shared_expert(b, shape.format, size, rows, inputs);
+        let shared = SharedExpert {
+            activation: if style == Style::Gelu { activation } else { Activation::Swiglu },
+            ..shared_expert(b, shape.format, size, rows, inputs)
+        };
         let SharedExpert { gate_proj, up_proj, down_proj, .. } = shared;
         let request = ResidencyRequest {
             bytes: 1 << 20,
@@ -146,6 +184,7 @@ fn shared_expert(
         gate_proj: matrix(intermediate, hidden, 92),
         up_proj: matrix(intermediate, hidden, 93),
         down_proj: matrix(hidden, intermediate, 94),
+        activation: Activation::Swiglu,
         gate,
         up,
         activated,
@@ -251,11 +290,10 @@ fn route(
 }
 
 fn softmax_route(suite: &Suite<'_>, n_experts: usize, top_k: usize, renormalise: bool) {
-    for has_bias in [false, true] {
+    for kind in [None, Some(PerExpert::Bias as fn(_) -> _), Some(PerExpert::Factor)] {
         route(suite, n_experts, top_k, &|b| {
-            let bias = Numbers::new(58).floats(n_experts);
-            let bias = has_bias.then(|| b.load_vector(&bias));
-            Scoring::Softmax { bias, renormalise, scale: 1.5 }
+            let per_expert = kind.map(|kind| kind(vector(b, n_experts, 58)));
+            Scoring::Softmax { per_expert, renormalise, scale: 1.5 }
         });
     }
 }
@@ -332,15 +370,15 @@ fn vector(backend: &mut dyn Backend, n: usize, seed: u64) -> crate::Vector {
     backend.load_vector(&Numbers::new(seed).floats(n))
 }
 
-fn experts(suite: &Suite<'_>, shape: Shape, inputs: ActivationPrecision, is_gpt_oss: bool) {
+fn experts(suite: &Suite<'_>, shape: Shape, inputs: ActivationPrecision, style: Style) {
     // With one limb values are seldom near the middle of a step, so that none may go the
     // other way: a step would hide whatever else is wrong.
     let step = if inputs == ActivationPrecision::Int16 { 1.0 / (127.0 * 256.0) } else { 0.0 };
-    let name = format!("experts {shape:?} {inputs:?} gpt-oss: {is_gpt_oss}");
+    let name = format!("experts {shape:?} {inputs:?} {style:?}");
     let case = Products { format: shape.format, inputs, is_many: false, step };
     suite.case_of_products(&name, case, &|b, inputs| {
         let size = ExpertSize::of(shape.format);
-        let ExpertSize { hidden, intermediate } = size;
+        let ExpertSize { hidden, .. } = size;
         let top_k = 2;
         let x = filled(b, 4, hidden, 66);
         let out = filled(b, 4 * top_k, hidden, 67).buf;
@@ -348,17 +386,7 @@ fn experts(suite: &Suite<'_>, shape: Shape, inputs: ActivationPrecision, is_gpt_
         let call = |id, rows: Vec<ExpertRow>| ExpertCall { expert: expert(shape, size, id), rows };
         let first = [call(0, vec![row(0, 1), row(2, 4), row(3, 6)])];
         let rest = [call(1, vec![row(1, 2)]), call(2, vec![row(0, 0), row(1, 3), row(2, 5)])];
-        let (activation, biases) = if is_gpt_oss {
-            let biases = ExpertBiases {
-                gate: vector(b, 3 * intermediate, 80),
-                up: vector(b, 3 * intermediate, 81),
-                down: vector(b, 3 * hidden, 82),
-            };
-            // A limit that bites.
-            (Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 }, Some(biases))
-        } else {
-            (Activation::Swiglu, None)
-        };
+        let (activation, biases) = (style.activation(), style.biases(b, 3, size));
         let op = Experts { out, x, rows: 4, inputs, activation, biases, calls: &first };
         b.experts(op);
         b.experts(Experts { calls: &rest, ..op });

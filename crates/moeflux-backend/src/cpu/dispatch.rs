@@ -14,10 +14,10 @@ use super::rope::RopeTable;
 use super::state::{Cpu, n_rows};
 use super::{attention, elementwise, mixers, norm, products, route, select};
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm,
-    LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring,
-    SelectPositions, Selection, Sequence, Sequences, Span, StateSnapshot, Vector, Weight,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
+    LayerNorm, LogitsExtras, Ops, PerExpert, Projection, RmsNorm, Rope, RopeSpec, Route, Routing,
+    Scoring, SelectPositions, Selection, Sequence, Sequences, Span, StateSnapshot, Vector, Weight,
 };
 
 impl Backend for Cpu {}
@@ -174,15 +174,21 @@ impl Ops for Cpu {
         });
     }
 
-    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
+    fn scale(&mut self, rows: usize, x: Cols, factor: f32) {
+        let isa = self.isa;
+        self.for_each_row(rows, x, x.len, &|_, _, values| {
+            elementwise::scale(isa, values, factor);
+        });
+    }
+
+    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {
         let isa = self.isa;
         self.for_each_row(rows, out, out.len * 4, &|cpu, row, values| {
             let up = cpu.buf(up.buf).cols(row, up);
-            if out == gate {
-                elementwise::swiglu_in_place(isa, values, up);
-            } else {
-                elementwise::swiglu(isa, values, cpu.buf(gate.buf).cols(row, gate), up);
+            if out != gate {
+                values.copy_from_slice(cpu.buf(gate.buf).cols(row, gate));
             }
+            elementwise::activate_gate(isa, activation, values, up);
         });
     }
 
@@ -229,14 +235,15 @@ impl Ops for Cpu {
 
     fn route_into(&mut self, rows: usize, op: Route, out: &mut Routing) -> Result<(), DeviceError> {
         let logits = self.buf(op.logits.buf);
-        let bias = match op.scoring {
-            Scoring::Softmax { bias, .. } | Scoring::Sigmoid { bias, .. } => {
-                bias.map(|bias| self.vector(bias))
-            }
+        let per_expert = match op.scoring {
+            Scoring::Sigmoid { bias, .. } => bias,
+            Scoring::Softmax { per_expert, .. } => per_expert.map(PerExpert::vector),
             Scoring::SoftmaxOfChosen => None,
         };
+        let per_expert = per_expert.map(|vector| self.vector(vector));
         let (isa, spare) = (self.isa, &self.route_scratch);
-        let router = route::Router { isa, top_k: op.top_k, scoring: op.scoring, bias, spare };
+        let Route { top_k, scoring, .. } = op;
+        let router = route::Router { isa, top_k, scoring, per_expert, spare };
         let Routing { experts, weights } = out;
         experts.clear();
         experts.resize(rows * op.top_k, ExpertId(0));
@@ -292,6 +299,12 @@ impl Sequences for Cpu {
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
         for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
             cache.truncate(len);
+        }
+    }
+
+    fn forget_passed(&mut self, sequence: Sequence, ends: &[usize]) {
+        for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
+            cache.forget_passed(ends);
         }
     }
 

@@ -3,7 +3,7 @@
 use moeflux_core::quant::MatrixView;
 
 use super::isa::for_every_isa;
-use super::math::{sigmoid, silu};
+use super::math::{gelu_tanh, sigmoid, silu, tanh};
 use crate::Activation;
 
 for_every_isa! {
@@ -32,20 +32,36 @@ for_every_isa! {
 }
 
 for_every_isa! {
-    /// `gate = silu(gate) * up`.
-    pub(super) fn swiglu_in_place(gate: &mut [f32], up: &[f32]) {
-        for (g, u) in gate.iter_mut().zip(up) {
-            *g = silu(*g) * u;
+    /// `x *= factor`.
+    pub(super) fn scale(x: &mut [f32], factor: f32) {
+        for x in x {
+            *x *= factor;
         }
     }
 }
 
 for_every_isa! {
-    /// `out = silu(gate) * up`.
-    pub(super) fn swiglu(out: &mut [f32], gate: &[f32], up: &[f32]) {
-        for ((out, g), u) in out.iter_mut().zip(gate).zip(up) {
-            *out = silu(*g) * u;
+    /// `x = cap * tanh(x / cap)`.
+    pub fn soft_cap(x: &mut [f32], cap: f32) {
+        for x in x {
+            *x = cap * tanh(*x / cap);
         }
+    }
+}
+
+for_every_isa! {
+    /// Replaces a row of gates by their activation with `up`.
+    pub(super) fn activate_gate(activation: Activation, gate: &mut [f32], up: &[f32]) {
+        let (gates, last_gates) = gate.as_chunks_mut::<BLOCK>();
+        let (ups, last_ups) = up.as_chunks::<BLOCK>();
+        for (gate, up) in gates.iter_mut().zip(ups) {
+            *gate = activated(activation, gate, up);
+        }
+        let (mut gate, mut up) = ([0f32; BLOCK], [0f32; BLOCK]);
+        let n = last_gates.len();
+        gate[..n].copy_from_slice(last_gates);
+        up[..n].copy_from_slice(last_ups);
+        last_gates.copy_from_slice(&activated(activation, &gate, &up)[..n]);
     }
 }
 
@@ -145,6 +161,11 @@ fn activated(activation: Activation, gate: &[f32; BLOCK], up: &[f32; BLOCK]) -> 
                 let u = if up[i] > limit { limit } else { up[i] };
                 let u = if u < -limit { -limit } else { u };
                 out[i] = g * sigmoid(alpha * g) * (u + 1.0);
+            }
+        }
+        Activation::GeluTanh => {
+            for i in 0..BLOCK {
+                out[i] = gelu_tanh(gate[i]) * up[i];
             }
         }
     }

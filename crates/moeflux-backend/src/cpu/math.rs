@@ -92,6 +92,30 @@ pub(crate) fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
+/// `x / 2 * (1 + tanh(u))` with `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`, which is
+/// `x * sigmoid(2 u)`.
+#[inline(always)]
+pub(crate) fn gelu_tanh(x: f32) -> f32 {
+    // sqrt(8 / pi)
+    const SLOPE: f32 = 1.595_769;
+    let cubic = (x * x).mul_add(0.044_715, 1.0);
+    x / (1.0 + exp(-(SLOPE * x * cubic)))
+}
+
+/// Hyperbolic tangent, within three units in the last place. Polynomial of Cephes' `tanhf`.
+#[inline(always)]
+pub(crate) fn tanh(x: f32) -> f32 {
+    let square = x * x;
+    let mut p = -5.704_988_7e-3_f32;
+    p = p.mul_add(square, 2.063_909e-2);
+    p = p.mul_add(square, -5.373_971_6e-2);
+    p = p.mul_add(square, 1.333_144_2e-1);
+    p = p.mul_add(square, -3.333_328e-1);
+    let near = (p * square).mul_add(x, x);
+    let far = 1.0 - 2.0 / (exp(2.0 * x.abs()) + 1.0);
+    if x.abs() < 0.625 { near } else { far.copysign(x) }
+}
+
 /// `ln(1 + e^x)`, and `x` itself above 20, as PyTorch defines it. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn softplus(x: f32) -> f32 {
@@ -171,8 +195,25 @@ mod tests {
     }
 
     #[test]
+    fn tanh_and_gelu_are_accurate() {
+        for i in -3000..3000 {
+            let x = i as f32 * 0.004;
+            let want = f64::from(x).tanh();
+            assert!((f64::from(tanh(x)) - want).abs() <= 3e-7 * want.abs(), "tanh({x})");
+            let x64 = f64::from(x);
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x64 + 0.044715 * x64.powi(3));
+            let want = x64 * (-2.0 * inner).exp().recip() / (1.0 + (-2.0 * inner).exp().recip());
+            let error = (f64::from(gelu_tanh(x)) - want).abs();
+            assert!(error <= 1e-5 * want.abs() + 1e-30, "gelu({x}): {error:e} of {want:e}");
+        }
+        assert_eq!([tanh(0.0), tanh(f32::INFINITY), tanh(f32::NEG_INFINITY)], [0.0, 1.0, -1.0]);
+        assert_eq!([gelu_tanh(0.0), gelu_tanh(1e9)], [0.0, 1e9]);
+        assert!(gelu_tanh(-1e9).abs() < 1e-20);
+    }
+
+    #[test]
     fn nothing_makes_a_number_of_nan() {
-        for f in [exp, sigmoid, silu, softplus] {
+        for f in [exp, sigmoid, silu, softplus, gelu_tanh, tanh] {
             for nan in [f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001)] {
                 assert!(f(nan).is_nan());
             }

@@ -102,9 +102,7 @@ pub(super) enum CacheState {
 impl CacheState {
     pub(super) fn new(spec: CacheSpec) -> CacheState {
         match spec {
-            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
-                CacheState::Kv(KvCache::new(n_heads, k_dim, v_dim, dtype))
-            }
+            CacheSpec::Kv { .. } => CacheState::Kv(KvCache::new(spec)),
             CacheSpec::Conv { channels, kernel } => {
                 CacheState::Conv(ConvCache::new(channels, kernel))
             }
@@ -126,6 +124,13 @@ impl CacheState {
     pub(super) fn truncate(&mut self, len: usize) {
         if let CacheState::Kv(kv) = self {
             kv.truncate(len);
+        }
+    }
+
+    /// As [`Sequences::forget_passed`](crate::Sequences::forget_passed) describes.
+    pub(super) fn forget_passed(&mut self, ends: &[usize]) {
+        if let CacheState::Kv(kv) = self {
+            kv.forget_passed(ends);
         }
     }
 

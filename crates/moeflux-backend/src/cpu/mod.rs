@@ -28,6 +28,7 @@ mod state;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
+pub use elementwise::soft_cap;
 pub use isa::Isa;
 pub use pool::{Pool, SharedMut};
 

@@ -7,7 +7,7 @@ use super::elementwise::sigmoids;
 use super::isa::for_every_isa;
 use super::math::exp;
 use super::parallel::Spare;
-use crate::{ExpertGroups, Scoring};
+use crate::{ExpertGroups, PerExpert, Scoring};
 
 /// Memory of one choice.
 #[derive(Debug, Default)]
@@ -25,25 +25,34 @@ pub(super) struct Router<'a> {
     pub(super) isa: Isa,
     pub(super) top_k: usize,
     pub(super) scoring: Scoring,
-    /// What `scoring` names.
-    pub(super) bias: Option<&'a [f32]>,
+    /// The biases or factors of experts that `scoring` names.
+    pub(super) per_expert: Option<&'a [f32]>,
     pub(super) spare: &'a Spare<Scratch>,
 }
 
 impl Router<'_> {
     /// The choice of one row, `top_k` experts and weights.
     pub(super) fn choose(&self, logits: &[f32], experts: &mut [ExpertId], weights: &mut [f32]) {
-        let Router { isa, top_k, scoring, bias, spare } = *self;
+        let Router { isa, top_k, scoring, per_expert, spare } = *self;
         let mut scratch = spare.take();
         let Scratch { scores, chosen, .. } = &mut scratch;
         scores.clear();
         scores.extend_from_slice(logits);
         match scoring {
-            Scoring::Softmax { renormalise, scale, .. } => {
+            Scoring::Softmax { per_expert: kind, renormalise, scale } => {
                 softmax(isa, scores);
+                let (bias, factors) = match kind {
+                    Some(PerExpert::Factor(_)) => (None, per_expert),
+                    _ => (per_expert, None),
+                };
                 best_biased(&mut scratch, bias, None, top_k);
                 pick(&scratch.scores, &scratch.chosen, weights);
                 finish(weights, renormalise.then_some(0.0), scale);
+                if let Some(factors) = factors {
+                    for (weight, key) in weights.iter_mut().zip(&scratch.chosen) {
+                        *weight *= factors[usize::from(index(*key))];
+                    }
+                }
                 keep_nan(&scratch.choice, weights);
             }
             Scoring::SoftmaxOfChosen => {
@@ -54,7 +63,7 @@ impl Router<'_> {
             }
             Scoring::Sigmoid { groups, renormalise, scale, .. } => {
                 sigmoids(isa, scores);
-                best_biased(&mut scratch, bias, groups, top_k);
+                best_biased(&mut scratch, per_expert, groups, top_k);
                 pick(&scratch.scores, &scratch.chosen, weights);
                 finish(weights, renormalise.then_some(SIGMOID_EPS), scale);
                 keep_nan(&scratch.choice, weights);
@@ -197,15 +206,21 @@ mod tests {
     use super::*;
     use crate::Vector;
 
-    const SOFTMAX: Scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
+    const SOFTMAX: Scoring = Scoring::softmax(true);
 
     /// Checks the choice and gives the weights.
     #[track_caller]
-    fn check(logits: &[f32], scoring: Scoring, bias: Option<&[f32]>, want: &[u16]) -> Vec<f32> {
+    fn check(
+        logits: &[f32],
+        scoring: Scoring,
+        per_expert: Option<&[f32]>,
+        want: &[u16],
+    ) -> Vec<f32> {
         let mut experts = vec![ExpertId(0); want.len()];
         let mut weights = vec![0.0; want.len()];
         let spare = Spare::default();
-        let router = Router { isa: Isa::detect(), top_k: want.len(), scoring, bias, spare: &spare };
+        let (isa, spare) = (Isa::detect(), &spare);
+        let router = Router { isa, top_k: want.len(), scoring, per_expert, spare };
         router.choose(logits, &mut experts, &mut weights);
         assert_eq!(experts.iter().map(|id| id.0).collect::<Vec<_>>(), want);
         weights
@@ -233,9 +248,20 @@ mod tests {
 
     #[test]
     fn leaves_probabilities_as_they_are_and_scales_them() {
-        let scoring = Scoring::Softmax { bias: None, renormalise: false, scale: 2.0 };
+        let scoring = Scoring::Softmax { per_expert: None, renormalise: false, scale: 2.0 };
         let weights = check(&[2.0f32.ln(), 0.0, 0.0], scoring, None, &[0, 1]);
         check_close(&weights, &[1.0, 0.5]);
+    }
+
+    #[test]
+    fn factors_of_experts_change_their_weights_and_no_choice() {
+        let per_expert = Some(PerExpert::Factor(Vector(0)));
+        let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 2.0 };
+        let factors = [100.0, 0.5, 3.0];
+        let weights =
+            check(&[0.0, 2.0f32.ln(), 1.0f32.ln() + 0.1], scoring, Some(&factors), &[1, 2]);
+        let other = 0.1f32.exp();
+        check_close(&weights, &[2.0 / (2.0 + other), 6.0 * other / (2.0 + other)]);
     }
 
     #[test]
@@ -257,7 +283,8 @@ mod tests {
 
     #[test]
     fn probabilities_may_be_biased_too() {
-        let scoring = Scoring::Softmax { bias: Some(Vector(0)), renormalise: true, scale: 1.0 };
+        let per_expert = Some(PerExpert::Bias(Vector(0)));
+        let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 1.0 };
         let logits = [4.0f32.ln(), 3.0f32.ln(), 2.0f32.ln(), 1.0f32.ln()];
         let weights = check(&logits, scoring, Some(&[0.0, 0.0, 0.0, 0.9]), &[3, 0]);
         check_close(&weights, &[0.2, 0.8]);

@@ -15,8 +15,8 @@ use moeflux_core::{Expert, ExpertId, HostBuf, LayerIdx, TokenId};
 pub use self::profile::{OpKey, OpProfile, OpSample, StageSpan, WeightFacts};
 use self::work::{Facts, Work, all, experts, n_rows, touches};
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
+    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
     HeadProduct, Heads, HostMatrix, LayerNorm, LogitsExtras, MoeOnDevice, Ops, Projection,
     Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope,
     RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, Span, Stage,
@@ -203,8 +203,10 @@ impl Ops for ProfilingBackend {
         fn delta_rule(op: DeltaRule, spans: &[Span]) = |facts| facts.delta(&op, spans);
         fn add_bias(rows: usize, acc: Cols, bias: Vector) = |_| touches(rows, 1, acc.len);
         fn add(rows: usize, acc: Cols, x: Cols) = |_| touches(rows, 2, acc.len);
-        fn swiglu(rows: usize, out: Cols, gate: Cols, up: Cols) =
-            |_| touches(rows, 2, out.len);
+        fn scale(rows: usize, x: Cols, factor: f32) = |_| touches(rows, 1, x.len);
+        fn activate(
+            rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols
+        ) = |_| touches(rows, 2, out.len);
         fn experts(op: Experts<'_>) = |_| experts(&op);
         fn combine(rows: usize, op: Combine<'_>) =
             |_| touches(rows, op.top_k + 1, op.acc.len);
@@ -295,6 +297,7 @@ impl Sequences for ProfilingBackend {
         fn clear_sequence(sequence: Sequence);
         fn drop_sequence(sequence: Sequence);
         fn truncate_sequence(sequence: Sequence, len: usize);
+        fn forget_passed(sequence: Sequence, ends: &[usize]);
         fn reserve_states(sequence: Sequence) -> bool;
         fn snapshot_states(snapshots: &[StateSnapshot]);
         fn swap_states(one: Sequence, other: Sequence);

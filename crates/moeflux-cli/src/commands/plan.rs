@@ -147,7 +147,12 @@ fn note(plan: &Plan, kind: RowKind) -> String {
         RowKind::Sessions => {
             let per_position = show(plan.kv_bytes_per_position);
             let sessions = if plan.n_sessions == 1 { "session" } else { "sessions" };
-            format!("{} {sessions} of {}, {per_position} a position", plan.n_sessions, plan.ctx)
+            let windows = match plan.window_bytes {
+                0 => String::new(),
+                bytes => format!(", windows {}", show(bytes)),
+            };
+            let (n, ctx) = (plan.n_sessions, plan.ctx);
+            format!("{n} {sessions} of {ctx}, {per_position} a position{windows}")
         }
         RowKind::Checkpoints => String::from("copies of recurrent states, at most"),
         RowKind::Activations => format!("prefill in chunks of {} rows", plan.chunk),
@@ -211,6 +216,7 @@ fn to_json(found: &Inspected, speed: Option<&Forecast>) -> Result<String> {
         "suggestions": suggestions,
         "resident_bytes": plan.resident_bytes,
         "kv_bytes_per_token": plan.kv_bytes_per_position,
+        "window_bytes": plan.window_bytes,
         "state_bytes": plan.state_bytes,
         "checkpoint_bytes": plan.checkpoint_bytes,
         "ctx": plan.ctx,

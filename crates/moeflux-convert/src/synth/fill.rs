@@ -258,6 +258,7 @@ pub(super) fn vector(name: &str, n: usize, float: Float, noise: Noise) -> Vec<u8
             _ if name.ends_with("dt_bias") => -3.0 + normal,
             _ if name.contains("conv1d") => 0.5 * normal,
             _ if name.contains("norm") => 1.0 + 0.1 * normal,
+            _ if name.ends_with("scale") || name.ends_with("_scalar") => 1.0 + 0.1 * normal,
             _ => 0.02 * normal,
         };
         float.append(value, &mut bytes);

@@ -21,9 +21,15 @@ pub(super) const GATE_BITS: u8 = 8;
 
 /// Whether MLX keeps this module at more bits.
 pub(super) fn is_gate(name: &str) -> bool {
-    [".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".router.gate", ".shared_expert_gate"]
-        .iter()
-        .any(|end| name.ends_with(end))
+    let ends = [
+        ".mlp.gate",
+        ".block_sparse_moe.gate",
+        ".mlp.router",
+        ".router.gate",
+        ".router.proj",
+        ".shared_expert_gate",
+    ];
+    ends.iter().any(|end| name.ends_with(end))
 }
 
 /// The format of rows of `cols` columns; 16 bits mean BF16.
@@ -67,6 +73,8 @@ pub(super) fn gain(decl: &MatrixDecl) -> f32 {
     match decl.role {
         Role::Embedding => (decl.cols as f32).sqrt(),
         Role::Head => 2.0,
+        // Gemma divides the inputs of its routers by the root of their size.
+        _ if decl.name.ends_with(".router.proj") => 3.0 * (decl.cols as f32).sqrt(),
         _ if is_gate(&decl.name) => 3.0,
         _ => 1.0,
     }

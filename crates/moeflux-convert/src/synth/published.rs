@@ -18,6 +18,7 @@ pub(super) const MODELS: &[(&str, Make)] = &[
     ("glm-4.5-air", glm_45_air),
     ("glm-4.5v", glm_45v),
     ("glm-4.7", glm_47),
+    ("gemma-4-26b-a4b", gemma_4_26b_a4b),
     ("qwen3-30b-a3b", qwen3_30b_a3b),
     ("qwen3-235b-a22b", qwen3_235b_a22b),
     ("qwen3-coder-480b-a35b", qwen3_coder_480b_a35b),
@@ -612,4 +613,51 @@ fn gpt_oss_20b() -> Value {
 
 fn gpt_oss_120b() -> Value {
     with(gpt_oss_20b(), json!({"num_hidden_layers": 36, "num_local_experts": 128}))
+}
+
+/// Without its vision tower. Every sixth layer is a full one by default, so that fewer layers may be
+/// asked for.
+fn gemma_4_26b_a4b() -> Value {
+    json!({
+        "architectures": ["Gemma4ForConditionalGeneration"],
+        "model_type": "gemma4",
+        "text_config": {
+            "model_type": "gemma4_text",
+            "vocab_size": 262_144,
+            "hidden_size": 2816,
+            "intermediate_size": 2112,
+            "moe_intermediate_size": 704,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 256,
+            "num_global_key_value_heads": 2,
+            "global_head_dim": 512,
+            "attention_k_eq_v": true,
+            "attention_bias": false,
+            "sliding_window": 1024,
+            "enable_moe_block": true,
+            "num_experts": 128,
+            "top_k_experts": 8,
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+            "use_double_wide_mlp": false,
+            "use_bidirectional_attention": "vision",
+            "hidden_activation": "gelu_pytorch_tanh",
+            "final_logit_softcapping": 30.0,
+            "max_position_embeddings": 262_144,
+            "rms_norm_eps": 1e-6,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "partial_rotary_factor": 0.25,
+                    "rope_theta": 1_000_000.0,
+                },
+                "sliding_attention": { "rope_type": "default", "rope_theta": 10_000.0 },
+            },
+            "tie_word_embeddings": true,
+            "dtype": "bfloat16",
+        },
+        "tie_word_embeddings": true,
+    })
 }

@@ -43,6 +43,8 @@ const CAPS: &[(&str, usize)] = &[
     ("vocab_size", 1 << 24),
     ("num_attention_heads", 4096),
     ("num_key_value_heads", 4096),
+    ("num_global_key_value_heads", 4096),
+    ("global_head_dim", 1 << 14),
     ("head_dim", 1 << 14),
     ("linear_num_key_heads", 4096),
     ("linear_num_value_heads", 4096),
@@ -54,6 +56,7 @@ const CAPS: &[(&str, usize)] = &[
     ("num_local_experts", 65_535),
     ("n_routed_experts", 65_535),
     ("num_experts_per_tok", 1024),
+    ("top_k_experts", 1024),
     ("max_position_embeddings", 1 << 30),
 ];
 
@@ -94,6 +97,14 @@ impl Config {
     #[must_use]
     pub fn resolved(&self, keys: ResolvedKeys) -> Config {
         Config { resolved: Some(keys), ..self.clone() }
+    }
+
+    /// Returns this config with other keys of rotary embeddings, such as those of one type of
+    /// layers.
+    #[must_use]
+    pub fn with_rope(&self, rope: BTreeMap<String, Value>) -> Config {
+        let keys = self.resolved.clone().unwrap_or_default();
+        self.resolved(ResolvedKeys { rope, ..keys })
     }
 
     /// The path that errors name.

@@ -13,7 +13,7 @@ use crate::quant::{MatrixFormat, MicroScaled};
 use crate::{ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan};
 
 /// Names of MLX's module with all experts (`SwitchGLU`).
-const STACKED_BLOCKS: [&str; 2] = ["switch_mlp", "experts"];
+const STACKED_BLOCKS: [&str; 3] = ["switch_mlp", "experts", "experts.switch_glu"];
 
 /// Names of the projections in that module, whatever the family calls those of single experts.
 const STACKED_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];

@@ -8,7 +8,7 @@ const PREFIXES: [&str; 4] =
 
 /// Parts of a checkpoint that text generation does not use, by the first
 /// component of the canonical name.
-const SKIPPED_PARTS: [&str; 7] = [
+const SKIPPED_PARTS: [&str; 9] = [
     "visual",       // Qwen's vision tower
     "vision_tower", // MLX's and LLaVA's
     "vision_model",
@@ -16,6 +16,8 @@ const SKIPPED_PARTS: [&str; 7] = [
     "multi_modal_projector",
     "mm_projector", // Kimi's
     "audio_tower",
+    "embed_vision", // Gemma's
+    "embed_audio",
 ];
 
 /// Parts that predict several tokens at once, by the first component of the canonical name.
@@ -123,9 +125,14 @@ mod tests {
 
     #[test]
     fn leaves_vision_aside() {
-        for name in
-            ["model.visual.blocks.0.x", "visual.x", "vision_tower.x", "mm_projector.proj.0.weight"]
-        {
+        for name in [
+            "model.visual.blocks.0.x",
+            "visual.x",
+            "vision_tower.x",
+            "mm_projector.proj.0.weight",
+            "model.embed_vision.embedding_projection.weight",
+            "model.embed_audio.embedding_projection.weight",
+        ] {
             check(json!({}), name, None);
         }
     }

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
+use moeflux_backend::cpu::{Isa, soft_cap};
 use moeflux_backend::{
     Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, Span, TokenLogit, Weight,
 };
@@ -242,6 +243,17 @@ impl Core {
     }
 }
 
+/// Top logits after their cap, which may make some of them equal.
+fn capped(mut top: Vec<TokenLogit>, cap: f32) -> Vec<TokenLogit> {
+    let mut logits: Vec<f32> = top.iter().map(|it| it.logit).collect();
+    soft_cap(Isa::detect(), &mut logits, cap);
+    for (it, logit) in top.iter_mut().zip(logits) {
+        it.logit = logit;
+    }
+    top.sort_by(TokenLogit::order);
+    top
+}
+
 /// Hidden states that a step reads back.
 enum HiddenStates {
     /// This many rows are read back together with the first logits.
@@ -292,7 +304,7 @@ impl Readback<'_> {
 
     /// Logits of some rows, a float for every token of the vocabulary each.
     fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
-        let logits = self
+        let mut logits = self
             .ask_head(rows, |backend, (x, head), extras| backend.logits(rows, x, head, extras))?;
         let is_invalid = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
         // Without branches, which compilers vectorise.
@@ -301,6 +313,9 @@ impl Readback<'_> {
             let vocab = logits.len() / rows.len().max(1);
             let what = self.name_logit(rows[idx / vocab], idx % vocab);
             return Err(EngineError::NotFinite { what, value: logits[idx] });
+        }
+        if let Some(cap) = self.core.model.logit_softcap() {
+            soft_cap(Isa::detect(), &mut logits, cap);
         }
         Ok(logits)
     }
@@ -311,9 +326,11 @@ impl Readback<'_> {
         rows: &[usize],
         n: usize,
     ) -> Result<Option<Vec<Vec<TokenLogit>>>, EngineError> {
-        self.ask_head(rows, |backend, (x, head), extras| {
+        let top = self.ask_head(rows, |backend, (x, head), extras| {
             backend.top_logits(rows, n, x, head, extras)
-        })
+        })?;
+        let Some(cap) = self.core.model.logit_softcap() else { return Ok(top) };
+        Ok(top.map(|rows| rows.into_iter().map(|row| capped(row, cap)).collect()))
     }
 
     /// The hidden states of the step's first rows. Where the answer with the logits brought

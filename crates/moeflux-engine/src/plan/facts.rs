@@ -7,6 +7,8 @@ use moeflux_core::checkpoint::{Checkpoint, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_model::{Declared, LoadError, ModelShape};
 
+use crate::session::windows::most_positions;
+
 /// The program itself, its stacks and its allocator's slack, in bytes. How much of the binary's file
 /// is resident depends on the page cache: with the demo model peaks from 25 to 43 MB were measured.
 const PROGRAM_BYTES: u64 = 48 << 20;
@@ -29,8 +31,12 @@ pub(crate) struct ModelFacts {
     pub(crate) resident_bytes: u64,
     /// What a token reads of them.
     pub(crate) resident_per_token: u64,
-    /// Keys and values of one position.
+    /// Keys and values of one position, in layers that keep all of them.
     pub(crate) kv_bytes_per_position: u64,
+    /// Those of one position in layers with a window, and of how many positions they hold most at
+    /// the end of a step.
+    pub(crate) window_bytes_per_position: u64,
+    pub(crate) window_positions: usize,
     /// Recurrent state of one session.
     pub(crate) state_bytes: u64,
     /// The program and the tokenizer.
@@ -76,12 +82,16 @@ impl ModelFacts {
     ) -> Result<ModelFacts, LoadError> {
         let shape = &declared.shape;
         let resident = Resident::of(checkpoint, &declared.manifest)?;
+        let (windowed, whole): (Vec<_>, Vec<_>) =
+            shape.caches.iter().copied().partition(|cache| cache.window().is_some());
         let layers = bank.layers.iter().flatten();
         let intermediate = layers.map(|layer| layer.layout.intermediate() as u64).max();
         Ok(ModelFacts {
             resident_bytes: resident.total,
             resident_per_token: resident.per_token,
-            kv_bytes_per_position: sum(&shape.caches, CacheSpec::bytes_per_position),
+            kv_bytes_per_position: sum(&whole, CacheSpec::bytes_per_position),
+            window_bytes_per_position: sum(&windowed, CacheSpec::bytes_per_position),
+            window_positions: shape.window().map_or(0, most_positions),
             state_bytes: sum(&shape.caches, CacheSpec::fixed_bytes),
             program_bytes: PROGRAM_BYTES + tokenizer_bytes(checkpoint),
             expert_bytes: bank.total_bytes(),
@@ -97,6 +107,23 @@ impl ModelFacts {
                 vocab: shape.vocab as u64,
             },
         })
+    }
+
+    /// Keys and values that layers with a window hold of one session, with the rows of a step.
+    pub(crate) fn window_bytes(&self, ctx: usize, chunk: usize) -> u64 {
+        let positions = self.window_positions.saturating_add(chunk).min(ctx);
+        self.window_bytes_per_position.saturating_mul(positions as u64)
+    }
+
+    /// How many positions of a session have keys and values of this many bytes.
+    pub(crate) fn positions_in(&self, bytes: u64) -> u64 {
+        let (whole, windows) = (self.kv_bytes_per_position, self.window_bytes_per_position);
+        let positions = bytes / whole.saturating_add(windows).max(1);
+        let most = self.window_positions as u64;
+        if windows == 0 || positions <= most {
+            return positions;
+        }
+        bytes.saturating_sub(windows.saturating_mul(most)) / whole.max(1)
     }
 
     /// Bytes of a slot of the cache: a record and the pages that its ranges begin and end in.

@@ -176,6 +176,7 @@ impl MemoryPlanner {
         Plan {
             resident_bytes: model.resident_bytes,
             kv_bytes_per_position: model.kv_bytes_per_position,
+            window_bytes: model.window_bytes(sizes.ctx, sizes.chunk),
             state_bytes: model.state_bytes,
             checkpoint_bytes: sizes.checkpoint_bytes,
             ctx: sizes.ctx,
@@ -243,7 +244,7 @@ impl MemoryPlanner {
         }
         if self.options.memory.ctx.is_none() {
             let left = of_session.saturating_sub(checkpoint_bytes + model.state_bytes);
-            let positions = left / model.kv_bytes_per_position.max(1);
+            let positions = model.positions_in(left);
             let positions = usize::try_from(positions).unwrap_or(usize::MAX) / CTX_STEP * CTX_STEP;
             ctx = ctx.min(positions.max(SHORTEST_CTX));
         }
@@ -251,8 +252,8 @@ impl MemoryPlanner {
     }
 
     fn default_ctx(&self, n_sessions: usize) -> usize {
-        let per_position = self.model.kv_bytes_per_position.saturating_mul(n_sessions as u64);
-        let affordable = self.memory.available / 4 / per_position.max(1);
+        let of_session = self.memory.available / 4 / n_sessions.max(1) as u64;
+        let affordable = self.model.positions_in(of_session);
         let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(256);
         DEFAULT_CTX.min(affordable).min(self.model.max_positions)
     }
@@ -480,6 +481,7 @@ impl MemoryPlanner {
 
     fn sessions_bytes(&self, sizes: &Sizes) -> u64 {
         let kv = self.model.kv_bytes_per_position.saturating_mul(sizes.ctx as u64);
+        let kv = kv.saturating_add(self.model.window_bytes(sizes.ctx, sizes.chunk));
         let session = kv.saturating_add(self.model.state_bytes + sizes.checkpoint_bytes);
         session.saturating_mul(sizes.n_sessions as u64)
     }

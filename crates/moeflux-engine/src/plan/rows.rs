@@ -123,8 +123,10 @@ impl std::fmt::Display for Shortage {
 pub struct Plan {
     /// Weights that stay in memory.
     pub resident_bytes: u64,
-    /// Keys and values of one position.
+    /// Keys and values of one position, in layers that keep those of all.
     pub kv_bytes_per_position: u64,
+    /// Keys and values that layers with a window hold of one session.
+    pub window_bytes: u64,
     /// Recurrent state of one session.
     pub state_bytes: u64,
     /// Copies of recurrent state that one session may keep, one before drafts included.
@@ -170,7 +172,8 @@ pub struct Plan {
 impl Plan {
     /// Keys and values of a full context, recurrent state and copies of it.
     pub fn session_bytes(&self) -> u64 {
-        self.state_bytes + self.checkpoint_bytes + self.kv_bytes_per_position * self.ctx as u64
+        let kv = self.kv_bytes_per_position * self.ctx as u64 + self.window_bytes;
+        self.state_bytes + self.checkpoint_bytes + kv
     }
 
     /// Everything together.

@@ -259,3 +259,17 @@ fn a_cache_that_follows_memory_leaves_a_headroom() {
     assert_eq!(planner.plan().headroom_bytes, 0);
     assert_eq!(planner.plan().min_cache_bytes, 300 * MIB);
 }
+
+#[test]
+fn layers_with_a_window_need_the_same_memory_for_any_context() {
+    let mut planner = planner(4000);
+    planner.model.kv_bytes_per_position = 1000;
+    planner.model.window_bytes_per_position = 9000;
+    planner.model.window_positions = 2000;
+    assert_eq!(planner.model.window_bytes(1500, 512), 1500 * 9000);
+    assert_eq!(planner.model.window_bytes(100_000, 512), 2512 * 9000);
+    for positions in [10, 1999, 2000, 2001, 50_000] {
+        let bytes = 1000 * positions + 9000 * positions.min(2000);
+        assert_eq!(planner.model.positions_in(bytes), positions);
+    }
+}

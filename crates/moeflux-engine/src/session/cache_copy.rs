@@ -36,7 +36,7 @@ pub(super) fn write_states(
 }
 
 /// Copies the keys and values of the first `end` positions of one sequence to another, which is
-/// empty.
+/// empty, as far as rows from `end` on see them.
 pub(super) fn copy_keys_and_values(
     engine: &Engine,
     core: &mut Core,
@@ -45,8 +45,8 @@ pub(super) fn copy_keys_and_values(
     end: usize,
 ) -> Result<(), EngineError> {
     let caches = engine.shape().caches.iter().zip(0..).filter(|(spec, _)| !spec.is_recurrent());
-    for cache in caches.map(|(_, i)| Cache(i)) {
-        for positions in blocks(0..end) {
+    for (spec, cache) in caches.map(|(spec, i)| (spec, Cache(i))) {
+        for positions in blocks(spec.seen_before(end)) {
             let bytes = core.backend().save_cache(from, cache, positions.clone())?;
             core.backend().load_cache(to, cache, positions, &bytes)?;
         }

@@ -154,7 +154,7 @@ impl Session {
         let core = &mut *engine.core();
         self.speculation.discard_rollback();
         self.replay(core)?;
-        let checkpoints = if engine.shape().is_recurrent() { checkpoints } else { &[] };
+        let checkpoints = if engine.shape().has_cut_points() { checkpoints } else { &[] };
         while !tokens.is_empty() {
             let start = self.timeline.n_cached();
             let next = checkpoints.iter().find(|position| **position > start);
@@ -231,16 +231,20 @@ impl Session {
     }
 
     /// Makes a checkpoint at the end of the caches if the caller has requested it, or if the
-    /// last one is far away.
+    /// last one is far away. Layers with a window forget what it has passed.
     pub(crate) fn checkpoint_if_due(
         &mut self,
         core: &mut Core,
         is_requested: bool,
     ) -> Result<(), EngineError> {
+        let n_cached = self.timeline.n_cached();
         if !self.engine.shape().is_recurrent() {
+            if is_requested {
+                self.windows.mark(n_cached);
+            }
+            self.forget_passed(core);
             return Ok(());
         }
-        let n_cached = self.timeline.n_cached();
         let n_since = n_cached - self.checkpoints.nearest(n_cached);
         let retention = match is_requested {
             true => Retention::Requested,

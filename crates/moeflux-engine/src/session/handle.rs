@@ -10,13 +10,16 @@ use crate::error::EngineError;
 use crate::session::cache_copy::{read_states, write_states};
 use crate::session::checkpoints::{Retention, StateCheckpoints};
 use crate::session::timeline::Timeline;
+use crate::session::windows::WindowCuts;
 use crate::speculation::options::Speculation;
 use crate::speculation::state::SpeculationState;
 
 /// A sequence of tokens and the model's caches for it. Sessions of an engine are isolated from
 /// each other.
 ///
-/// Caches of keys and values can be cut at any position. Recurrent states cannot. Sessions of
+/// Caches of keys and values can be cut at any position, except that layers with a window forget
+/// what it has passed: their sessions return to any of the last 512 positions and to the last two
+/// that checkpoints were asked for. Recurrent states cannot be cut. Sessions of
 /// models that have any keep copies of them, called checkpoints, within
 /// [`Plan::checkpoint_bytes`](crate::Plan): those asked for with [`Session::checkpoint`] or
 /// listed in a [`Prompt`](crate::Prompt), and some at regular distances in long evaluations.
@@ -25,6 +28,7 @@ pub struct Session {
     pub(crate) sequence: Sequence,
     pub(crate) timeline: Timeline,
     pub(crate) checkpoints: StateCheckpoints,
+    pub(crate) windows: WindowCuts,
     pub(crate) speculation: SpeculationState,
     /// The file of this session in the engine's prefix cache.
     pub(super) stored: Option<PathBuf>,
@@ -43,8 +47,9 @@ impl Session {
         let checkpoints = StateCheckpoints::new(engine.plan().checkpoint_bytes);
         let drafts = engine.speculation() != Speculation::Off;
         let speculation = SpeculationState::new(engine.shape(), drafts);
+        let windows = WindowCuts::new(engine.shape().window());
         let (timeline, stored) = (Timeline::default(), None);
-        Session { engine, sequence, timeline, checkpoints, speculation, stored }
+        Session { engine, sequence, timeline, checkpoints, windows, speculation, stored }
     }
 
     /// The tokens evaluated so far, without those of the first
@@ -87,7 +92,10 @@ impl Session {
     /// The earlier positions to which the session can return without evaluating tokens again;
     /// `None` where it can return to any.
     pub fn checkpoints(&self) -> Option<Vec<usize>> {
-        self.engine.shape().is_recurrent().then(|| self.checkpoints.positions())
+        match self.engine.shape().is_recurrent() {
+            true => Some(self.checkpoints.positions()),
+            false => self.windows.positions(),
+        }
     }
 
     /// Makes a checkpoint at `position`, which must be [`Session::position`].
@@ -100,6 +108,7 @@ impl Session {
             return Err(EngineError::WrongPosition { position, actual: self.position() });
         }
         if position == 0 || !self.engine.shape().is_recurrent() {
+            self.windows.mark(position);
             return Ok(());
         }
         let (needed, budget) =
@@ -159,7 +168,10 @@ impl Session {
 
     /// The last position at or before `limit` to which the caches can be cut.
     pub(crate) fn nearest(&self, limit: usize) -> usize {
-        if self.engine.shape().is_recurrent() { self.checkpoints.nearest(limit) } else { limit }
+        match self.engine.shape().is_recurrent() {
+            true => self.checkpoints.nearest(limit),
+            false => self.windows.nearest(limit),
+        }
     }
 
     /// Ends the session at a position to which the caches can be cut.
@@ -189,7 +201,20 @@ impl Session {
                 let _ = write_states(&self.engine, core, self.sequence, &states);
             }
         }
+        self.windows.truncate(position);
         self.truncate_cached(position);
+    }
+
+    /// Whether the caches can be cut at certain positions only.
+    pub(crate) fn has_cut_points(&self) -> bool {
+        self.engine.shape().is_recurrent() || self.windows.from() > 0
+    }
+
+    /// Lets layers with a window forget what it has passed.
+    pub(crate) fn forget_passed(&mut self, core: &mut Core) {
+        if let Some(ends) = self.windows.advance(self.timeline.n_cached()) {
+            core.backend().forget_passed(self.sequence, &ends);
+        }
     }
 
     /// Records that the caches hold the first `n_cached` positions.
@@ -212,6 +237,7 @@ impl Session {
         core.backend().clear_sequence(self.sequence);
         self.timeline = Timeline::default();
         self.checkpoints.clear();
+        self.windows.truncate(0);
         self.speculation.resume_at(0);
     }
 

@@ -10,6 +10,7 @@ mod prefix;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timeline;
+pub(crate) mod windows;
 
 pub(crate) use self::batch::{DraftChunk, eval_draft_batch};
 pub use self::batch::{SequenceChunk, eval_batch};

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use moeflux_core::atomic_file::Durability;
 
 use super::cache_copy::{read_states, write_states, zero_mtp_caches};
-use super::checkpoints::{Retention, StateCheckpoints};
+use super::checkpoints::{Retention, StateCheckpoints, States};
 use super::handle::Session;
 use super::timeline::Timeline;
+use super::windows::WindowCuts;
 use crate::error::EngineError;
 use crate::snapshot::{self, Contents, SnapshotError, StateError, WireShape};
 
@@ -33,6 +34,9 @@ impl Session {
         let need = wire.size(self.position())?;
         let have = out.len();
         let out = out.get_mut(..need).ok_or(StateError::BufferTooSmall { have, need })?;
+        if self.windows.from() > 0 {
+            return Err(StateError::Forgotten { end: self.position() }.into());
+        }
         let core = &mut *engine.core();
         self.replay(core)?;
         wire.write(core.backend(), self.sequence, self.timeline.n_cached(), out)?;
@@ -139,8 +143,8 @@ impl Session {
     pub fn store_turn(&mut self, checkpoints: &[usize], has_end: bool) -> Result<(), EngineError> {
         let before_end =
             if has_end { checkpoints.len().saturating_sub(1) } else { checkpoints.len() };
-        // Without recurrent layers, the longest prefix contains all shorter ones.
-        let first = match self.engine.shape().is_recurrent() {
+        // Where caches can be cut anywhere, the longest prefix contains all shorter ones.
+        let first = match self.has_cut_points() {
             true => 0,
             false if has_end => before_end,
             false => before_end.saturating_sub(1),
@@ -186,6 +190,11 @@ impl Session {
         let end = self.position();
         self.speculation.resume_at(end);
         self.checkpoints = StateCheckpoints::new(engine.plan().checkpoint_bytes);
+        let cuts: Vec<usize> = states.iter().map(|(position, _)| *position).collect();
+        self.windows = WindowCuts::filled(engine.shape().window(), &cuts);
+        if !engine.shape().is_recurrent() {
+            return Ok(());
+        }
         for (position, states) in states {
             let is_base = n_unknown > 0 && position == end;
             let retention = if is_base { Retention::Base } else { Retention::Requested };
@@ -214,6 +223,9 @@ impl Session {
                 None => read_states(&engine, core, self.sequence)?,
             };
             states.push((position, at_end));
+        } else if self.has_cut_points() && position > 0 {
+            let before = self.windows.last_mark(position).filter(|_| with_last_checkpoint);
+            states.extend(before.into_iter().chain([position]).map(|at| (at, States::default())));
         }
         // Smaller than all only where caches can be cut anywhere.
         let n_unknown = self.n_unknown().min(position);

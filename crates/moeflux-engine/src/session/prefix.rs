@@ -5,6 +5,7 @@ use moeflux_core::TokenId;
 use super::cache_copy::{copy_keys_and_values, write_states};
 use super::checkpoints::Retention;
 use super::handle::Session;
+use super::windows::WindowCuts;
 use crate::engine::step::Logits;
 use crate::error::EngineError;
 use crate::snapshot::{PrefixCache, Stored};
@@ -98,6 +99,7 @@ impl Session {
             self.checkpoints.insert(end, states, Retention::Requested);
         }
         self.timeline.extend_cached(&tokens[..end]);
+        self.windows = WindowCuts::filled(engine.shape().window(), &[end]);
         self.speculation.resume_at(end);
         Ok(end)
     }

@@ -27,6 +27,15 @@ pub enum StateError {
         /// The expected value.
         want: u32,
     },
+    /// The format has all positions, and layers with a window have forgotten some.
+    #[error(
+        "layers with a window have forgotten positions, which this format needs, before {end}: \
+         save the session as a snapshot"
+    )]
+    Forgotten {
+        /// Where the session ends.
+        end: usize,
+    },
     /// An unknown version.
     #[error("the state has version {got}, known are 1 and 2")]
     BadVersion {

@@ -25,7 +25,8 @@ pub(crate) struct Contents {
     pub(crate) n_unknown: usize,
     /// The tokens after them.
     pub(crate) tokens: Vec<TokenId>,
-    /// Recurrent states by position, ascending; the last are those of the end.
+    /// Recurrent states by position, ascending; the last are those of the end. Empty states where
+    /// windows, too, can only be cut at these positions.
     pub(crate) states: Vec<(usize, States)>,
 }
 
@@ -55,7 +56,8 @@ pub(crate) fn write(
     durability: Durability,
 ) -> Result<(), EngineError> {
     let mut out = Output::create(path)?;
-    let json = serde_json::to_vec(&contents.header(host)).expect("a header is plain data");
+    let header = contents.header(host);
+    let json = serde_json::to_vec(&header).expect("a header is plain data");
     out.write(&MAGIC)?;
     out.write(&VERSION.to_le_bytes())?;
     out.write(&u32::try_from(json.len()).expect("a short header").to_le_bytes())?;
@@ -63,8 +65,8 @@ pub(crate) fn write(
     for token in &contents.tokens {
         out.write(&token.0.to_le_bytes())?;
     }
-    for (cache, _) in growing(&host.shape().caches) {
-        for block in blocks(contents.n_positions()) {
+    for (cache, spec) in growing(&host.shape().caches) {
+        for block in header.stored_positions(spec).into_iter().flat_map(blocks) {
             let bytes = host.core().backend().save_cache(sequence, cache, block)?;
             out.write(&bytes)?;
         }
@@ -77,7 +79,8 @@ pub(crate) fn write(
 
 /// Reads a file into a new sequence, up to `until` where that is less than all.
 ///
-/// Recurrent models can be read up to positions whose states the file has.
+/// Recurrent models, and those whose windows have passed positions, can be read up to positions
+/// that the header lists.
 pub(crate) fn read(
     host: &dyn Host,
     path: &Path,
@@ -111,7 +114,7 @@ fn read_caches(
 ) -> Result<Vec<(usize, States)>, EngineError> {
     let caches = &host.shape().caches;
     for (cache, spec) in growing(caches) {
-        for block in blocks(input.header.n_positions()) {
+        for block in input.header.stored_positions(spec).into_iter().flat_map(blocks) {
             let bytes = input.read(spec.saved_bytes(block.len()))?;
             host.core().backend().load_cache(sequence, cache, block, &bytes)?;
         }
@@ -131,7 +134,7 @@ fn read_caches(
     if end < input.header.n_positions() {
         core.backend().truncate_sequence(sequence, end);
     }
-    if host.shape().is_recurrent() && end > 0 {
+    if !input.header.states.is_empty() && end > 0 {
         let last = states.last().filter(|(position, _)| *position == end);
         let Some((_, last)) = last else {
             return Err(input.damaged(format!("it has no state at position {end}")).into());
@@ -185,9 +188,10 @@ fn growing(caches: &[CacheSpec]) -> impl Iterator<Item = (Cache, &CacheSpec)> {
     growing.map(|(spec, i)| (Cache(i), spec))
 }
 
-fn blocks(n_positions: usize) -> impl Iterator<Item = Range<usize>> {
-    let starts = (0..n_positions).step_by(BLOCK_POSITIONS);
-    starts.map(move |start| start..n_positions.min(start + BLOCK_POSITIONS))
+fn blocks(positions: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = positions.end;
+    let starts = positions.step_by(BLOCK_POSITIONS);
+    starts.map(move |start| start..end.min(start + BLOCK_POSITIONS))
 }
 
 /// A snapshot that is being written: a checksum of all that precedes it is its end.

@@ -1,5 +1,6 @@
 //! The beginning of a snapshot file: whose state it is, and how much of it.
 
+use std::ops::Range;
 use std::path::Path;
 
 use moeflux_backend::{CacheSpec, KvType};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::error::SnapshotError;
 use super::host::Host;
 use crate::options::Activations;
+use crate::session::windows::seen_by;
 
 /// First bytes of every snapshot.
 pub(super) const MAGIC: [u8; 8] = *b"MOEFLUXS";
@@ -42,7 +44,8 @@ pub(super) struct Header {
     pub(super) positions: u64,
     /// How many of the first of them have no known token.
     pub(super) unknown: u64,
-    /// Positions whose recurrent states follow, ascending; the last is the end.
+    /// Positions that a session can be read up to, ascending; the last is the end. Their recurrent
+    /// states follow. Without recurrent layers it can be read up to any where there are none.
     pub(super) states: Vec<u64>,
 }
 
@@ -50,16 +53,31 @@ pub(super) struct Header {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum StoredCache {
-    Kv { heads: usize, k_dim: usize, v_dim: usize, dtype: String },
-    Conv { channels: usize, kernel: usize },
-    Delta { heads: usize, k_dim: usize, v_dim: usize },
+    Kv {
+        heads: usize,
+        k_dim: usize,
+        v_dim: usize,
+        dtype: String,
+        /// Where there are `states`, only positions that a row at one of them sees are stored.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<usize>,
+    },
+    Conv {
+        channels: usize,
+        kernel: usize,
+    },
+    Delta {
+        heads: usize,
+        k_dim: usize,
+        v_dim: usize,
+    },
 }
 
 impl From<&CacheSpec> for StoredCache {
     fn from(spec: &CacheSpec) -> StoredCache {
         match *spec {
-            CacheSpec::Kv { n_heads: heads, k_dim, v_dim, dtype } => {
-                StoredCache::Kv { heads, k_dim, v_dim, dtype: kv_name(dtype).to_owned() }
+            CacheSpec::Kv { n_heads: heads, k_dim, v_dim, dtype, window } => {
+                StoredCache::Kv { heads, k_dim, v_dim, dtype: kv_name(dtype).to_owned(), window }
             }
             CacheSpec::Conv { channels, kernel } => StoredCache::Conv { channels, kernel },
             CacheSpec::Delta { n_heads: heads, k_dim, v_dim } => {
@@ -149,7 +167,9 @@ impl Header {
         if self.caches != want.caches {
             return damaged("its caches are not the model's");
         }
-        if self.states.is_empty() == (host.shape().is_recurrent() && self.positions > 0) {
+        let may_lack = !host.shape().is_recurrent() || self.positions == 0;
+        let may_have = host.shape().has_cut_points() && self.positions > 0;
+        if self.states.is_empty() && !may_lack || !self.states.is_empty() && !may_have {
             return damaged("its recurrent states are not the model's");
         }
         let (positions, limit) = (self.n_positions(), host.max_positions());
@@ -171,6 +191,15 @@ impl Header {
         })
     }
 
+    /// The positions of a cache that the file has, ascending.
+    pub(super) fn stored_positions(&self, cache: &CacheSpec) -> Vec<Range<usize>> {
+        let cuts: Vec<usize> = self.states.iter().map(|cut| *cut as usize).collect();
+        match cache.window() {
+            Some(_) if !cuts.is_empty() => seen_by(&cuts, |cut| cache.seen_before(cut)),
+            _ => std::iter::once(0..self.n_positions()).collect(),
+        }
+    }
+
     /// Positions, as far as they can be counted.
     pub(super) fn n_positions(&self) -> usize {
         usize::try_from(self.positions).unwrap_or(usize::MAX)
@@ -184,11 +213,16 @@ impl Header {
     /// Bytes of the file whose header has `header_bytes`. Only of a header that
     /// was checked, so that nothing overflows.
     pub(super) fn file_bytes(&self, header_bytes: usize, caches: &[CacheSpec]) -> u64 {
-        let per_position: u64 = caches.iter().map(|cache| cache.bytes_per_position() as u64).sum();
+        let rows = |cache: &CacheSpec| {
+            let stored = self.stored_positions(cache);
+            let n_positions: u64 = stored.iter().map(|range| range.len() as u64).sum();
+            cache.bytes_per_position() as u64 * n_positions
+        };
+        let rows: u64 = caches.iter().map(rows).sum();
         let state: u64 = caches.iter().map(|cache| cache.fixed_bytes() as u64).sum();
         (PRELUDE_BYTES + header_bytes + CHECKSUM_BYTES) as u64
             + 4 * self.n_tokens()
-            + per_position * self.positions
+            + rows
             + state * self.states.len() as u64
     }
 }

@@ -71,7 +71,7 @@ impl PrefixCache {
             let equal = summary.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
             let n_common = equal.min(limit);
             let state = summary.states.iter().rev().find(|state| **state <= n_common);
-            let n_reusable = match host.shape().is_recurrent() {
+            let n_reusable = match host.shape().is_recurrent() || !summary.states.is_empty() {
                 true => state.copied().unwrap_or(0),
                 false => n_common,
             };

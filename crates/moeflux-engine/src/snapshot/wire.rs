@@ -276,7 +276,7 @@ fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, State
     let mut rest = caches.iter().zip(0..).map(|(cache, i)| (*cache, Cache(i)));
     while let Some((spec, cache)) = rest.next() {
         layers.push(match spec {
-            CacheSpec::Kv { n_heads: heads, k_dim, v_dim: 0, dtype } => {
+            CacheSpec::Kv { n_heads: heads, k_dim, v_dim: 0, dtype, .. } => {
                 let rank = config.usize("kv_lora_rank").ok().filter(|n| *n < k_dim);
                 let rank = rank.ok_or(refuse("keys without values"))?;
                 if heads != 1 {
@@ -285,7 +285,7 @@ fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, State
                 let widths = [rank, k_dim - rank];
                 WireLayer::Rows { cache, widths, heads, is_latent: true, dtype }
             }
-            CacheSpec::Kv { n_heads: heads, k_dim, v_dim, dtype } => {
+            CacheSpec::Kv { n_heads: heads, k_dim, v_dim, dtype, .. } => {
                 let widths = [heads * k_dim, heads * v_dim];
                 WireLayer::Rows { cache, widths, heads, is_latent: false, dtype }
             }
@@ -410,7 +410,7 @@ mod tests {
     }
 
     fn rows(n_heads: usize, k_dim: usize, v_dim: usize) -> CacheSpec {
-        CacheSpec::Kv { n_heads, k_dim, v_dim, dtype: KvType::Q8 }
+        CacheSpec::Kv { n_heads, k_dim, v_dim, dtype: KvType::Q8, window: None }
     }
 
     /// Three delta nets, then attention, and so on.

@@ -107,6 +107,7 @@ impl Session {
             self.restore_rollback_point(core);
         } else {
             self.rewind(core, self.position());
+            self.forget_passed(core);
         }
         Ok(())
     }

@@ -189,9 +189,7 @@ impl MlpBlocks {
         }
         let scoring = match self.shape.routing {
             Routing::Sigmoid(routing) => routing.scoring(self.bias(name, builder)?),
-            Routing::Softmax { renormalise } => {
-                Scoring::Softmax { bias: None, renormalise, scale: 1.0 }
-            }
+            Routing::Softmax { renormalise } => Scoring::softmax(renormalise),
         };
         Ok(Mlp::Moe(self.moe.load(layer, name, scoring, builder)?))
     }

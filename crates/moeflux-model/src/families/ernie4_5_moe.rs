@@ -1,7 +1,7 @@
 //! ERNIE 4.5: grouped-query attention that rotates neighbouring columns, a dense layer, then experts
 //! that biased probabilities choose. As in transformers' `modeling_ernie4_5_moe`.
 
-use moeflux_backend::{RopePairs, RopeSpec, Scoring};
+use moeflux_backend::{PerExpert, RopePairs, RopeSpec, Scoring};
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -66,8 +66,9 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let bias = format!("{mlp}.moe_statics.e_score_correction_bias");
         let shapes = [vec![1, n_experts], vec![n_experts]];
         let bias = builder.build.weights.vector(&bias, &shapes)?.values;
-        let bias = Some(builder.build.backend().load_vector(&bias));
-        let scoring = Scoring::Softmax { bias, renormalise: true, scale: 1.0 };
+        let bias = builder.build.backend().load_vector(&bias);
+        let per_expert = Some(PerExpert::Bias(bias));
+        let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 1.0 };
         let moe = moe.load(idx, &mlp, scoring, builder)?;
         builder.layer(name, mixer, Mlp::Moe(moe))
     })

@@ -67,12 +67,11 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let mlps = MlpBlocks::new(mlps, &mut builder);
     builder.finish(|builder, idx, name| {
-        let mut mixer = attention.load(&format!("{name}.self_attn"), builder)?;
-        if let Some(windows) = &windows {
-            mixer.window = windows[idx.idx()];
-            if mixer.window.is_none() {
-                mixer.rope = no_rope;
-            }
+        let window = windows.as_ref().map(|windows| windows[idx.idx()]);
+        let attn = format!("{name}.self_attn");
+        let mut mixer = attention.load_with_window(&attn, window.flatten(), builder)?;
+        if window == Some(None) {
+            mixer.rope = no_rope;
         }
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
         builder.layer(name, Box::new(mixer), mlp)

@@ -78,8 +78,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let moe = MoeBlocks::new(moe_shape, &mut builder);
     builder.finish(|builder, idx, name| {
         let attn = format!("{name}.self_attn");
-        let mut mixer = attention.load(&attn, builder)?;
-        mixer.window = windows[idx.idx()];
+        let mut mixer = attention.load_with_window(&attn, windows[idx.idx()], builder)?;
         mixer.sinks = Some(builder.vector(&format!("{attn}.sinks"), attention_shape.n_heads)?);
         let mlp = format!("{name}.mlp");
         let mut moe = moe.load(idx, &mlp, Scoring::SoftmaxOfChosen, builder)?;

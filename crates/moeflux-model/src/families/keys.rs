@@ -46,6 +46,9 @@ struct RopeKeys {
     /// `rope_parameters` where it is absent.
     #[serde(default)]
     parameters: Map<String, Value>,
+    /// Whether `rope_parameters` has an object for each type of layers, as it then is here.
+    #[serde(default)]
+    by_layer_type: bool,
 }
 
 /// Which part of a head is rotated.
@@ -200,6 +203,9 @@ impl<'a> Reader<'a> {
             // Only text_config's counts, and then this would be dropped without a word.
             return Err(self.config.refuse_value("rope_scaling", outer, "be in text_config"));
         }
+        if self.keys.rope.by_layer_type {
+            return self.rope_by_layer_type();
+        }
         let scaling = self.object("rope_scaling")?.filter(|scaling| !scaling.is_empty());
         let parameters = match scaling {
             Some(scaling) => Some(scaling),
@@ -227,6 +233,26 @@ impl<'a> Reader<'a> {
             rope.entry(key.into()).or_insert(all);
         }
         rope.insert("rope_type".into(), kind);
+        Ok(rope)
+    }
+
+    /// The keys of each type of layers, as an object under the type's name.
+    fn rope_by_layer_type(&self) -> Result<BTreeMap<String, Value>, FormatError> {
+        if let Some(scaling) = self.scope.get("rope_scaling").filter(|it| !it.is_null()) {
+            return Err(self.config.refuse_value("rope_scaling", scaling, "be absent"));
+        }
+        let given = self.object("rope_parameters")?.unwrap_or(&self.keys.rope.parameters);
+        let mut rope = BTreeMap::new();
+        for layer_type in self.keys.rope.parameters.keys() {
+            let Some(Value::Object(keys)) = given.get(layer_type) else {
+                let rule = format!("have an object of rotary keys for {layer_type}");
+                let given = Value::Object(given.clone());
+                return Err(self.config.refuse_value("rope_parameters", &given, &rule));
+            };
+            let mut keys = keys.clone();
+            keys.entry("rope_theta").or_insert(json!(self.keys.rope.theta));
+            rope.insert(layer_type.clone(), Value::Object(keys));
+        }
         Ok(rope)
     }
 
@@ -308,7 +334,8 @@ mod tests {
                 let _ = config.get(key);
             }
             assert!(config.usize("hidden_size").unwrap() > 1000, "{}", family.name);
-            assert!(config.rope_f32("rope_theta").unwrap().is_some());
+            let is_by_type = FamilyKeys::of(family.name).rope.by_layer_type;
+            assert!(is_by_type || config.rope_f32("rope_theta").unwrap().is_some());
         }
         let scale = |model_type: &str| {
             resolved(json!({"model_type": model_type}))

@@ -40,7 +40,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let moe = MoeBlocks::new(moe, &mut builder);
     builder.finish(|builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
-        let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
+        let scoring = Scoring::softmax(true);
         let moe = moe.load(idx, &format!("{name}.block_sparse_moe"), scoring, builder)?;
         builder.layer(name, mixer, Mlp::Moe(moe))
     })

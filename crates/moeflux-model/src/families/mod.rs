@@ -6,6 +6,7 @@ mod deepseek_v32;
 mod ernie4_5_moe;
 mod exaone_moe;
 mod family;
+mod gemma4;
 mod glm4_moe;
 mod glm4_moe_lite;
 mod glm4v_moe;
@@ -39,6 +40,7 @@ pub const FAMILIES: &[Family] = &[
     deepseek_v32::GLM_MOE_DSA,
     ernie4_5_moe::FAMILY,
     exaone_moe::FAMILY,
+    gemma4::FAMILY,
     glm4_moe::FAMILY,
     glm4_moe_lite::FAMILY,
     glm4v_moe::FAMILY,

@@ -67,7 +67,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         } else {
             Box::new(linear_attention(&delta_net, &format!("{name}.linear_attn"), builder)?)
         };
-        let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
+        let scoring = Scoring::softmax(true);
         let mlp = Mlp::Moe(moe.load(idx, &format!("{name}.mlp"), scoring, builder)?);
         builder.layer(name, mixer, mlp)
     })

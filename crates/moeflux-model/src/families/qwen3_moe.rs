@@ -59,7 +59,7 @@ pub(super) fn decoder(
         let mlp = match dense {
             Some(dense) if !is_sparse[idx.idx()] => Mlp::Dense(Dense::load(dense, &mlp, builder)?),
             _ => {
-                let scoring = Scoring::Softmax { bias: None, renormalise, scale: 1.0 };
+                let scoring = Scoring::softmax(renormalise);
                 Mlp::Moe(moe.load(idx, &mlp, scoring, builder)?)
             }
         };

@@ -73,7 +73,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
                 Mlp::Dense(Dense::load(dense, &mlp, builder)?)
             }
             _ => {
-                let scoring = Scoring::Softmax { bias: None, renormalise, scale: 1.0 };
+                let scoring = Scoring::softmax(renormalise);
                 Mlp::Moe(moe.load(idx, &mlp, scoring, builder)?)
             }
         };

@@ -27,8 +27,22 @@ pub(crate) struct AttentionShape {
     pub(crate) has_output_bias: bool,
     /// Number of positions that a token attends to, its own included; all where absent.
     pub(crate) window: Option<usize>,
+    pub(crate) values: Values,
+    /// Multiplies every score.
+    pub(crate) scale: f32,
     /// What checkpoints call the parts.
     pub(crate) names: AttentionNames,
+}
+
+/// Where values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Values {
+    /// `v_proj`.
+    Projected,
+    /// `v_proj`; each head is divided by its root mean square.
+    Normalised,
+    /// `k_proj`, before the norm of keys; each head is divided by its root mean square.
+    NormalisedKeys,
 }
 
 /// What checkpoints call the parts of attention layers.
@@ -93,6 +107,8 @@ impl AttentionShape {
             has_output_bias: false,
             window: None,
             names: AttentionNames::USUAL,
+            values: Values::Projected,
+            scale: 1.0 / (head_dim as f32).sqrt(),
         })
     }
 }
@@ -128,11 +144,12 @@ pub(crate) struct AttentionLayer {
     input: InputProjections,
     o_proj: Linear,
     norms: Option<Norms>,
+    v_norm: Option<Norm>,
     pub(crate) rope: Rope,
     /// Multiplies every score.
     scale: f32,
     /// Number of positions that a token attends to, its own included; all where absent.
-    pub(crate) window: Option<usize>,
+    window: Option<usize>,
     /// Logits that take part in the softmax and have no value, one a head.
     pub(crate) sinks: Option<Vector>,
     cache: Cache,
@@ -145,10 +162,17 @@ enum InputProjections {
     Separate {
         q: Linear,
         k: Linear,
-        v: Linear,
+        /// Absent where values are keys.
+        v: Option<Linear>,
     },
     /// The rows of queries, then those of keys, then those of values.
     Joined(Linear),
+}
+
+impl InputProjections {
+    fn has_values(&self) -> bool {
+        !matches!(self, InputProjections::Separate { v: None, .. })
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -168,8 +192,13 @@ impl AttentionBlocks {
         let AttentionShape { n_heads, n_kv_heads, head_dim, is_gated, .. } = shape;
         let stride = if is_gated { 2 * head_dim } else { head_dim };
         let kv_cols = n_kv_heads * head_dim;
-        let widths = [n_heads * stride, kv_cols, kv_cols];
-        let [q_cols, k, v] = builder.build.cols_together(widths);
+        let [q_cols, k, v] = if shape.values == Values::NormalisedKeys {
+            let [q_cols, k] = builder.build.cols_together([n_heads * stride, kv_cols]);
+            // No op reads the buffer that it writes.
+            [q_cols, k, builder.build.cols(kv_cols)]
+        } else {
+            builder.build.cols_together([n_heads * stride, kv_cols, kv_cols])
+        };
         let part =
             |at| Heads { buf: q_cols.buf, start: q_cols.start + at, n_heads, head_dim, stride };
         let scratch = AttentionScratch {
@@ -189,10 +218,21 @@ impl AttentionBlocks {
         name: &str,
         builder: &mut Builder<'_, '_>,
     ) -> Result<AttentionLayer, LoadError> {
+        self.load_with_window(name, self.shape.window, builder)
+    }
+
+    /// The same where a layer has a window of its own, or none.
+    pub(crate) fn load_with_window(
+        &self,
+        name: &str,
+        window: Option<usize>,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<AttentionLayer, LoadError> {
         let AttentionShape { n_kv_heads, head_dim, has_qkv_bias, has_output_bias, names, .. } =
             self.shape;
         let AttentionScratch { q_cols, k, mixed, .. } = self.scratch;
         let (hidden, kv_cols, mixed) = (builder.outline.hidden, columns(k).len, columns(mixed).len);
+        let values = self.shape.values;
         let mut linear = |part: &str, rows, cols, has_bias| {
             let name = format!("{name}.{part}");
             Linear::load(&name, rows, cols, has_bias, builder)
@@ -205,18 +245,21 @@ impl AttentionBlocks {
             None => InputProjections::Separate {
                 q: linear("q_proj", q_cols.len, hidden, has_qkv_bias)?,
                 k: linear("k_proj", kv_cols, hidden, has_qkv_bias)?,
-                v: linear("v_proj", kv_cols, hidden, has_qkv_bias)?,
+                v: (values != Values::NormalisedKeys)
+                    .then(|| linear("v_proj", kv_cols, hidden, has_qkv_bias))
+                    .transpose()?,
             },
         };
         Ok(AttentionLayer {
             input,
             o_proj: linear(names.output, hidden, mixed, has_output_bias)?,
             norms: self.norms(name, builder)?,
+            v_norm: (values != Values::Projected).then(|| builder.plain_norm(head_dim)),
             rope: self.rope,
-            scale: 1.0 / (head_dim as f32).sqrt(),
-            window: self.shape.window,
+            scale: self.shape.scale,
+            window,
             sinks: None,
-            cache: builder.kv_cache(n_kv_heads, head_dim, head_dim),
+            cache: builder.kv_cache(n_kv_heads, head_dim, head_dim, window),
             scratch: self.scratch,
         })
     }
@@ -257,12 +300,20 @@ impl Mixer for AttentionLayer {
         let AttentionScratch { q_cols, q, gate, k, v, mixed } = self.scratch;
         match self.input {
             InputProjections::Separate { q, k: k_proj, v: v_proj } => {
-                let outputs = [q.onto(q_cols), k_proj.onto(columns(k)), v_proj.onto(columns(v))];
-                project(step, x, &outputs);
+                let (q, k_proj) = (q.onto(q_cols), k_proj.onto(columns(k)));
+                match v_proj {
+                    Some(v_proj) => project(step, x, &[q, k_proj, v_proj.onto(columns(v))]),
+                    None => project(step, x, &[q, k_proj]),
+                }
             }
             InputProjections::Joined(qkv) => {
                 project(step, x, &[qkv.onto(self.scratch.joined_cols())]);
             }
+        }
+        if let Some(norm) = self.v_norm {
+            let values = if self.input.has_values() { v } else { k };
+            let rows = step.rows();
+            step.backend.rms_norm(rows, norm.op(v, values));
         }
         let attention = Attention {
             out: mixed,

@@ -1,6 +1,6 @@
 //! What blocks are loaded with.
 
-use moeflux_backend::{Cache, CacheSpec, Cols, Vector, Weight};
+use moeflux_backend::{Activation, Cache, CacheSpec, Cols, Vector, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
 
@@ -31,15 +31,29 @@ pub(crate) struct Outline {
     pub(crate) is_tied: bool,
     /// What checkpoints call the embedding.
     pub(crate) embedding: &'static str,
+    /// What stands between the products of MLPs that every row gets.
+    pub(crate) activation: Activation,
+    /// Multiplies embeddings, where the model is one without multi-token prediction.
+    pub(crate) embed_scale: Option<f32>,
+    /// Logits are `cap * tanh(logit / cap)`, with this cap.
+    pub(crate) logit_softcap: Option<f32>,
 }
 
 impl Outline {
-    /// From the keys that all families use.
+    /// From the keys that most families use, with SwiGLU.
     pub(crate) fn read(config: &Config) -> Result<Outline, LoadError> {
         // Two names of one function.
         if !["silu", "swish"].contains(&config.str("hidden_act")?) {
             return Err(config.refuse("hidden_act", "be \"silu\" or \"swish\"").into());
         }
+        Outline::of_activation(config, Activation::Swiglu)
+    }
+
+    /// From the keys that all families use.
+    pub(crate) fn of_activation(
+        config: &Config,
+        activation: Activation,
+    ) -> Result<Outline, LoadError> {
         Ok(Outline {
             hidden: config.usize("hidden_size")?,
             n_layers: config.usize("num_hidden_layers")?,
@@ -48,6 +62,9 @@ impl Outline {
             max_positions: config.usize("max_position_embeddings")?,
             is_tied: config.bool("tie_word_embeddings")?,
             embedding: "embed_tokens",
+            activation,
+            embed_scale: None,
+            logit_softcap: None,
         })
     }
 }
@@ -108,6 +125,29 @@ impl<'a, 'b> Builder<'a, 'b> {
         Ok(self.build.backend().load_vector(&values))
     }
 
+    /// The norm called `name`, whose tensor has no more than that name, with weights `factor`
+    /// times as large as stored.
+    pub(crate) fn scaled_norm(
+        &mut self,
+        name: &str,
+        len: usize,
+        factor: f32,
+    ) -> Result<Norm, LoadError> {
+        let mut values = self.build.weights.vector(name, &[vec![len]])?.values;
+        values.iter_mut().for_each(|value| *value *= factor);
+        Ok(Norm::of_values(self.build.weights, &values, self.outline.eps))
+    }
+
+    /// A norm of `len` elements without weights.
+    pub(crate) fn plain_norm(&mut self, len: usize) -> Norm {
+        Norm::of_values(self.build.weights, &vec![1.0; len], self.outline.eps)
+    }
+
+    /// The number that is stored under `name`.
+    pub(crate) fn number(&mut self, name: &str) -> Result<f32, LoadError> {
+        Ok(self.build.weights.vector(name, &[vec![1]])?.values[0])
+    }
+
     /// Something that every sequence keeps.
     pub(crate) fn cache(&mut self, spec: CacheSpec) -> Cache {
         self.caches.push(spec);
@@ -115,9 +155,15 @@ impl<'a, 'b> Builder<'a, 'b> {
     }
 
     /// Keys and values, stored as the user chose.
-    pub(crate) fn kv_cache(&mut self, n_heads: usize, k_dim: usize, v_dim: usize) -> Cache {
+    pub(crate) fn kv_cache(
+        &mut self,
+        n_heads: usize,
+        k_dim: usize,
+        v_dim: usize,
+        window: Option<usize>,
+    ) -> Cache {
         let dtype = self.build.variant.kv_type;
-        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype })
+        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, window })
     }
 }
 

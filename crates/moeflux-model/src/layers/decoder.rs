@@ -1,11 +1,12 @@
 //! The decoder that all families share: a residual stream that every layer
 //! reads through a norm, first for its mixer, then for its MLP.
 
-use moeflux_backend::{Cols, Stage, Weight};
+use moeflux_backend::{CacheSpec, Cols, Stage, Weight};
 use moeflux_core::LayerIdx;
 use moeflux_core::manifest::Role;
 
 use super::lookahead::Lookahead;
+use super::moe::MoeInput;
 use super::mtp::{Mtp, MtpNames};
 use super::norm::Norm;
 use crate::forward_error::ForwardError;
@@ -26,6 +27,8 @@ struct Decoder {
     layers: Vec<Layer>,
     norm: Norm,
     lm_head: Weight,
+    embed_scale: Option<f32>,
+    logit_softcap: Option<f32>,
     residual: Residual,
     mtp: Option<Mtp>,
 }
@@ -39,6 +42,10 @@ impl Model for Decoder {
         let Residual { hidden, normed, .. } = self.residual;
         step.backend.begin_stage(Stage::Rest, None);
         step.backend.embed(hidden, self.embed_tokens, step.tokens);
+        if let Some(factor) = self.embed_scale {
+            let rows = step.rows();
+            step.backend.scale(rows, hidden, factor);
+        }
         for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
             self.mix(step, i, layer);
             self.run_mlp(step, i, layer, next)?;
@@ -74,18 +81,25 @@ impl Model for Decoder {
     fn output(&self) -> (Cols, Weight) {
         (self.residual.normed, self.lm_head)
     }
+
+    fn logit_softcap(&self) -> Option<f32> {
+        self.logit_softcap
+    }
 }
 
 impl Decoder {
     /// The first half of a layer: `hidden += mixer(norm(hidden))`.
     fn mix(&self, step: &mut Step<'_>, i: u16, layer: &Layer) {
         let Residual { hidden, normed, mixed } = self.residual;
-        if let Mlp::Moe(moe) = &layer.mlp {
+        if let Some(moe) = layer.mlp.moe() {
             step.experts.begin_layer(moe.layer);
         }
         step.backend.begin_stage(layer.mixer.stage(), Some(i));
         layer.input_norm.forward(step, normed, hidden);
         layer.mixer.forward(step, mixed, normed);
+        if let Some(norm) = layer.mixer_norm {
+            norm.forward(step, mixed, mixed);
+        }
         let rows = step.rows();
         step.backend.add(rows, hidden, mixed);
     }
@@ -101,12 +115,15 @@ impl Decoder {
         let Residual { hidden, normed, .. } = self.residual;
         step.backend.begin_stage(layer.mlp.stage(), Some(i));
         layer.post_norm.forward(step, normed, hidden);
+        let next = next.as_ref().map(|next| next as &dyn Predict);
         match &layer.mlp {
             Mlp::Dense(dense) => dense.forward(step, hidden, normed),
-            Mlp::Moe(moe) => {
-                let next = next.as_ref().map(|next| next as &dyn Predict);
-                moe.forward(step, hidden, normed, next)?;
-            }
+            Mlp::Moe(moe) => moe.forward(step, hidden, MoeInput::of(normed), next)?,
+            Mlp::Parallel(parallel) => parallel.forward(step, hidden, next)?,
+        }
+        if let Some(factor) = layer.scale {
+            let rows = step.rows();
+            step.backend.scale(rows, hidden, factor);
         }
         Ok(())
     }
@@ -114,9 +131,18 @@ impl Decoder {
     /// For each layer, what predicts the next one's routing, where that has any.
     fn following(&self) -> impl Iterator<Item = Option<Lookahead<'_>>> {
         let Residual { hidden, mixed, .. } = self.residual;
-        let routers = self.layers.iter().skip(1).map(move |layer| match &layer.mlp {
-            Mlp::Moe(moe) => Some(Lookahead { norm: layer.post_norm, moe, hidden, scratch: mixed }),
-            Mlp::Dense(_) => None,
+        let pairs = self.layers.iter().zip(self.layers.iter().skip(1));
+        let routers = pairs.map(move |(layer, next)| {
+            let joins = match &layer.mlp {
+                Mlp::Parallel(parallel) => Some(&**parallel),
+                Mlp::Dense(_) | Mlp::Moe(_) => None,
+            };
+            let (norm, moe) = match &next.mlp {
+                Mlp::Dense(_) => return None,
+                Mlp::Moe(moe) => (next.post_norm, &**moe),
+                Mlp::Parallel(parallel) => (parallel.router_norm, &*parallel.moe),
+            };
+            Some(Lookahead { joins, norm, moe, hidden, scratch: mixed })
         });
         routers.chain([None])
     }
@@ -134,8 +160,10 @@ impl Builder<'_, '_> {
         Ok(Layer {
             input_norm: self.norm(&format!("{name}.input_layernorm"), hidden)?,
             mixer,
+            mixer_norm: None,
             post_norm: self.norm(&format!("{name}.post_attention_layernorm"), hidden)?,
             mlp,
+            scale: None,
         })
     }
 
@@ -157,6 +185,7 @@ impl Builder<'_, '_> {
     ) -> Result<Box<dyn Model>, LoadError> {
         let Outline { hidden, n_layers, vocab, max_positions, is_tied, embedding, .. } =
             self.outline;
+        let Outline { embed_scale, logit_softcap, .. } = self.outline;
         let matrix = |builder: &mut Self, name: &str, role| {
             builder.build.weights.matrix(name, vocab, hidden, role)
         };
@@ -182,20 +211,40 @@ impl Builder<'_, '_> {
             let layer = layer(&mut self, at(n_layers), &names.layer)?;
             mtp_layer = Some(Mtp::load(&names, layer, &mut self)?);
         }
+        let mut caches = self.caches;
+        // The layer of multi-token prediction has gaps that are filled later, and recurrent
+        // states return to positions that are far back.
+        let keeps_all = caches.iter().any(CacheSpec::is_recurrent);
+        for (i, cache) in caches.iter_mut().enumerate() {
+            if let CacheSpec::Kv { window, .. } = cache
+                && (keeps_all || i >= n_caches)
+            {
+                *window = None;
+            }
+        }
         let shape = ModelShape {
             vocab,
             hidden,
             n_layers,
-            n_moe_layers: layers.iter().filter(|layer| matches!(layer.mlp, Mlp::Moe(_))).count(),
+            n_moe_layers: layers.iter().filter(|layer| layer.mlp.moe().is_some()).count(),
             n_experts: self.experts.n_experts,
             n_eligible: self.experts.n_eligible,
             top_k: self.experts.top_k,
             config_top_k: self.experts.config_top_k,
             max_positions,
-            n_mtp_caches: self.caches.len() - n_caches,
-            caches: self.caches,
+            n_mtp_caches: caches.len() - n_caches,
+            caches,
         };
-        let (residual, mtp) = (self.residual, mtp_layer);
-        Ok(Box::new(Decoder { shape, embed_tokens, layers, norm, lm_head, residual, mtp }))
+        Ok(Box::new(Decoder {
+            shape,
+            embed_tokens,
+            layers,
+            norm,
+            lm_head,
+            embed_scale,
+            logit_softcap,
+            residual: self.residual,
+            mtp: mtp_layer,
+        }))
     }
 }

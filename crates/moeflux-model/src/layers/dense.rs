@@ -1,6 +1,6 @@
-//! Gated multilayer perceptrons: `down(silu(gate(x)) * up(x))`.
+//! Gated multilayer perceptrons: `down(activation(gate(x), up(x)))`.
 
-use moeflux_backend::{Cols, Projection, Shared, SharedExpert, Weight};
+use moeflux_backend::{Activation, Cols, Projection, Shared, SharedExpert, Weight};
 
 use crate::layers::builder::Builder;
 use crate::layers::step::Step;
@@ -12,6 +12,7 @@ pub(crate) struct GatedMlp {
     gate_proj: Weight,
     up_proj: Weight,
     down_proj: Weight,
+    activation: Activation,
     scratch: GatedScratch,
 }
 
@@ -40,6 +41,7 @@ impl GatedScratch {
             gate_proj: builder.projection(&format!("{name}.gate_proj"), intermediate, hidden)?,
             up_proj: builder.projection(&format!("{name}.up_proj"), intermediate, hidden)?,
             down_proj: builder.projection(&format!("{name}.down_proj"), hidden, intermediate)?,
+            activation: builder.outline.activation,
             scratch: self,
         })
     }
@@ -62,16 +64,16 @@ impl GatedMlp {
 
     /// The whole MLP as the shared expert of an MoE layer.
     pub(crate) fn beside_experts(&self, shared: Shared) -> SharedExpert {
-        let GatedMlp { gate_proj, up_proj, down_proj, scratch } = *self;
+        let GatedMlp { gate_proj, up_proj, down_proj, activation, scratch } = *self;
         let GatedScratch { gate, up, activated } = scratch;
-        SharedExpert { gate_proj, up_proj, down_proj, gate, up, activated, shared }
+        SharedExpert { gate_proj, up_proj, down_proj, activation, gate, up, activated, shared }
     }
 
     /// The rest, once [`GatedMlp::first_projections`] are done.
     pub(crate) fn finish(&self, step: &mut Step<'_>, out: Cols) {
         let rows = step.rows();
         let GatedScratch { gate, up, activated } = self.scratch;
-        step.backend.swiglu(rows, activated, gate, up);
+        step.backend.activate(rows, self.activation, activated, gate, up);
         step.backend.project(rows, activated, &[Projection { weight: self.down_proj, out }]);
     }
 }

@@ -7,6 +7,7 @@ use moeflux_core::{ExpertId, LayerIdx};
 
 use super::moe::Moe;
 use super::norm::Norm;
+use super::parallel_mlp::ParallelMlp;
 use crate::forward_error::ForwardError;
 use crate::layers::predict::Predict;
 use crate::layers::step::Step;
@@ -14,6 +15,8 @@ use crate::layers::step::Step;
 /// Predicts the routing of one layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lookahead<'a> {
+    /// How the experts of the layer before join the stream, where they are not just added.
+    pub(crate) joins: Option<&'a ParallelMlp>,
     /// Stands before the router.
     pub(crate) norm: Norm,
     /// The block that is predicted.
@@ -69,8 +72,13 @@ impl Predict for Lookahead<'_> {
             return Ok(());
         }
         let (rows, stream) = (step.rows(), self.scratch);
-        step.backend.copy(rows, stream.heads(1), self.hidden.heads(1));
-        step.backend.combine(rows, Combine { acc: stream, ..so_far });
+        match self.joins {
+            None => {
+                step.backend.copy(rows, stream.heads(1), self.hidden.heads(1));
+                step.backend.combine(rows, Combine { acc: stream, ..so_far });
+            }
+            Some(parallel) => parallel.preview(step, stream, self.hidden, so_far),
+        }
         self.norm.forward(step, stream, stream);
         let experts = self.moe.preview(step, stream)?;
         self.prefetch(step, &experts);

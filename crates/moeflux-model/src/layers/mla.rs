@@ -198,7 +198,7 @@ impl MlaBlocks {
                 builder,
             )?,
             rope: self.rope,
-            cache: builder.kv_cache(1, key_dim, 0),
+            cache: builder.kv_cache(1, key_dim, 0, None),
             positions: Positions::All,
             scratch: self.scratch,
         })

@@ -16,6 +16,7 @@ pub(crate) mod moe_lists;
 pub(crate) mod mtp;
 pub(crate) mod norm;
 pub(crate) mod observe;
+pub(crate) mod parallel_mlp;
 pub(crate) mod predict;
 pub(crate) mod rope;
 pub(crate) mod routing;

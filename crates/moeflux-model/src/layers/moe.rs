@@ -14,6 +14,7 @@ use moeflux_store::Arrivals;
 use super::dense::{GatedMlp, GatedScratch};
 use super::linear::with_projections;
 use super::moe_lists::take_over;
+use super::parallel_mlp::DenseBranch;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, ExpertCounts};
 use crate::layers::moe_lists::MoeLists;
@@ -86,6 +87,21 @@ struct SharedExpert {
     scratch: SharedScratch,
 }
 
+/// What a block reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MoeInput {
+    pub(crate) router: Cols,
+    /// Also the input of a shared expert.
+    pub(crate) experts: Cols,
+}
+
+impl MoeInput {
+    /// The same for all.
+    pub(crate) fn of(x: Cols) -> MoeInput {
+        MoeInput { router: x, experts: x }
+    }
+}
+
 /// What a block reads and writes in a step.
 #[derive(Clone, Copy, Debug)]
 struct MoeColumns {
@@ -113,6 +129,8 @@ pub(crate) struct Moe {
     /// Added to the experts' products.
     pub(crate) biases: Option<ExpertBiases>,
     shared: Option<SharedExpert>,
+    /// A dense MLP that runs while experts are on their way.
+    pub(crate) dense_branch: Option<DenseBranch>,
     scratch: MoeScratch,
 }
 
@@ -124,11 +142,20 @@ impl MoeShape {
         experts: &str,
         intermediate: &str,
     ) -> Result<MoeShape, LoadError> {
+        MoeShape::read_top_k(config, experts, "num_experts_per_tok", intermediate)
+    }
+
+    /// The same where `top_k` is the config's key for how many experts a token gets.
+    pub(crate) fn read_top_k(
+        config: &Config,
+        experts: &str,
+        top_k: &str,
+        intermediate: &str,
+    ) -> Result<MoeShape, LoadError> {
         let n_experts = config.usize(experts)?;
-        let config_top_k = config.usize("num_experts_per_tok")?;
+        let config_top_k = config.usize(top_k)?;
         if config_top_k > n_experts {
-            let rule = format!("be at most {experts}");
-            return Err(config.refuse("num_experts_per_tok", &rule).into());
+            return Err(config.refuse(top_k, &format!("be at most {experts}")).into());
         }
         Ok(MoeShape {
             n_experts,
@@ -240,13 +267,14 @@ impl MoeBlocks {
             activation: self.shape.activation,
             biases: None,
             shared,
+            dense_branch: None,
             scratch: self.scratch,
         }))
     }
 }
 
 impl Moe {
-    /// `acc += moe(x)`. What rows want of the `next` block is predicted while
+    /// `acc += moe(input)`. What rows want of the `next` block is predicted while
     /// this one's experts are on their way; where that is nearly everything, it
     /// is read as soon as the drive has brought those of this one.
     ///
@@ -256,14 +284,14 @@ impl Moe {
         &self,
         step: &mut Step<'_>,
         acc: Cols,
-        x: Cols,
+        input: MoeInput,
         next: Option<&dyn Predict>,
     ) -> Result<(), ForwardError> {
         let rows = step.rows();
+        let x = input.experts;
         let MoeScratch { logits, slots } = self.scratch;
         let is_held = self.is_held(step);
-        let first = self.first_projections(!is_held);
-        with_projections(first, |all| step.backend.project(rows, x, all));
+        self.project_first(step, input, !is_held);
         if let Some(bias) = self.router_bias {
             step.backend.add_bias(rows, logits, bias);
         }
@@ -300,10 +328,7 @@ impl Moe {
             // An upload takes longer than the shared expert, which runs meanwhile.
             residency.begin_upload(self.layer, &wanted.resident, &mut arrivals.resident());
         }
-        let layer = Some(self.layer.0);
-        step.backend.begin_stage(Stage::SharedExpert, layer);
-        let shared = self.shared.as_ref().map(|shared| shared.forward(step));
-        step.backend.begin_stage(Stage::RoutedExperts, layer);
+        let shared = self.run_meanwhile(step);
         self.run_arriving(step, &mut lists, &mut arrivals, MoeColumns { acc, x, shared }, next)?;
         let Routing { experts, weights } = &mut lists.routing;
         if arrivals.is_missing() {
@@ -322,6 +347,19 @@ impl Moe {
         step.backend.combine(rows, combine);
         *step.lists = lists;
         Ok(())
+    }
+
+    /// Runs what needs no routed expert: the shared one, and the dense MLP next to the block.
+    fn run_meanwhile(&self, step: &mut Step<'_>) -> Option<Shared> {
+        let layer = Some(self.layer.0);
+        if let Some(dense_branch) = &self.dense_branch {
+            step.backend.begin_stage(Stage::DenseMlp, layer);
+            dense_branch.run(step);
+        }
+        step.backend.begin_stage(Stage::SharedExpert, layer);
+        let shared = self.shared.as_ref().map(|shared| shared.forward(step));
+        step.backend.begin_stage(Stage::RoutedExperts, layer);
+        shared
     }
 
     /// Runs the chosen experts, those first that are there. While some are still
@@ -402,6 +440,10 @@ impl Moe {
 
     /// As [`forward`](Moe::forward) where the device has all experts.
     fn forward_on_device(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
+        if let Some(dense_branch) = &self.dense_branch {
+            step.backend.begin_stage(Stage::DenseMlp, Some(self.layer.0));
+            dense_branch.run(step);
+        }
         step.backend.begin_stage(Stage::RoutedExperts, Some(self.layer.0));
         let op = MoeOnDevice {
             layer: self.layer,
@@ -455,17 +497,32 @@ impl Moe {
         Ok(step.backend.route(rows, route)?.experts)
     }
 
-    /// What depends on nothing but the input, with the shared expert's matrices
-    /// or without.
-    fn first_projections(&self, with_shared: bool) -> impl Iterator<Item = Projection> {
+    /// What depends on nothing but the input, with the shared expert's matrices or without.
+    fn project_first(&self, step: &mut Step<'_>, input: MoeInput, with_shared: bool) {
+        let rows = step.rows();
         let router = Projection { weight: self.router, out: self.scratch.logits };
-        let shared = self.shared.iter().flat_map(move |shared| {
+        if input.router == input.experts {
+            let all = iter::once(router).chain(self.shared_projections(with_shared));
+            with_projections(all, |all| step.backend.project(rows, input.router, all));
+            return;
+        }
+        step.backend.project(rows, input.router, &[router]);
+        let shared = self.shared_projections(with_shared);
+        with_projections(shared, |all| {
+            if !all.is_empty() {
+                step.backend.project(rows, input.experts, all);
+            }
+        });
+    }
+
+    /// Products of the shared expert with the input, or of its gate alone.
+    fn shared_projections(&self, with_shared: bool) -> impl Iterator<Item = Projection> {
+        self.shared.iter().flat_map(move |shared| {
             let gate = shared.gate.zip(shared.scratch.scale);
             let gate = gate.map(|(weight, out)| Projection { weight, out });
             let first = with_shared.then(|| shared.mlp.first_projections());
             first.into_iter().flatten().chain(gate)
-        });
-        iter::once(router).chain(shared)
+        })
     }
 }
 
@@ -482,7 +539,7 @@ impl SharedExpert {
         Ok(SharedExpert { mlp, gate: shape.gate.map(gate).transpose()?, scratch })
     }
 
-    /// Finishes what [`Moe::first_projections`] began.
+    /// Finishes what [`Moe::project_first`] began.
     fn forward(&self, step: &mut Step<'_>) -> Shared {
         self.mlp.finish(step, self.scratch.out);
         self.contribution()

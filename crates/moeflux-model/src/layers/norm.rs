@@ -36,7 +36,12 @@ impl Norm {
                 *value += 1.0;
             }
         }
-        Ok(Norm { weight: weights.backend().load_vector(&values), eps })
+        Ok(Norm::of_values(weights, &values, eps))
+    }
+
+    /// A norm with these weights.
+    pub(crate) fn of_values(weights: &mut dyn Weights, values: &[f32], eps: f32) -> Norm {
+        Norm { weight: weights.backend().load_vector(values), eps }
     }
 
     /// The op on heads that share this weight.

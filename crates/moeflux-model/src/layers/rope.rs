@@ -26,6 +26,38 @@ pub(crate) fn read(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadErr
     with_dim(config, rotary_dim)
 }
 
+/// The rotation of heads of `head_dim` in layers of a type, where a config has rotary keys for each.
+pub(crate) fn of_layer_type(
+    config: &Config,
+    layer_type: &str,
+    head_dim: usize,
+) -> Result<RopeSpec, LoadError> {
+    let keys = config.get_rope(layer_type).and_then(Value::as_object);
+    let keys = keys.ok_or_else(|| config.refuse(layer_type, "be an object of rotary keys"))?;
+    let config = config.with_rope(keys.clone().into_iter().collect());
+    if config.rope_str("rope_type")? == Some("proportional") {
+        return proportional(&config, head_dim);
+    }
+    read(&config, head_dim)
+}
+
+/// Pairs are halves of the whole head; the first of them turn, with the frequencies that they have
+/// where all do, and the others do not.
+fn proportional(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadError> {
+    let part = config.get_rope("partial_rotary_factor").and_then(Value::as_f64).unwrap_or(1.0);
+    if !(0.0..=1.0).contains(&part) || !head_dim.is_multiple_of(2) {
+        return Err(config.refuse("partial_rotary_factor", "be from 0 to 1").into());
+    }
+    let divisor = if config.get_rope("factor").is_some() { factor(config)? } else { 1.0 };
+    let n_turning = (part * head_dim as f64 / 2.0) as usize;
+    let periods = periods(theta(config)?, head_dim);
+    let frequency = |(i, period): (usize, &f32)| {
+        if i < n_turning { 1.0 / period / divisor } else { 0.0 }
+    };
+    let inv_freq = periods.iter().enumerate().map(frequency).collect();
+    Ok(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 })
+}
+
 /// No rotation: an angle of zero for one pair, since a device has a table of every rotation.
 pub(crate) fn none() -> RopeSpec {
     RopeSpec { inv_freq: vec![0.0], pairs: RopePairs::Halves, scale: 1.0 }
@@ -33,8 +65,7 @@ pub(crate) fn none() -> RopeSpec {
 
 /// The rotation of `rotary_dim` columns, an even number.
 pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, LoadError> {
-    let theta = config.rope_f32("rope_theta")?.filter(|theta| *theta > 1.0);
-    let theta = theta.ok_or_else(|| config.refuse("rope_theta", "be above 1"))?;
+    let theta = theta(config)?;
     let periods = periods(theta, rotary_dim);
     let (inv_freq, scale) = match rope_type(config)? {
         RopeType::Default => (periods.iter().map(|period| 1.0 / period).collect(), 1.0),
@@ -58,6 +89,11 @@ pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, L
         }
     };
     Ok(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale })
+}
+
+fn theta(config: &Config) -> Result<f32, LoadError> {
+    let theta = config.rope_f32("rope_theta")?.filter(|theta| *theta > 1.0);
+    theta.ok_or_else(|| config.refuse("rope_theta", "be above 1").into())
 }
 
 /// By how much the scores of latent attention grow with a stretched context:

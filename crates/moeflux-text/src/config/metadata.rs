@@ -102,7 +102,7 @@ fn token_id(metadata: &Metadata, key: &str, n_tokens: usize) -> Result<Option<u3
 fn adds_bos(metadata: &Metadata) -> Option<bool> {
     match Kind::of(metadata) {
         Ok(Kind::ByteLevel(splitter)) => Some(splitter.adds_bos),
-        Ok(Kind::SentencePiece) => Some(true),
+        Ok(Kind::SentencePiece | Kind::MergedPieces) => Some(true),
         Ok(Kind::Json) | Err(_) => None,
     }
 }

@@ -64,16 +64,16 @@ impl Grammar {
         let start = match self.format.thinking {
             Thinking::Channels => rules.channels(said, calls.map(|calls| calls.whole)),
             thinking => {
-                let thought = match thinking {
-                    Thinking::Tags if self.is_thinking => {
-                        format!("TEXT? {} ", rules.literal("</think>"))
+                let thought = match thinking.tags() {
+                    Some([_, close]) if self.is_thinking => {
+                        format!("TEXT? {} ", rules.literal(close))
                     }
-                    Thinking::Tags => {
-                        let [open, close] = ["<think>", "</think>"].map(|tag| rules.literal(tag));
+                    Some(tags) => {
+                        let [open, close] = tags.map(|tag| rules.literal(tag));
                         // Some templates end thoughts that never began.
                         format!("(SPACE? {open} TEXT? {close} | {close})? ")
                     }
-                    _ => String::new(),
+                    None => String::new(),
                 };
                 let space = if thought.is_empty() { "" } else { "SPACE? " };
                 match (said, calls) {

@@ -54,7 +54,9 @@ impl OutputFormat {
         let thinking = match probe::thinking(&template) {
             Thinking::Channels if knows("<|channel|>") => Thinking::Channels,
             _ if is_harmony => Thinking::Channels,
-            Thinking::Tags if THINK.iter().all(|tag| knows(tag)) => Thinking::Tags,
+            thinking if thinking.tokens().is_some_and(|tokens| tokens.into_iter().all(knows)) => {
+                thinking
+            }
             _ => Thinking::Never,
         };
         let parts = calls.iter().flat_map(|known| known.calls.parts());
@@ -62,7 +64,8 @@ impl OutputFormat {
         let parts = parts.chain(
             (thinking == Thinking::Channels).then(|| channels.parts()).into_iter().flatten(),
         );
-        let shown = parts.flat_map(marks_in).chain(THINK);
+        let tokens = thinking.tokens().unwrap_or(THINK);
+        let shown = parts.flat_map(marks_in).chain(tokens);
         let shown = shown.filter_map(|mark| tokenizer.id_of(mark)).collect();
         OutputFormat { calls, thinking, shown }
     }
@@ -116,6 +119,7 @@ impl OutputFormat {
         match self.thinking {
             Thinking::Never => "none",
             Thinking::Tags => "<think> and </think>",
+            Thinking::Thought => "<|channel>thought and <channel|>",
             Thinking::Channels => "channels (analysis, commentary, final)",
         }
     }
@@ -127,11 +131,11 @@ impl OutputFormat {
 
     /// Whether a prompt ends with thinking that has begun.
     pub fn prompt_opens_thinking(&self, tokens: &[TokenId], tokenizer: &Tokenizer) -> bool {
-        let ids = THINK.map(|marker| tokenizer.id_of(marker));
+        let Some(ids) = self.thinking.tokens() else { return false };
+        let ids = ids.map(|token| tokenizer.id_of(token));
         let last = tokens.iter().rev().find(|token| ids.contains(&Some(**token)));
         let tail: Vec<TokenId> = tokens.iter().rev().take(4).copied().collect();
-        self.thinking == Thinking::Tags
-            && last.is_some_and(|token| Some(*token) == ids[0] && tail.contains(token))
+        last.is_some_and(|token| Some(*token) == ids[0] && tail.contains(token))
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::arguments::{JsonSpan, TaggedWriter};
 use super::scan::{Found, Pending, strip_loose};
 use super::syntax::{Calls, JsonCalls, TaggedCalls};
-use super::{OutputFormat, THINK, Thinking};
+use super::{OutputFormat, Thinking};
 
 /// A part of what the model wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl OutputParser {
         };
         let state = match thinking {
             Thinking::Channels => State::Header,
-            Thinking::Tags if is_thinking => State::Reasoning,
+            thinking if is_thinking && thinking.tags().is_some() => State::Reasoning,
             _ => State::Content,
         };
         OutputParser {
@@ -178,9 +178,7 @@ impl OutputParser {
             (None, _) => Vec::new(),
         };
         let n_call_markers = markers.len();
-        if self.thinking == Thinking::Tags {
-            markers.extend(THINK);
-        }
+        markers.extend(self.thinking.tags().into_iter().flatten());
         let Found { before, marker } = self.pending.until(&markers);
         if !self.in_section {
             self.say(&before);
@@ -216,11 +214,11 @@ impl OutputParser {
     }
 
     fn reasoning(&mut self) -> bool {
-        let markers: &[&str] = match self.thinking {
-            Thinking::Channels => &["<|end|>", "<|start|>", "<|channel|>"],
-            _ => &THINK[1..],
+        let markers = match self.thinking.tags() {
+            None => vec!["<|end|>", "<|start|>", "<|channel|>"],
+            Some([_, close]) => vec![close],
         };
-        let Found { before, marker } = self.pending.until(markers);
+        let Found { before, marker } = self.pending.until(&markers);
         self.think(&before);
         if marker.is_none() {
             return false;

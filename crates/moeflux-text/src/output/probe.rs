@@ -76,11 +76,13 @@ pub(super) fn thinking(template: &ChatTemplate) -> Thinking {
         }
     }
     // Some keep no thoughts: they take them out of what was said, or only open an answer with them.
-    let tagged = format!("{}{THOUGHT}{}Said41", THINK[0], THINK[1]);
-    let tagged = Message::new("assistant", tagged);
-    let cut = template.plain(&[question.clone(), tagged, follow_up], None);
-    if cut.is_some_and(|text| text.contains("Said41") && !text.contains(THOUGHT)) {
-        return Thinking::Tags;
+    for thinking in Thinking::TAGGED {
+        let [open, close] = thinking.tags().unwrap_or(THINK);
+        let tagged = Message::new("assistant", format!("{open}{THOUGHT}{close}Said41"));
+        let cut = template.plain(&[question.clone(), tagged, follow_up.clone()], None);
+        if cut.is_some_and(|text| text.contains("Said41") && !text.contains(THOUGHT)) {
+            return thinking;
+        }
     }
     let opens = [Value::Null, Value::Bool(true), Value::Bool(false)].into_iter().any(|is_on| {
         let text = open(template, std::slice::from_ref(&question), None, is_on);

@@ -363,3 +363,22 @@ fn pieces_may_end_anywhere() {
         checked.unwrap_or_else(|err| panic!("{syntax:?}: {err}"));
     }
 }
+
+#[test]
+fn thoughts_in_a_channel_that_two_tokens_mark() {
+    let format = OutputFormat {
+        calls: Err(String::new()),
+        thinking: Thinking::Thought,
+        shown: Arc::from([]),
+    };
+    let text = "<|channel>thought\nHm.\n<channel|>Yes.";
+    let want = parse(&format, false, &[text]);
+    assert_eq!(want.last(), Some(&Delta::Content(String::from("Yes."))));
+    assert!(
+        want.iter().any(|delta| matches!(delta, Delta::Reasoning(said) if said.contains("Hm.")))
+    );
+    for at in 1..text.len() {
+        let (a, b) = text.split_at(at);
+        assert_eq!(parse(&format, false, &[a, b]), want, "{a:?} {b:?}");
+    }
+}

@@ -26,7 +26,7 @@ use crate::tokenizer_file::{MAX_REGEX_BYTES, MAX_TOKENS};
 use crate::vocabulary::files::{Vocabulary, damaged};
 
 /// What stands for a space.
-const SPACE: &str = "\u{2581}";
+pub(super) const SPACE: &str = "\u{2581}";
 
 /// `ModelProto` of `sentencepiece_model.proto`, the fields that matter here.
 #[derive(Clone, PartialEq, Message)]

@@ -45,7 +45,7 @@ impl Pools {
 
     /// The index of the pages of a cache.
     fn pages_of(&mut self, cache: NumberedCache) -> usize {
-        let CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } = cache.spec else {
+        let CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, .. } = cache.spec else {
             panic!("pages are of keys and values")
         };
         let known = self.pages.iter().position(|(known, _)| *known == cache);
@@ -60,7 +60,7 @@ impl CacheState {
     /// A cache of a new sequence, empty.
     pub(crate) fn new(pools: &mut Pools, cache: NumberedCache) -> CacheState {
         match cache.spec {
-            CacheSpec::Kv { .. } => CacheState::Kv(Kv::new(pools.pages_of(cache))),
+            CacheSpec::Kv { window, .. } => CacheState::Kv(Kv::new(pools.pages_of(cache), window)),
             CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => {
                 CacheState::Recurrent(pools.state_slots.plan(cache))
             }
@@ -86,6 +86,18 @@ impl CacheState {
     pub(crate) fn truncate(&mut self, encoder: &mut Encoder, pools: &mut Pools, len: usize) {
         if let CacheState::Kv(kv) = self {
             kv.truncate(pools.pages_mut(kv), encoder, len);
+        }
+    }
+
+    /// Frees positions that a window has passed.
+    pub(crate) fn forget_passed(
+        &mut self,
+        encoder: &mut Encoder,
+        pools: &mut Pools,
+        ends: &[usize],
+    ) {
+        if let CacheState::Kv(kv) = self {
+            kv.forget_passed(pools.pages_mut(kv), encoder, ends);
         }
     }
 

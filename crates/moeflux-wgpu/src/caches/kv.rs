@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use moeflux_backend::DeviceError;
+use moeflux_backend::{DeviceError, is_seen};
 
 use crate::caches::pages::{PAGE, Page, Pages, Plane};
 use crate::commands::encoder::Encoder;
@@ -12,8 +12,9 @@ use crate::commands::encoder::Encoder;
 pub(crate) struct Kv {
     /// Whose pages these are, of all that there are.
     pub(crate) pool: usize,
-    /// In the order of positions.
-    pages: Vec<Page>,
+    window: Option<usize>,
+    /// In the order of positions; absent where a window has passed them.
+    pages: Vec<Option<Page>>,
 }
 
 /// Cuts positions at the ends of pages.
@@ -23,8 +24,8 @@ fn parts(positions: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl Kv {
-    pub(super) fn new(pool: usize) -> Kv {
-        Kv { pool, pages: Vec::new() }
+    pub(super) fn new(pool: usize, window: Option<usize>) -> Kv {
+        Kv { pool, window, pages: Vec::new() }
     }
 
     /// Whether there is room for the first `len` positions.
@@ -34,7 +35,7 @@ impl Kv {
 
     /// The page of a position.
     pub(crate) fn page(&self, position: usize) -> Page {
-        self.pages[position / PAGE]
+        self.pages[position / PAGE].expect("positions that a window has passed are not used")
     }
 
     /// Has room for the first `len` positions, or as much as before where there is no
@@ -42,14 +43,32 @@ impl Kv {
     pub(crate) fn grow(&mut self, pool: &mut Pages, encoder: &mut Encoder, len: usize) {
         let n = len.div_ceil(PAGE).saturating_sub(self.pages.len());
         if n > 0 {
-            self.pages.extend(pool.take(encoder, n));
+            self.pages.extend(pool.take(encoder, n).into_iter().map(Some));
         }
     }
 
     /// Forgets all but the first `len` positions and frees whole pages.
     pub(super) fn truncate(&mut self, pool: &mut Pages, encoder: &mut Encoder, len: usize) {
-        for page in self.pages.drain(len.div_ceil(PAGE).min(self.pages.len())..) {
+        let first = len.div_ceil(PAGE).min(self.pages.len());
+        for page in self.pages.drain(first..).flatten() {
             pool.put_back(encoder, page);
+        }
+    }
+
+    /// Frees pages of positions that a window has passed.
+    pub(super) fn forget_passed(
+        &mut self,
+        pool: &mut Pages,
+        encoder: &mut Encoder,
+        ends: &[usize],
+    ) {
+        let Some(window) = self.window else { return };
+        for (i, page) in self.pages.iter_mut().enumerate() {
+            if !is_seen(&(i * PAGE..(i + 1) * PAGE), window, ends)
+                && let Some(page) = page.take()
+            {
+                pool.put_back(encoder, page);
+            }
         }
     }
 
@@ -91,6 +110,10 @@ impl Kv {
         positions: Range<usize>,
         bytes: &[u8],
     ) {
+        let n_passed = positions.start / PAGE;
+        if self.pages.len() < n_passed {
+            self.pages.resize(n_passed, None);
+        }
         self.grow(pool, encoder, positions.end);
         if !self.has_room(positions.end) {
             return;

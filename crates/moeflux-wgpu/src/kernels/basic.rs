@@ -7,14 +7,14 @@ use crate::kernels::shared::Quant;
 kernel! {
     Elementwise in "elementwise/elementwise"("wrr");
     {}
-    { op: u32 = OP, }
+    { op: u32 = OP, activation: u32 = ACTIVATION, }
 }
 
 kernel! {
     /// An element-wise op whose outputs are quantised too.
     ElementwiseQuantized in "elementwise/elementwise"("wrrww") include [QuantizeOwn];
     { quant: Quant, }
-    { op: u32 = OP, }
+    { op: u32 = OP, activation: u32 = ACTIVATION, }
 }
 
 constants! {

@@ -59,9 +59,30 @@ constants! {
 constants! {
     /// The activation between an expert's projections, see `include/activation.wgsl`.
     Activation {
-        clamped: bool = CLAMPED,
+        /// Its number in `include/common.wgsl`.
+        kind: u32 = ACTIVATION,
         biased: bool = BIASED,
         /// Gate and up rows alternate in one matrix.
         alternates: bool = ALTERNATES,
+    }
+}
+
+/// An activation as kernels know it: its number in `include/common.wgsl`, and its parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ActivationNumbers {
+    pub(crate) kind: u32,
+    pub(crate) alpha: f32,
+    pub(crate) limit: f32,
+}
+
+impl From<moeflux_backend::Activation> for ActivationNumbers {
+    fn from(activation: moeflux_backend::Activation) -> ActivationNumbers {
+        use moeflux_backend::Activation::{ClampedSwiglu, GeluTanh, Swiglu};
+        let (kind, alpha, limit) = match activation {
+            Swiglu => (0, 0.0, 0.0),
+            ClampedSwiglu { alpha, limit } => (1, alpha, limit),
+            GeluTanh => (2, 0.0, 0.0),
+        };
+        ActivationNumbers { kind, alpha, limit }
     }
 }

@@ -1,13 +1,14 @@
-//! Element-wise ops: copy, add, bias, sigmoid gate and SwiGLU.
+//! Element-wise ops: copy, add, bias, scale, sigmoid gate and the activations of gated MLPs.
 
 use crate::ops::fused_sum;
 use crate::ops::operand::Operand;
 use crate::ops::operand::cols;
 use crate::ops::operand::heads;
-use moeflux_backend::{Cols, Heads, Vector};
+use moeflux_backend::{Activation, Cols, Heads, Vector};
 
 use crate::commands::grid::Grid;
 use crate::kernels::basic as kernels;
+use crate::kernels::shared::ActivationNumbers;
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
 use crate::state::backend::Wgpu;
 use crate::state::last_sum::Summands;
@@ -20,25 +21,52 @@ enum Op {
     Add = 1,
     AddBias = 2,
     SigmoidGate = 3,
-    Swiglu = 4,
-    SwigluInPlace = 5,
+    Scale = 4,
+    Activate = 5,
+    ActivateInPlace = 6,
+}
+
+/// An op with its constants.
+#[derive(Clone, Copy)]
+struct Elementwise {
+    op: Op,
+    /// The activation's number in `include/common.wgsl`.
+    activation: u32,
+    /// The factor, or the activation's `alpha` and `limit`.
+    numbers: [f32; 2],
+}
+
+impl From<Op> for Elementwise {
+    fn from(op: Op) -> Elementwise {
+        Elementwise { op, activation: 0, numbers: [0.0; 2] }
+    }
 }
 
 /// Runs an op over every element of the heads of `out`; whether they were
 /// rounded too.
-fn run(b: &mut Wgpu, op: Op, rows: usize, out: Heads, a: Operand, other: Option<Operand>) -> bool {
-    let y = heads(b, out);
+fn run(
+    b: &mut Wgpu,
+    op: impl Into<Elementwise>,
+    rows: usize,
+    out: Heads,
+    a: Operand,
+    other: Option<Operand>,
+) -> bool {
+    let Elementwise { op, activation, numbers } = op.into();
+    let mut y = heads(b, out);
     b.written(out.buf);
     let n = rows * out.n_heads * out.head_dim;
     let other = other.unwrap_or_else(|| a.clone());
-    let mut params = vec![word(n), word(out.n_heads), word(out.head_dim), 0];
+    y.view[3] = numbers[1].to_bits();
+    let mut params = vec![word(n), word(out.n_heads), word(out.head_dim), numbers[0].to_bits()];
     params.extend([y.view, a.view, other.view].as_flattened());
+    let op = op as u32;
     b.encoder.begin();
     let grid = Grid::Linear(n.div_ceil(ELEMENTS));
     match fused_quant(b, out, rows, QuantSpan::Elements) {
         None => {
             b.encoder.dispatch(
-                kernels::Elementwise { op: op as u32 },
+                kernels::Elementwise { op, activation },
                 &params,
                 &[&y.mem, &a.mem, &other.mem],
                 grid,
@@ -47,7 +75,7 @@ fn run(b: &mut Wgpu, op: Op, rows: usize, out: Heads, a: Operand, other: Option<
         }
         Some(FusedQuant { quant, quantized, sums }) => {
             b.encoder.dispatch(
-                kernels::ElementwiseQuantized { quant, op: op as u32 },
+                kernels::ElementwiseQuantized { quant, op, activation },
                 &params,
                 &[&y.mem, &a.mem, &other.mem, &quantized, &sums],
                 grid,
@@ -81,11 +109,27 @@ pub(crate) fn sigmoid_gate(b: &mut Wgpu, rows: usize, x: Heads, gate: Heads) {
     run(b, Op::SigmoidGate, rows, x, gate, None);
 }
 
-pub(crate) fn swiglu(b: &mut Wgpu, rows: usize, out: Cols, gate: Cols, up: Cols) {
+pub(crate) fn scale(b: &mut Wgpu, rows: usize, x: Cols, factor: f32) {
+    let op = Elementwise { numbers: [factor, 0.0], ..Op::Scale.into() };
+    // The kernel binds an input and does not read it.
+    let mem = b.scratch.unused[0].words(&mut b.encoder, 4);
+    run(b, op, rows, x.heads(1), Operand { mem, view: [0; 4] }, None);
+}
+
+pub(crate) fn activate(
+    b: &mut Wgpu,
+    rows: usize,
+    activation: Activation,
+    out: Cols,
+    gate: Cols,
+    up: Cols,
+) {
     let (g, u) = (cols(b, gate), cols(b, up));
+    let ActivationNumbers { kind, alpha, limit } = activation.into();
+    let of = |op| Elementwise { op, activation: kind, numbers: [alpha, limit] };
     if out == gate {
-        run(b, Op::SwigluInPlace, rows, out.heads(1), u, None);
+        run(b, of(Op::ActivateInPlace), rows, out.heads(1), u, None);
     } else {
-        run(b, Op::Swiglu, rows, out.heads(1), g, Some(u));
+        run(b, of(Op::Activate), rows, out.heads(1), g, Some(u));
     }
 }

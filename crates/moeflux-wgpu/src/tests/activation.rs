@@ -80,9 +80,10 @@ fn activations_within_the_third_product_have_the_bits_of_those_before_it() {
         let expected = if context.has_many_bindings() { fewer } else { 0 };
         let clamped = Case { activation: CLAMPED, has_biases: true, ..of };
         let alternating = Case { alternates: true, ..of };
+        let gelu = Case { activation: Activation::GeluTanh, ..of };
         for layout in [None, Some(layouts[1]), Some(layouts[2 + nth % 2])] {
             for rows in [1, 3] {
-                for case in [of, clamped, alternating] {
+                for case in [of, clamped, alternating, gelu] {
                     assert_eq!(saved(&context, case, layout, rows), expected, "{case:?}");
                 }
             }
@@ -90,7 +91,9 @@ fn activations_within_the_third_product_have_the_bits_of_those_before_it() {
         // One of fewer kernels runs the shared expert along.
         let beside = Case { has_shared: true, ..of };
         assert!(saved(&context, beside, None, 2) >= expected, "{beside:?}");
-        assert!(bits(&context, of, None, 1, true) != bits(&context, clamped, None, 1, true));
+        for other in [clamped, gelu] {
+            assert!(bits(&context, of, None, 1, true) != bits(&context, other, None, 1, true));
+        }
     }
 }
 

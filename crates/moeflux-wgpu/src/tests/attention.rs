@@ -67,8 +67,8 @@ fn floats(seed: u32, n: usize) -> Vec<f32> {
 fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
     let Shape { n_heads, n_kv_heads, k_dim, v_dim, out_dim, dtype, rows, .. } = shape;
     let specs = [
-        CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype },
-        CacheSpec::Kv { n_heads: 1, k_dim: 16, v_dim: 0, dtype: KvType::F32 },
+        CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype, window: None },
+        CacheSpec::Kv { n_heads: 1, k_dim: 16, v_dim: 0, dtype: KvType::F32, window: None },
     ];
     let (first, second) = (b.new_sequence(&specs), b.new_sequence(&specs));
     let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(rows, len), start: 0, len };
@@ -204,7 +204,13 @@ fn units_for_matrices_agree_with_singles() {
 /// queries, or apart.
 fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let (n_heads, n_kv_heads, dim) = (4, 2, 64);
-    let specs = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype: KvType::F32 }];
+    let specs = [CacheSpec::Kv {
+        n_heads: n_kv_heads,
+        k_dim: dim,
+        v_dim: dim,
+        dtype: KvType::F32,
+        window: None,
+    }];
     let sequence = b.new_sequence(&specs);
     let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(70, len), start: 0, len };
     let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));

@@ -132,6 +132,7 @@ fn shared_expert(b: &mut Wgpu, case: Case, rows: usize) -> SharedExpert {
         gate_proj: matrix(inner, HIDDEN),
         up_proj: matrix(inner, HIDDEN),
         down_proj: matrix(HIDDEN, inner),
+        activation: case.activation,
         gate,
         up,
         activated,
@@ -159,7 +160,7 @@ pub(super) fn begin_with(b: &mut Wgpu, case: Case, rows: usize, seed: u64) -> St
     let acc = floats(&mut random, rows * HIDDEN);
     let acc = cols(b, rows, HIDDEN, &acc);
     let slots = b.alloc(rows * TOP_K, HIDDEN);
-    let scoring = Scoring::Softmax { bias: None, renormalise: true, scale: 1.0 };
+    let scoring = Scoring::softmax(true);
     let biases = case.has_biases.then(|| ExpertBiases {
         gate: b.load_vector(&floats(&mut random, n_experts * case.inner)),
         up: b.load_vector(&floats(&mut random, n_experts * case.inner)),

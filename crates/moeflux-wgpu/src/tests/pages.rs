@@ -74,7 +74,7 @@ impl Bench {
         let rope = b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
         let op = GatedAttention { norms: None, rope, attention, gate: Some(gate.heads(N_HEADS)) };
         let inputs = [q, k, gate].into_iter().chain(v).collect();
-        let spec = CacheSpec::Kv { n_heads: N_KV_HEADS, k_dim: K_DIM, v_dim, dtype };
+        let spec = CacheSpec::Kv { n_heads: N_KV_HEADS, k_dim: K_DIM, v_dim, dtype, window: None };
         Bench { b, op, inputs, out: out.buf, spec, sequences: Vec::new() }
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    ActivationPrecision, Cols, ExpertResidency, GatedRmsNorm, Heads, Ops, Projection, RmsNorm,
+    Activation, ActivationPrecision, Cols, ExpertResidency, GatedRmsNorm, Heads, Ops, Projection,
+    RmsNorm,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
@@ -22,7 +23,7 @@ fn norm(b: &mut Wgpu, out: Heads, x: Heads) -> RmsNorm {
     RmsNorm { out, x, weight: b.load_vector(&weight), eps: 1e-6 }
 }
 
-const PRODUCERS: [(&str, Producer); 4] = [
+const PRODUCERS: [(&str, Producer); 5] = [
     ("norm", |b, out, x, _| {
         let op = norm(b, out.heads(1), x.heads(1));
         b.rms_norm(ROWS, op);
@@ -31,7 +32,8 @@ const PRODUCERS: [(&str, Producer); 4] = [
         let norm = norm(b, out.heads(2), x.heads(2));
         b.gated_rms_norm(ROWS, GatedRmsNorm { norm, gate: gate.heads(2) });
     }),
-    ("swiglu", |b, out, gate, up| b.swiglu(ROWS, out, gate, up)),
+    ("swiglu", |b, out, gate, up| b.activate(ROWS, Activation::Swiglu, out, gate, up)),
+    ("gelu", |b, out, gate, up| b.activate(ROWS, Activation::GeluTanh, out, gate, up)),
     ("gate", |b, out, x, gate| {
         b.copy(ROWS, out.heads(1), x.heads(1));
         b.sigmoid_gate(ROWS, out.heads(4), gate.heads(4));

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::KvType;
 use crate::cpu::Isa;
 use crate::cpu::floats::Floats;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::SharedMut;
+use crate::{CacheSpec, KvType, is_seen};
 
 /// Positions of a page.
 pub(in crate::cpu) const PAGE_POSITIONS: usize = 256;
@@ -16,6 +16,7 @@ pub(in crate::cpu) const PAGE_POSITIONS: usize = 256;
 pub(in crate::cpu) struct KvCache {
     n_heads: usize,
     dtype: KvType,
+    window: Option<usize>,
     k: Plane,
     v: Plane,
 }
@@ -33,7 +34,12 @@ enum Page {
     Floats(Floats),
     /// Everything else, as [`KvType::encode_row`] writes it.
     Bytes(Vec<u8>),
+    /// No row sees these positions any more.
+    Forgotten,
 }
+
+/// What is wrong where such a page is used.
+const FORGOTTEN: &str = "positions that a window has passed are not used";
 
 /// Vectors of one head, `stride` floats apart.
 #[derive(Clone, Copy)]
@@ -63,9 +69,14 @@ impl<'a> Rows<'a> {
 }
 
 impl KvCache {
-    pub(in crate::cpu) fn new(n_heads: usize, k_dim: usize, v_dim: usize, dtype: KvType) -> Self {
+    /// # Panics
+    /// Where the spec is that of another kind of cache.
+    pub(in crate::cpu) fn new(spec: CacheSpec) -> Self {
+        let CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, window } = spec else {
+            panic!("keys and values")
+        };
         let plane = |dim| Plane { dim, pages: Vec::new() };
-        KvCache { n_heads, dtype, k: plane(k_dim), v: plane(v_dim) }
+        KvCache { n_heads, dtype, window, k: plane(k_dim), v: plane(v_dim) }
     }
 
     /// Key heads.
@@ -90,6 +101,19 @@ impl KvCache {
         }
     }
 
+    /// Frees pages of positions that a window has passed.
+    pub(in crate::cpu) fn forget_passed(&mut self, ends: &[usize]) {
+        let Some(window) = self.window else { return };
+        for plane in [&mut self.k, &mut self.v] {
+            for (i, page) in plane.pages.iter_mut().enumerate() {
+                let positions = i * PAGE_POSITIONS..(i + 1) * PAGE_POSITIONS;
+                if !is_seen(&positions, window, ends) {
+                    *page = Page::Forgotten;
+                }
+            }
+        }
+    }
+
     /// Stores the key and the value of one head at `position`.
     pub(in crate::cpu) fn store(&mut self, head: usize, position: usize, k: &[f32], v: &[f32]) {
         let shared = self.share(position..position + 1);
@@ -99,7 +123,7 @@ impl KvCache {
 
     /// Has pages for `positions`, which tasks may fill at the same time.
     pub(in crate::cpu) fn share(&mut self, positions: Range<usize>) -> SharedKv<'_> {
-        let KvCache { n_heads, dtype, k, v } = self;
+        let KvCache { n_heads, dtype, k, v, .. } = self;
         let first_page = positions.start / PAGE_POSITIONS;
         let planes = [k, v].map(|plane| {
             plane.grow(positions.end, *n_heads, *dtype);
@@ -107,6 +131,7 @@ impl KvCache {
             let mut pages = plane.pages[first_page..].iter_mut().map(|page| match page {
                 Page::Floats(page) => SharedPage::Floats(SharedMut::new(page)),
                 Page::Bytes(page) => SharedPage::Bytes(SharedMut::new(page)),
+                Page::Forgotten => panic!("{FORGOTTEN}"),
             });
             SharedPlane { dim, first: pages.next(), others: pages.collect() }
         });
@@ -128,6 +153,7 @@ impl KvCache {
                     Page::Bytes(page) => {
                         bytes.extend_from_slice(&page[slot(head, position) * n..][..n]);
                     }
+                    Page::Forgotten => panic!("{FORGOTTEN}"),
                 }
             }
         }
@@ -139,6 +165,7 @@ impl KvCache {
         let mut rest = bytes;
         for plane in [&mut self.k, &mut self.v] {
             let n = self.dtype.row_bytes(plane.dim);
+            plane.skip(positions.start);
             plane.grow(positions.end, self.n_heads, self.dtype);
             for (position, head) in cells(positions.clone(), self.n_heads) {
                 let row;
@@ -149,6 +176,7 @@ impl KvCache {
                         KvType::F32.decode_row(row, &mut page[at * dim..][..dim]);
                     }
                     (Page::Bytes(page), at) => page[at * n..][..n].copy_from_slice(row),
+                    (Page::Forgotten, _) => panic!("{FORGOTTEN}"),
                 }
             }
         }
@@ -231,6 +259,13 @@ fn slot(head: usize, position: usize) -> usize {
 }
 
 impl Plane {
+    /// Passes over whole pages before `position` that there are not.
+    fn skip(&mut self, position: usize) {
+        while (self.pages.len() + 1) * PAGE_POSITIONS <= position {
+            self.pages.push(Page::Forgotten);
+        }
+    }
+
     /// Has pages for `len` positions.
     fn grow(&mut self, len: usize, n_heads: usize, dtype: KvType) {
         let n = n_heads * PAGE_POSITIONS;
@@ -282,6 +317,7 @@ impl<'a> Reader<'a> {
                 decode(isa, self.dtype, rows, n, floats, dim);
                 Rows { floats, stride: dim }
             }
+            Page::Forgotten => panic!("{FORGOTTEN}"),
         }
     }
 
@@ -297,6 +333,7 @@ impl<'a> Reader<'a> {
                 let n = self.dtype.row_bytes(self.plane.dim);
                 &page[first * n..][..positions.len() * n]
             }
+            Page::Forgotten => panic!("{FORGOTTEN}"),
         }
     }
 
@@ -322,6 +359,7 @@ impl<'a> Reader<'a> {
                     let n = self.dtype.row_bytes(self.plane.dim);
                     decode(isa, self.dtype, &page[at * n..][..n], n, row, dim);
                 }
+                Page::Forgotten => panic!("{FORGOTTEN}"),
             }
         }
         Rows { floats, stride: dim }

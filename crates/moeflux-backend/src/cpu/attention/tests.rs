@@ -180,8 +180,8 @@ impl Run {
         let Shape { n_heads, n_kv_heads, k_dim, out_dim, dtype, .. } = shape;
         let v_dim = if shape.latent { 0 } else { out_dim };
         let specs = [
-            CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype },
-            CacheSpec::Kv { n_heads: 1, k_dim: INDEX_DIM, v_dim: 0, dtype },
+            CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype, window: None },
+            CacheSpec::Kv { n_heads: 1, k_dim: INDEX_DIM, v_dim: 0, dtype, window: None },
         ];
         let sequences = [cpu.new_sequence(&specs), cpu.new_sequence(&specs)];
         let mut cols = |len: usize| Cols { buf: cpu.alloc(300, len), start: 0, len };

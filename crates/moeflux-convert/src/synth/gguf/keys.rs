@@ -40,12 +40,16 @@ pub(super) fn keys(model: &Model<'_>, name: &str) -> Result<Vec<Key>, FormatErro
     ];
     let mut writer = Writer { model, keys: first };
     writer.common()?;
-    if model.has("kv_lora_rank") {
+    if model.architecture == "gemma4" {
+        writer.gemma()?;
+    } else if model.has("kv_lora_rank") {
         writer.latent()?;
     } else {
         writer.grouped()?;
     }
-    writer.rope()?;
+    if model.architecture != "gemma4" {
+        writer.rope()?;
+    }
     writer.routing()?;
     if model.has("linear_num_value_heads") {
         writer.delta()?;
@@ -128,6 +132,31 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Layers of two kinds, of which every sixth and the last see all positions.
+    fn gemma(&mut self) -> Result<(), FormatError> {
+        const PERIOD: usize = 6;
+        let Model { config, n_layers, .. } = *self.model;
+        let slides: Vec<bool> =
+            (1..=n_layers).map(|i| !i.is_multiple_of(PERIOD) && i < n_layers).collect();
+        let kv_heads =
+            [config.usize("num_global_key_value_heads")?, config.usize("num_key_value_heads")?];
+        let count =
+            |slides: &bool| i32::try_from(kv_heads[usize::from(*slides)]).unwrap_or(i32::MAX);
+        self.put("attention.head_count_kv", Value::I32s(slides.iter().map(count).collect()));
+        self.put("attention.sliding_window_pattern", Value::Bools(slides));
+        for (key, ending) in [("global_head_dim", ""), ("head_dim", "_swa")] {
+            self.copy(key, &format!("attention.key_length{ending}"))?;
+            self.copy(key, &format!("attention.value_length{ending}"))?;
+            self.copy(key, &format!("rope.dimension_count{ending}"))?;
+        }
+        self.put("rope.freq_base", Value::F32(1_000_000.0));
+        self.put("rope.freq_base_swa", Value::F32(10_000.0));
+        self.put("final_logit_softcapping", Value::F32(config.f32("final_logit_softcapping")?));
+        self.count("embedding_length_per_layer_input", 0);
+        self.count("attention.shared_kv_layers", 0);
+        Ok(())
+    }
+
     fn latent(&mut self) -> Result<(), FormatError> {
         let number = |key: &str| self.model.config.usize(key);
         let (rank, rope) = (number("kv_lora_rank")?, number("qk_rope_head_dim")?);
@@ -186,7 +215,8 @@ impl Writer<'_> {
         let model = self.model;
         let count = model.first(["n_routed_experts", "num_local_experts", "num_experts"]);
         self.copy(count, "expert_count")?;
-        self.copy("num_experts_per_tok", "expert_used_count")?;
+        let top_k = model.first(["top_k_experts", "num_experts_per_tok", "num_experts_per_tok"]);
+        self.copy(top_k, "expert_used_count")?;
         let len = model.first(["moe_intermediate_size", "intermediate_size", "intermediate_size"]);
         self.copy(len, "expert_feed_forward_length")?;
         if model.has("shared_expert_intermediate_size") {

@@ -19,9 +19,10 @@ use tensors::{Maker, Stored};
 pub(super) use tensors::ALIGNMENT;
 
 /// The names of families' architectures in GGUF files.
-const ARCHITECTURES: [(&str, &str); 11] = [
+const ARCHITECTURES: [(&str, &str); 12] = [
     ("deepseek_v3", "deepseek2"),
     ("deepseek_v32", "deepseek32"),
+    ("gemma4", "gemma4"),
     ("glm4_moe", "glm4moe"),
     ("glm4_moe_lite", "deepseek2"),
     ("glm_moe_dsa", "glm-dsa"),

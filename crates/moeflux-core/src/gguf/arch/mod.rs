@@ -7,6 +7,7 @@
 //! weights are stored, and the family computes with them as they are.
 
 mod delta;
+mod gemma;
 mod grouped;
 mod keys;
 mod latent;
@@ -51,6 +52,9 @@ const INDEXED: &[&[Pair]] = &[names::LATENT, names::INDEXER, names::EXPERTS, nam
 /// The names of GLM-4.5.
 const GLM: &[&[Pair]] = &[names::GROUPED, names::POST_NORM, names::EXPERTS, names::SHARED_EXPERTS];
 
+/// The names of Gemma 4.
+const GEMMA: &[&[Pair]] = &[names::GROUPED, names::POST_NORM, names::GEMMA];
+
 /// The names of gpt-oss.
 const GPT_OSS: &[&[Pair]] = &[names::GROUPED, names::POST_NORM, names::GPT_OSS_EXPERTS];
 
@@ -74,9 +78,10 @@ const fn architecture(
 }
 
 /// Every architecture that is read.
-static ARCHITECTURES: [Architecture; 10] = [
+static ARCHITECTURES: [Architecture; 11] = [
     architecture("deepseek2", "deepseek_v3", latent::deepseek2, Names::new(LATENT)),
     architecture("deepseek32", "deepseek_v32", latent::deepseek32, Names::new(INDEXED)),
+    architecture("gemma4", "gemma4_text", gemma::gemma4, Names::new(GEMMA)),
     architecture("glm-dsa", "glm_moe_dsa", latent::glm_dsa, Names::new(INDEXED)),
     architecture("glm4moe", "glm4_moe", grouped::glm4moe, Names::new(GLM)),
     architecture("gpt-oss", "gpt_oss", grouped::gpt_oss, Names::new(GPT_OSS)),

@@ -102,6 +102,23 @@ pub(super) const SPARSE_EXPERTS: &[Pair] = &[
     ("ffn_gate_up_exps", "block_sparse_moe.switch_mlp.gate_up_proj"),
 ];
 
+/// Gemma 4's norms, routers and experts. Factors of experts are stored as those of the last product.
+pub(super) const GEMMA: &[Pair] = &[
+    ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+    ("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
+    ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
+    ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
+    ("layer_output_scale.weight", "layer_scalar"),
+    ("ffn_gate_inp.scale", "router.scale"),
+    ("ffn_gate_inp", "router.proj"),
+    ("ffn_down_exps.scale", "router.per_expert_scale"),
+    ("ffn_gate_exps", "switch_mlp.gate_proj"),
+    ("ffn_up_exps", "switch_mlp.up_proj"),
+    ("ffn_down_exps", "switch_mlp.down_proj"),
+    ("ffn_gate_up_exps", "switch_mlp.gate_up_proj"),
+];
+
 /// Routed experts with biases.
 pub(super) const GPT_OSS_EXPERTS: &[Pair] = &[
     ("ffn_gate_inp", "mlp.router"),

@@ -8,7 +8,11 @@ use crate::gguf::set::GgufSet;
 use crate::quant::Float;
 
 /// The object of the config that holds the keys of rotary embeddings.
-const ROPE: &str = "rope_parameters";
+pub(super) const ROPE: &str = "rope_parameters";
+
+/// Types of layers, where each has rotary embeddings of its own.
+pub(super) const FULL: &str = "full_attention";
+pub(super) const SLIDING: &str = "sliding_attention";
 
 /// The tensor with what the frequency of each pair is divided by (Llama 3's stretching).
 pub(super) const DIVISORS: &str = "rope_freqs.weight";
@@ -167,6 +171,15 @@ pub(super) fn divisors(
     let all: Vec<f32> = (0..bytes.len() / 4).map(|i| Float::F32.read(&bytes, i)).collect();
     if let Some(odd) = all.iter().find(|divisor| !(**divisor > 0.0 && divisor.is_finite())) {
         return fail(format!("{odd} is no divisor of a frequency"));
+    }
+    // Sliding layers turn all pairs as they are.
+    if let Some(full) = keys.written(ROPE).and_then(|rope| rope.get(FULL)) {
+        let (mut full, mut rope) = (full.clone(), keys.written(ROPE).cloned().unwrap_or_default());
+        full["rope_type"] = json!("divided");
+        full["divisors"] = json!(all);
+        rope[FULL] = full;
+        keys.put(ROPE, rope);
+        return Ok(());
     }
     let is_stretched = keys
         .written(ROPE)

@@ -3,9 +3,10 @@
 use super::writer::GgufWriter;
 
 /// The architectures that are written.
-pub(crate) const ARCHITECTURES: [&str; 10] = [
+pub(crate) const ARCHITECTURES: [&str; 11] = [
     "deepseek2",
     "deepseek32",
+    "gemma4",
     "glm-dsa",
     "glm4moe",
     "gpt-oss",
@@ -137,6 +138,16 @@ impl Model {
         }
         match self.architecture {
             "gpt-oss" => self.numbers(&[("attention.sliding_window", 16)]),
+            "gemma4" => {
+                self.numbers(&[
+                    ("attention.sliding_window", 16),
+                    ("attention.key_length_swa", HEAD_DIM),
+                    ("attention.value_length_swa", HEAD_DIM),
+                    ("embedding_length_per_layer_input", 0),
+                ]);
+                let slides: Vec<bool> = (0..LAYERS + n_nextn).map(|layer| layer == 0).collect();
+                self.file.bools(&self.key("attention.sliding_window_pattern"), &slides);
+            }
             "minimax-m2" => self.numbers(&[("expert_gating_func", 2), ("rope.dimension_count", 2)]),
             "glm4moe" => self.numbers(&[("rope.dimension_count", 2)]),
             _ => {}
@@ -220,6 +231,9 @@ impl Model {
             _ => "ffn_norm.weight",
         };
         self.add_to(layer, &[("attn_norm.weight", &[HIDDEN]), (post_norm, &[HIDDEN])]);
+        if self.architecture == "gemma4" {
+            self.gemma(layer);
+        }
         if self.is_latent() {
             self.latent(layer);
         } else if self.has_delta_nets() && layer == 0 {
@@ -271,6 +285,31 @@ impl Model {
         if self.architecture == "gpt-oss" {
             self.add_to(layer, &[("attn_output.bias", &[HIDDEN]), ("attn_sinks.weight", &[HEADS])]);
         }
+    }
+
+    /// What only layers of Gemma 4 have.
+    fn gemma(&mut self, layer: usize) {
+        let norms = [
+            "post_attention_norm",
+            "post_ffw_norm",
+            "pre_ffw_norm_2",
+            "post_ffw_norm_1",
+            "post_ffw_norm_2",
+        ];
+        for norm in norms {
+            self.add_to(layer, &[(&format!("{norm}.weight"), &[HIDDEN])]);
+        }
+        self.add_to(
+            layer,
+            &[
+                ("layer_output_scale.weight", &[1]),
+                ("ffn_gate_inp.scale", &[HIDDEN]),
+                ("ffn_down_exps.scale", &[EXPERTS]),
+                ("ffn_gate.weight", &[INTERMEDIATE, HIDDEN]),
+                ("ffn_up.weight", &[INTERMEDIATE, HIDDEN]),
+                ("ffn_down.weight", &[HIDDEN, INTERMEDIATE]),
+            ],
+        );
     }
 
     fn latent(&mut self, layer: usize) {

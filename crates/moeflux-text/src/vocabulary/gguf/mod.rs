@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     ByteLevel(Splitter),
     /// Pieces of sentencepiece.
     SentencePiece,
+    /// Pieces of whole texts, which merges make of characters (Gemma 4).
+    MergedPieces,
     /// The whole `tokenizer.json`.
     Json,
 }
@@ -53,6 +55,7 @@ impl Kind {
         match metadata.text(key::MODEL)? {
             Some("gpt2") => {}
             Some("llama") => return Ok(Kind::SentencePiece),
+            Some("gemma4") => return Ok(Kind::MergedPieces),
             None | Some("none" | "no_vocab") => {
                 return refuse(format!(
                     "the file has no tokenizer ({} is {})",
@@ -62,7 +65,7 @@ impl Kind {
             }
             Some(other) => {
                 return refuse(format!(
-                    "{} is {:?}, only gpt2 and llama are read",
+                    "{} is {:?}, only gpt2, llama and gemma4 are read",
                     key::MODEL,
                     excerpt(other)
                 ));
@@ -91,6 +94,7 @@ pub(crate) fn vocabulary(metadata: &Metadata) -> Result<Vocabulary, TextError> {
     let json = match Kind::of(metadata)? {
         Kind::Json => whole_json(metadata)?,
         Kind::ByteLevel(splitter) => byte_level(metadata, splitter)?,
+        Kind::MergedPieces => merged_pieces(metadata)?,
         Kind::SentencePiece => return sentencepiece_model(metadata),
     };
     Ok(Vocabulary { json, named: BTreeMap::new() })
@@ -134,6 +138,53 @@ fn byte_level(metadata: &Metadata, splitter: Splitter) -> Result<Json, TextError
     }
     let parts = splitter.splitting.parts(false);
     Ok(tokens.into_byte_level(merges, splitter.ignores_merges, parts))
+}
+
+/// Characters that are merged without a split, and bytes where there is no piece.
+fn merged_pieces(metadata: &Metadata) -> Result<Json, TextError> {
+    let path = metadata.path();
+    let list = TokenList::read(metadata)?;
+    let lines = metadata.texts(key::MERGES)?;
+    let rule = format!("list the merges; {REMEDY}");
+    let lines = lines.ok_or_else(|| metadata.missing(key::MERGES, &rule))?;
+    let merges = read_merges(path, lines, &list)?;
+    let mut tokens = Tokens::default();
+    let (mut unknown, mut has_bytes) = (None, false);
+    for (id, text, kind) in list.all() {
+        has_bytes |= kind == Use::Byte;
+        if kind == Use::Unknown {
+            unknown = Some(text);
+        }
+        let inserted = match kind {
+            Use::Control | Use::Unknown => tokens.add(AddedToken::plain(text.to_owned(), true), id),
+            Use::UserDefined => tokens.add(AddedToken::plain(text.to_owned(), false), id),
+            // The original has no such token.
+            Use::Unused => Ok(()),
+            Use::Normal | Use::Byte => tokens.insert(text, id),
+        };
+        inserted.map_err(|what| damaged(path, format!("{}: {what}", key::TOKENS)))?;
+    }
+    let space = sentencepiece::SPACE;
+    Ok(json!({
+        "added_tokens": tokens.added_json(),
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": space},
+        "pre_tokenizer": null,
+        "post_processor": null,
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": space}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ]},
+        "model": {
+            "type": "BPE",
+            "unk_token": unknown,
+            "fuse_unk": true,
+            "byte_fallback": has_bytes,
+            "ignore_merges": false,
+            "vocab": tokens.ids,
+            "merges": merges,
+        },
+    }))
 }
 
 /// Merges whose two parts and whose result are tokens; others never happen.

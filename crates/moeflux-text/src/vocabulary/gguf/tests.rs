@@ -417,3 +417,17 @@ fn damaged_scores_are_refused() {
     with(text("x")).refused(&[scores, "be a list of numbers"]);
     with(integers(&[0; 274])).open();
 }
+
+#[test]
+fn pieces_are_merged_over_spaces_and_bytes_stand_for_what_has_none() {
+    let tokens =
+        ["<unk>", "<bos>", "<|turn>", "<0xC3>", "<0xA9>", "\u{2581}", "a", "b", "ab", "\u{2581}ab"];
+    let file = File::new()
+        .with("tokenizer.ggml.model", text("gemma4"))
+        .with("tokenizer.ggml.tokens", texts(&tokens))
+        .with("tokenizer.ggml.token_type", integers(&[2, 3, 4, 6, 6, 1, 1, 1, 1, 1]))
+        .with("tokenizer.ggml.merges", texts(&["a b", "\u{2581} ab"]));
+    let tokenizer = file.open();
+    assert_eq!(ids(&tokenizer, "ab ab<|turn>b a\u{e9}"), [8, 9, 2, 7, 5, 6, 3, 4]);
+    file.without("tokenizer.ggml.merges").refused(&["tokenizer.ggml.merges", "list the merges"]);
+}

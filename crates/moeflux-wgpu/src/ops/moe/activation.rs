@@ -1,7 +1,7 @@
 //! What stands between the products of an expert: its own kernel or, for few rows of a device
 //! that repeats it quickly, the beginning of the third product's.
 
-use moeflux_backend::{Activation, Experts};
+use moeflux_backend::Experts;
 use moeflux_core::{ExpertLayout, GateUp};
 
 use crate::commands::grid::Grid;
@@ -11,7 +11,7 @@ use crate::kernels;
 use crate::kernels::blocks::staged_words;
 use crate::kernels::matmul::FusedActivations;
 use crate::kernels::moe::{Activate, ActivateQuantized};
-use crate::kernels::shared::Quant;
+use crate::kernels::shared::{ActivationNumbers, Quant};
 use crate::ops::matmul::layouts::{ProductKind, layout as layout_of};
 use crate::ops::matmul::quantize::{quantized_words, temporary};
 use crate::ops::matmul::source::Prequantized;
@@ -46,20 +46,13 @@ pub(crate) struct Between {
 
 impl Between {
     pub(crate) fn of(b: &Wgpu, layout: &ExpertLayout, op: Experts<'_>, gate_up: &Mem) -> Between {
-        let (clamped, alpha, limit) = match op.activation {
-            Activation::Swiglu => (false, 0.0, 0.0),
-            Activation::ClampedSwiglu { alpha, limit } => (true, alpha, limit),
-        };
+        let ActivationNumbers { kind, alpha, limit } = op.activation.into();
         let alternates = matches!(layout.gate_up, GateUp::Alternating(_));
         let biases =
             op.biases.map(|biases| [biases.gate, biases.up].map(|bias| b.vector(bias).clone()));
         Between {
             gate_up: gate_up.clone(),
-            constants: kernels::shared::Activation {
-                clamped,
-                biased: biases.is_some(),
-                alternates,
-            },
+            constants: kernels::shared::Activation { kind, biased: biases.is_some(), alternates },
             biases,
             intermediate: layout.intermediate(),
             params: [f32::to_bits(alpha), f32::to_bits(limit)],

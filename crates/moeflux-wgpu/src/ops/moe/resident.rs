@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Activation, Experts, MoeOnDevice, SharedExpert};
+use moeflux_backend::{Experts, MoeOnDevice, SharedExpert};
 
 use crate::device::buffer::Mem;
 use crate::experts::tables::ResidentLayer;
@@ -116,10 +116,10 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
 /// Whether the shared expert is one more of the experts that a row gets: a copy of it is stored
 /// next to them, and the same is done with it.
 fn goes_along(b: &Wgpu, op: &MoeOnDevice, shared: &SharedExpert, layer: &ResidentLayer) -> bool {
-    let SharedExpert { gate_proj, up_proj, down_proj, .. } = *shared;
+    let SharedExpert { gate_proj, up_proj, down_proj, activation, .. } = *shared;
     let weights = [gate_proj, up_proj, down_proj];
     layer.shared().is_some()
-        && op.activation == Activation::Swiglu
+        && op.activation == activation
         && op.biases.is_none()
         && weights.iter().all(|weight| b.matrix(*weight).inputs == op.inputs)
 }

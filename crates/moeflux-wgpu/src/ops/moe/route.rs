@@ -1,6 +1,6 @@
 //! Routing: the top-k experts of each row and their weights.
 
-use moeflux_backend::{DeviceError, Route, Routing, Scoring};
+use moeflux_backend::{DeviceError, PerExpert, Route, Routing, Scoring};
 use moeflux_core::ExpertId;
 
 use crate::commands::grid::Grid;
@@ -45,11 +45,13 @@ pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
     assert!(logits.len <= MAX_EXPERTS && top_k <= logits.len, "{top_k} of {}", logits.len);
     let buf = b.buf(logits.buf).clone();
     let chosen = b.scratch.routing.words(&mut b.encoder, 2 * rows * top_k);
-    let (kind, scale, renormalises, bias, groups) = match scoring {
-        Scoring::Softmax { bias, renormalise, scale } => (0, scale, renormalise, bias, None),
+    let (kind, scale, renormalises, per_expert, groups) = match scoring {
+        Scoring::Softmax { per_expert, renormalise, scale } => {
+            (0, scale, renormalise, per_expert, None)
+        }
         Scoring::SoftmaxOfChosen => (1, 1.0, false, None, None),
         Scoring::Sigmoid { bias, groups, renormalise, scale } => {
-            (2, scale, renormalise, bias, groups)
+            (2, scale, renormalise, bias.map(PerExpert::Bias), groups)
         }
     };
     if let Some(groups) = groups {
@@ -64,17 +66,21 @@ pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
         word(buf.width),
         scale.to_bits(),
         u32::from(renormalises),
-        u32::from(bias.is_some()),
+        match per_expert {
+            None => 0,
+            Some(PerExpert::Bias(_)) => 1,
+            Some(PerExpert::Factor(_)) => 2,
+        },
         word(groups.map_or(0, |groups| groups.n)),
         word(groups.map_or(0, |groups| groups.kept)),
         word(rows),
     ];
-    let bias = bias.map_or_else(|| buf.mem.clone(), |bias| b.vector(bias).clone());
+    let per_expert = per_expert.map_or_else(|| buf.mem.clone(), |of| b.vector(of.vector()).clone());
     let per_lane = word(logits.len).div_ceil(b.encoder.context().lanes);
     b.encoder.dispatch(
         kernels::Route { scoring: kind, per_lane, is_grouped: groups.is_some() },
         &params,
-        &[&buf.mem, &bias, &chosen],
+        &[&buf.mem, &per_expert, &chosen],
         Grid::Linear(rows),
     );
     chosen

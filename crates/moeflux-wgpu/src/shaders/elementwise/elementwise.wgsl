@@ -1,5 +1,5 @@
 // Ops that treat every element alone. OP: 0 y = a; 1 y += a; 2 y += a, one row for all; 3 y *=
-// sigmoid(a); 4 y = silu(a) * b; 5 y = silu(y) * a. Where DIGITS is set, rows are rounded too,
+// sigmoid(a); 4 y *= a factor; 5 y = the ACTIVATION of gate a and up b; 6 that of y and a. Where DIGITS is set, rows are rounded too,
 // see `include/quantize.wgsl`: their columns are one after the other and are whole multiples of a
 // workgroup's.
 
@@ -7,21 +7,24 @@ const OP_COPY: u32 = 0u;
 const OP_ADD: u32 = 1u;
 const OP_ADD_BIAS: u32 = 2u;
 const OP_SIGMOID_GATE: u32 = 3u;
-const OP_SWIGLU: u32 = 4u;
+const OP_SCALE: u32 = 4u;
+const OP_ACTIVATE: u32 = 5u;
 
 struct View {
     start: u32,
     width: u32,
     stride: u32,
-    // Parts of parameters are whole multiples of 16 bytes.
-    unused: u32,
+    // Of the first view: the second parameter of the op. Parts of parameters are whole multiples
+    // of 16 bytes.
+    number: f32,
 }
 
 struct Params {
     n: u32,
     n_heads: u32,
     head_dim: u32,
-    unused: u32,
+    // The first parameter of the op.
+    number: f32,
     y: View,
     a: View,
     b: View,
@@ -67,6 +70,10 @@ fn compute(idx: u32) {
     let head = (idx / p.head_dim) % p.n_heads;
     let row = idx / (p.head_dim * p.n_heads);
     let at = place(p.y, row, head, i);
+    if (OP == OP_SCALE) {
+        y[at] *= p.number;
+        return;
+    }
     let value = a[place(p.a, row, head, i)];
     if (OP == OP_COPY) {
         y[at] = value;
@@ -74,9 +81,10 @@ fn compute(idx: u32) {
         y[at] += value;
     } else if (OP == OP_SIGMOID_GATE) {
         y[at] *= sigmoid(value);
-    } else if (OP == OP_SWIGLU) {
-        y[at] = silu(value) * b[place(p.b, row, head, i)];
+    } else if (OP == OP_ACTIVATE) {
+        let up = b[place(p.b, row, head, i)];
+        y[at] = gated(ACTIVATION, value, up, p.number, p.y.number);
     } else {
-        y[at] = silu(y[at]) * value;
+        y[at] = gated(ACTIVATION, y[at], value, p.number, p.y.number);
     }
 }

@@ -1,5 +1,5 @@
 // What stands between an expert's first two products and its third, for a column of a row of
-// `gate_up`, (rows, 2 * n). CLAMPED: with limits. BIASED: biases of the row's expert are added
+// `gate_up`, (rows, 2 * n). ACTIVATION: which, see `include/common.wgsl`. BIASED: biases of the row's expert are added
 // first. ALTERNATES: gates and ups are side by side.
 
 fn activation(row: u32, i: u32, n: u32, expert: u32) -> f32 {
@@ -18,12 +18,5 @@ fn activation(row: u32, i: u32, n: u32, expert: u32) -> f32 {
     gate += gate_bias[at];
     up += up_bias[at];
 #end
-    if (CLAMPED != 0u) {
-        // Comparisons that let what is not a number pass.
-        if (gate > p.limit) { gate = p.limit; }
-        if (up > p.limit) { up = p.limit; }
-        if (up < -p.limit) { up = -p.limit; }
-        return gate * sigmoid(p.alpha * gate) * (up + 1.0);
-    }
-    return silu(gate) * up;
+    return gated(ACTIVATION, gate, up, p.alpha, p.limit);
 }

@@ -60,6 +60,29 @@ fn silu(x: f32) -> f32 {
     return x / (1.0 + exp_(-x));
 }
 
+// x / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 x^3), which is x * sigmoid(2 u).
+fn gelu_tanh(x: f32) -> f32 {
+    return x / (1.0 + exp_(-(1.5957691 * x * fma(x * x, 0.044715, 1.0))));
+}
+
+const ACTIVATION_CLAMPED: u32 = 1u;
+const ACTIVATION_GELU: u32 = 2u;
+
+// What stands between the products of a gated MLP; any other kind is SwiGLU.
+fn gated(kind: u32, gate: f32, up: f32, alpha: f32, limit: f32) -> f32 {
+    if (kind == ACTIVATION_CLAMPED) {
+        // Comparisons that let what is not a number pass.
+        var g = gate;
+        var u = up;
+        if (g > limit) { g = limit; }
+        if (u > limit) { u = limit; }
+        if (u < -limit) { u = -limit; }
+        return g * sigmoid(alpha * g) * (u + 1.0);
+    }
+    if (kind == ACTIVATION_GELU) { return gelu_tanh(gate) * up; }
+    return silu(gate) * up;
+}
+
 // ln(1 + e^x); what rounding takes from 1 + e^x is given back.
 fn softplus(x: f32) -> f32 {
     if (x > 20.0 || is_nan(x)) { return x; }

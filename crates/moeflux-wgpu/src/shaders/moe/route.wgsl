@@ -13,7 +13,8 @@ struct Params {
     width: u32,
     scale: f32,
     renormalises: u32,
-    has_bias: u32,
+    // What `per_expert` has: 0 nothing, 1 biases of the choice, 2 factors of the weights.
+    per_expert_kind: u32,
     n_groups: u32,
     n_kept: u32,
     n: u32,
@@ -21,7 +22,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> logits: array<f32>;
-@group(0) @binding(2) var<storage, read> bias: array<f32>;
+@group(0) @binding(2) var<storage, read> per_expert: array<f32>;
 // (rows, top_k): the experts, then (rows, top_k): their weights.
 @group(0) @binding(3) var<storage, read_write> chosen: array<u32>;
 
@@ -93,7 +94,7 @@ fn main(
     let counts$j = i$j <= last;
     var score$j = logits[begin + min(i$j, last)];
     var bias$j = 0.0;
-    if (p.has_bias != 0u) { bias$j = bias[min(i$j, last)]; }
+    if (p.per_expert_kind == 1u) { bias$j = per_expert[min(i$j, last)]; }
 #end
     if (SCORING == SCORING_SOFTMAX) {
         // What is not a number is no maximum.
@@ -172,6 +173,7 @@ fn main(
         } else {
             if (p.renormalises != 0u) { it /= sum + select(0.0, 1e-20, SCORING == SCORING_SIGMOID); }
             it *= p.scale;
+            if (p.per_expert_kind == 2u) { it *= per_expert[ranked[rank].x]; }
         }
         chosen[out + rank] = ranked[rank].x;
         chosen[weights + rank] = select(bitcast<u32>(it), 0x7fc00000u, spoils);

@@ -190,10 +190,10 @@ fn group_dots<const TYPE: u8, const VNNI: bool>(
     let per_group = const { of(TYPE).group_cols() / PART };
     let zero = _mm256_setzero_si256();
     let mut v = [zero; ROWS];
-    for r in 0..ROWS {
+    for (v, codes) in v.iter_mut().zip(&codes.0) {
         for part in 0..per_group {
-            let codes = _mm256_cvtepu8_epi16(load_16(&codes.0[r][g * per_group + part]));
-            v[r] = add_products::<VNNI>(v[r], codes, load_halves(&x[g * per_group + part]));
+            let codes = _mm256_cvtepu8_epi16(load_16(&codes[g * per_group + part]));
+            *v = add_products::<VNNI>(*v, codes, load_halves(&x[g * per_group + part]));
         }
     }
     add_halves(four(v[0], v[1], v[2], v[3]), four(v[4], v[5], v[6], v[7]))
