@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_hub::{self, HubEnv};
+use moeflux_hub::{HubEnv, resolve};
 
 /// What is answered to a question for the list of files, and to any other.
 static REPLIES: Mutex<[Vec<u8>; 2]> = Mutex::new([Vec::new(), Vec::new()]);
@@ -57,7 +57,7 @@ fuzz_target!(|input: &[u8]| {
         retry_wait: Duration::ZERO,
         ..HubEnv::from_lookup(|_| None)
     };
-    if let Ok(path) = hub::resolve("a/b", &env, &mut |_| {}) {
+    if let Ok(path) = resolve("a/b", &env, &mut |_| {}) {
         assert!(path.starts_with(&env.cache_dir));
     }
     assert!(names(dir.path()).iter().all(|name| name == "cache"));

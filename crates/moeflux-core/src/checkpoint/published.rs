@@ -276,7 +276,9 @@ impl Declaration {
         let packing = self.str("packing_format").unwrap_or("auto_round:auto_gptq");
         match packing.rsplit(':').next().unwrap_or_default() {
             "auto_gptq" => self.gptq_rules(1),
-            "gptqmodel" | "gptq_v2" | "auto_round" => self.gptq_rules(0),
+            "gptqmodel" | "gptq_v2" => self.gptq_rules(0),
+            // Which zero points it stores is not known; symmetric integers need none.
+            "auto_round" if self.is_true("sym") => self.gptq_rules(0),
             "auto_awq" => self.awq_rules(),
             "llm_compressor" => self.compressed_tensors(),
             _ => Err(self.unsupported(&format!("packing_format {packing:?} of auto-round"))),

@@ -88,13 +88,14 @@ impl<'a> Claims<'a> {
         let grids: Vec<Grid> = self.grids(module, float, *rows, cols);
         let shape = scales.shape.strip_prefix(stack).unwrap_or_default();
         let mut fitting = grids.iter().filter(|grid| grid.is_shape(shape));
-        let (found, other) = (fitting.next(), fitting.next());
-        let Some(found) = found else {
+        let Some(found) = fitting.next() else {
             let [n_rows, n_cols] = grids.first().map_or([1, 1], |grid| grid.sides);
             let outer = [stack, &[n_rows]].concat();
             return Err(self.wrong_shape(scales, wanted(&outer, &n_cols.to_string())));
         };
-        if let Some(other) = other {
+        let bounds =
+            |grid: &Grid| [grid.blocks.block_rows.min(*rows), grid.blocks.block_cols.min(cols)];
+        if let Some(other) = fitting.find(|grid| bounds(grid) != bounds(found)) {
             let sizes = [found, other]
                 .map(|grid| format!("{} × {}", grid.blocks.block_rows, grid.blocks.block_cols));
             let what = format!("{module} with scales for blocks of {}", sizes.join(" or "));

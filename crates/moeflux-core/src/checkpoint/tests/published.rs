@@ -230,9 +230,10 @@ fn blocks_of_fp8_have_the_declared_size_that_fits() {
     assert_eq!(claim_scales(two.clone(), [64, 1]), Ok(blocks(1, 128)));
     let err = claim_scales(two, [2, 1]).unwrap_err();
     assert!(err.ends_with("has shape [2, 1], the config asks for [4, 4]"), "{err}");
-    let alike = groups(&[structure(json!([64, 128])), structure(json!([128, 128]))]);
-    let err = claim_scales(alike, [1, 1]).unwrap_err();
-    let want = "a with scales for blocks of 64 × 128 or 128 × 128 is not supported";
+    let alike = |cols| groups(&[structure(json!([64, 100])), structure(json!([128, cols]))]);
+    assert_eq!(claim_scales(alike(100), [1, 2]), Ok(blocks(64, 100)));
+    let err = claim_scales(alike(120), [1, 2]).unwrap_err();
+    let want = "a with scales for blocks of 64 × 100 or 128 × 120 is not supported";
     assert!(err.ends_with(want), "{err}");
     // A grid that is turned.
     let turned: Tensors<'_> =
@@ -407,6 +408,10 @@ fn declarations_that_change_what_is_computed_are_refused() {
             "checkpoint_format \"marlin\" of GPTQ (only \"gptq\", \"gptq_v2\") is not supported",
         ),
         (json!({"quant_method": "awq", "bits": 3}), "AWQ with 3 bits is not supported"),
+        (
+            json!({"quant_method": "auto-round", "packing_format": "auto_round", "sym": false}),
+            "packing_format \"auto_round\" of auto-round is not supported",
+        ),
         (json!({"quant_method": "bitsandbytes"}), "quant_method \"bitsandbytes\" is not supported"),
         (json!({"quant_method": 4}), "quant_method 4 is not supported"),
     ];
