@@ -1,5 +1,7 @@
 """The cases of make_families.py: config.json as the families' checkpoints publish it, with small odd numbers."""
 
+import math
+
 TOKENS = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
 COMMON = dict(hidden_act="silu", max_position_embeddings=4096, tie_word_embeddings=False, torch_dtype="bfloat16", use_cache=True, **TOKENS)
 YARN = dict(beta_fast=32, beta_slow=1, factor=40, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=4096, type="yarn")
@@ -20,7 +22,32 @@ RENAMED = {
     "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
 }
 STAYS_F32 = ("e_score_correction_bias", "expert_bias")
+TIED = ("gemma4", "gemma4_text")                     # the head is the embedding, whose rows are scaled
+FUSED = (*TIED, "gpt_oss")                           # published with one tensor for all experts
+SPREADS = {"dt_bias": (1.0, -3.0), "sinks": (1.0, 0.0)}    # deviation and mean
 VISION = r"(model\.)?(visual|vision_tower|mm_projector|embed_vision)\."
+
+
+def expert_gain(family, part):
+    """By how much a matrix of an expert makes its input larger."""
+    if part == "down_proj":
+        return 0.5 if family in BY_SIGMOID else 0.4 if family == "gpt_oss" else 1.2
+    return 3.0 if family == "gpt_oss" else 1.2           # large enough to reach the clamp
+
+
+def gemma_spread(name, fan_in):
+    """Deviation and mean of a weight of Gemma 4, where they are not those of other families."""
+    if name.endswith(("q_norm.weight", "k_norm.weight")):
+        return 0.1, 0.6                                  # nothing else scales the scores
+    if "embed_tokens" in name:
+        return 2.0 / math.sqrt(fan_in), 0.0              # multiplied by the root of the hidden size, and the head
+    if name.endswith("layer_scalar"):
+        return 0.1, 0.8
+    if name.endswith(("router.scale", "router.per_expert_scale")):
+        return 0.3, 1.0
+    if name.endswith("router.proj.weight"):
+        return 3.0, 0.0                                  # its input is divided by the root of its size
+    return None
 
 
 def config(family, architecture, base, **over):

@@ -20,6 +20,8 @@ GOLDEN = Path(__file__).parents[2] / "crates/moeflux-engine/tests/golden"
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LINEAR = {"type": "linear", "factor": 2.0}
 DEFAULT = {"rope_type": "default", "rope_theta": 500.0}
+PART = {"rope_type": "proportional", "rope_theta": 700.0, "partial_rotary_factor": 0.5, "factor": 2.0}
+HEADS = {"5": {"head_dim": 12}, "6": {"head_dim": 12}}
 
 VARIATIONS = [
     ("qwen3_moe-hf", {"rope_parameters": DEFAULT, "rope_scaling": YARN}, ["rope_theta"]),
@@ -44,6 +46,9 @@ VARIATIONS = [
     ("hy_v3-hf", {}, ["router_scaling_factor", "rope_parameters", "rms_norm_eps", "first_k_dense_replace"]),
     ("exaone_moe-hf", {"sliding_window_pattern": 2, "n_group": 2, "norm_topk_prob": False}, ["layer_types", "rope_theta"]),
     ("solar_open-hf", {"rope_scaling": None, "n_group": 5, "topk_group": 2}, ["partial_rotary_factor", "rope_theta"]),
+    ("gemma4-text", {"sliding_window": 3, "final_logit_softcapping": 2.0}, ["rms_norm_eps", "rope_parameters", "attention_k_eq_v"]),
+    ("gemma4-text", {"rope_parameters": {"full_attention": PART, "sliding_attention": DEFAULT}, "per_layer_config": HEADS},
+     ["global_head_dim"]),
 ]
 
 

@@ -20,11 +20,9 @@ from pathlib import Path
 import numpy as np
 
 import make_golden as golden
-from family_shapes import BY_SIGMOID, HF, MLX, RENAMED, VISION, STAYS_F32
+from family_shapes import BY_SIGMOID, FUSED, HF, MLX, RENAMED, SPREADS, TIED, VISION, STAYS_F32, expert_gain, gemma_spread
 
 BLOCK = 128                                          # rows and columns that share a scale in DeepSeek's FP8 checkpoints
-TIED = ("gemma4", "gemma4_text")                     # embeddings that are multiplied by the root of the hidden size, and the head
-FUSED = (*TIED, "gpt_oss")                           # published with one tensor for all experts
 FP4 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
@@ -47,34 +45,24 @@ def make_weights(shapes, family, seed, one_centred=False):
             v = normal(shape, 0.05)
         elif last == "A_log":
             v = np.log(rng.uniform(0.5, 7.5, shape)).astype(np.float32)
-        elif last == "dt_bias":
-            v = normal(shape, 1.0, -3.0)
+        elif last in SPREADS:
+            v = normal(shape, *SPREADS[last])
         elif "conv1d" in name:
             v = normal(shape, 0.5)
-        elif last == "sinks":
-            v = normal(shape, 1.0)
-        elif family in TIED and re.search(r"[qk]_norm\.weight$", name):      # nothing else scales the scores
-            v = normal(shape, 0.1, 0.6)
+        elif family in TIED and (spread := gemma_spread(name, fan_in)):
+            v = normal(shape, *spread)
         elif "norm" in name and last == "weight":                            # some norms multiply by 1 + weight
             v = normal(shape, 0.1, 0.0 if family == "qwen3_next" and "linear_attn" not in name and not one_centred else 1.0)
         elif last.endswith("bias"):
             v = normal(shape, 0.1)
         elif "embed_tokens" in name:
-            v = normal(shape, 2.0 / math.sqrt(fan_in) if family in TIED else 1.0)
+            v = normal(shape, 1.0)
         elif name.startswith("lm_head"):
             v = normal(shape, 2.0 / math.sqrt(fan_in))
-        elif last == "layer_scalar":
-            v = normal(shape, 0.1, 0.8)
-        elif name.endswith(("router.scale", "router.per_expert_scale")):
-            v = normal(shape, 0.3, 1.0)
-        elif name.endswith("router.proj.weight"):                            # its input is divided by the root of its size
-            v = normal(shape, 3.0)
         elif re.search(r"(mlp|block_sparse_moe)\.(gate|router)\.weight$", name):
             v = normal(shape, (2.0 if family in BY_SIGMOID else 3.0) / math.sqrt(fan_in))
-        elif expert and expert[2] != "down_proj" and family == "gpt_oss":
-            v = normal(shape, 3.0 / math.sqrt(fan_in))                       # large enough to reach the clamp
-        elif expert and expert[2] == "down_proj":
-            v = normal(shape, (0.5 if family in BY_SIGMOID else 0.4 if family == "gpt_oss" else 1.2) / math.sqrt(fan_in))
+        elif expert:
+            v = normal(shape, expert_gain(family, expert[2]) / math.sqrt(fan_in))
         else:
             v = normal(shape, 1.2 / math.sqrt(fan_in))
         out[name] = v
@@ -82,8 +70,7 @@ def make_weights(shapes, family, seed, one_centred=False):
 
 
 def published(weights, family):
-    """The names under which the family's checkpoints are published: one tensor per expert, except gemma4, gpt_oss and
-    qwen3_vl_moe."""
+    """The names under which the family's checkpoints are published: one tensor per expert, except FUSED and qwen3_vl_moe."""
     old = family in ("mixtral", "minimax_m2")
     gate, up, down = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
     out = {}

@@ -5,6 +5,7 @@ pub(crate) mod builder;
 pub(crate) mod decoder;
 pub(crate) mod delta_net;
 pub(crate) mod dense;
+pub(crate) mod dense_branch;
 pub(crate) mod indexer;
 pub(crate) mod layer;
 pub(crate) mod linear;

@@ -12,9 +12,9 @@ use moeflux_core::{ExpertId, LayerIdx};
 use moeflux_store::Arrivals;
 
 use super::dense::{GatedMlp, GatedScratch};
+use super::dense_branch::DenseBranch;
 use super::linear::with_projections;
 use super::moe_lists::take_over;
-use super::parallel_mlp::DenseBranch;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, ExpertCounts};
 use crate::layers::moe_lists::MoeLists;

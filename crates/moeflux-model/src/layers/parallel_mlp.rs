@@ -3,7 +3,8 @@
 
 use moeflux_backend::{Cols, Combine};
 
-use super::dense::{GatedMlp, GatedScratch};
+use super::dense::GatedScratch;
+use super::dense_branch::DenseBranch;
 use super::moe::{Moe, MoeBlocks, MoeInput};
 use super::norm::Norm;
 use crate::forward_error::ForwardError;
@@ -30,15 +31,6 @@ struct ParallelScratch {
     sum: Cols,
     /// Never written.
     zeros: Cols,
-}
-
-/// A dense MLP that runs while a block's experts are on their way: `out = norm(mlp(x))`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DenseBranch {
-    mlp: GatedMlp,
-    norm: Norm,
-    x: Cols,
-    out: Cols,
 }
 
 /// The MLP of a layer.
@@ -105,16 +97,6 @@ impl ParallelBlocks {
             sum_norm: builder.norm(norms.after_both, hidden)?,
             scratch,
         }))
-    }
-}
-
-impl DenseBranch {
-    /// Runs the MLP.
-    pub(crate) fn run(&self, step: &mut Step<'_>) {
-        let rows = step.rows();
-        step.backend.project(rows, self.x, &self.mlp.first_projections());
-        self.mlp.finish(step, self.out);
-        self.norm.forward(step, self.out, self.out);
     }
 }
 
