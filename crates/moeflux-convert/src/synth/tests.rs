@@ -228,6 +228,7 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("glm-4.5-air", 106.0),
         ("glm-4.5v", 106.0),
         ("glm-4.7", 355.0),
+        ("gemma-4-26b-a4b", 25.23),
         ("qwen3-30b-a3b", 30.5),
         ("qwen3-235b-a22b", 235.0),
         ("qwen3-coder-480b-a35b", 480.0),

@@ -120,7 +120,7 @@ impl ModelFacts {
         let (whole, windows) = (self.kv_bytes_per_position, self.window_bytes_per_position);
         let positions = bytes / whole.saturating_add(windows).max(1);
         let most = self.window_positions as u64;
-        if windows == 0 || positions <= most {
+        if windows == 0 || positions < most {
             return positions;
         }
         bytes.saturating_sub(windows.saturating_mul(most)) / whole.max(1)

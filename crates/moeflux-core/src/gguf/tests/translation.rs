@@ -249,11 +249,11 @@ fn refuses_architectures_that_it_does_not_know() {
         &missing,
     );
     let known = ARCHITECTURES.join(", ");
-    let other = format!("{key} \"gemma4\" is not supported; supported are {known}");
+    let other = format!("{key} \"mamba\" is not supported; supported are {known}");
     check(
         "qwen3moe",
         |file| {
-            file.text(key, "gemma4");
+            file.text(key, "mamba");
         },
         &other,
     );

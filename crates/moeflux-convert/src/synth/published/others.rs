@@ -1,215 +1,10 @@
-//! Configs of published models, as far as their shapes and arithmetic go.
-//! Figures: the models' own `config.json`, and the defaults of transformers'
-//! configuration classes that were made after them.
+//! Models with grouped-query attention that are not of Qwen.
 
 use serde_json::{Value, json};
 
-type Make = fn() -> Value;
+use super::{nested, with};
 
-/// Shapes by name.
-pub(super) const MODELS: &[(&str, Make)] = &[
-    ("deepseek-v3", deepseek_v3),
-    ("deepseek-v3.2", deepseek_v32),
-    ("kimi-k2", kimi_k2),
-    ("kimi-k2.5", kimi_k25),
-    ("glm-5", glm_5),
-    ("glm-5.3", glm_53),
-    ("glm-4.7-flash", glm_47_flash),
-    ("glm-4.5-air", glm_45_air),
-    ("glm-4.5v", glm_45v),
-    ("glm-4.7", glm_47),
-    ("gemma-4-26b-a4b", gemma_4_26b_a4b),
-    ("qwen3-30b-a3b", qwen3_30b_a3b),
-    ("qwen3-235b-a22b", qwen3_235b_a22b),
-    ("qwen3-coder-480b-a35b", qwen3_coder_480b_a35b),
-    ("qwen3-vl-30b-a3b", qwen3_vl_30b_a3b),
-    ("qwen3-vl-235b-a22b", qwen3_vl_235b_a22b),
-    ("qwen3-next-80b-a3b", qwen3_next_80b_a3b),
-    ("hy3", hy3),
-    ("solar-open-100b", solar_open_100b),
-    ("k-exaone-236b-a23b", k_exaone_236b_a23b),
-    ("ernie-4.5-21b-a3b", ernie_45_21b_a3b),
-    ("ling-mini-2.0", ling_mini_20),
-    ("mixtral-8x7b", mixtral_8x7b),
-    ("minimax-m2", minimax_m2),
-    ("gpt-oss-20b", gpt_oss_20b),
-    ("gpt-oss-120b", gpt_oss_120b),
-];
-
-/// `base` with the keys of `changes` set.
-fn with(mut base: Value, changes: Value) -> Value {
-    if let (Some(base), Value::Object(changes)) = (base.as_object_mut(), changes) {
-        base.extend(changes);
-    }
-    base
-}
-
-/// 671 billion parameters; Cogito v2's largest has the same shape.
-fn deepseek_v3() -> Value {
-    json!({
-        "architectures": ["DeepseekV3ForCausalLM"],
-        "model_type": "deepseek_v3",
-        "vocab_size": 129_280,
-        "hidden_size": 7168,
-        "intermediate_size": 18_432,
-        "moe_intermediate_size": 2048,
-        "num_hidden_layers": 61,
-        "num_attention_heads": 128,
-        "num_key_value_heads": 128,
-        "n_shared_experts": 1,
-        "n_routed_experts": 256,
-        "routed_scaling_factor": 2.5,
-        "kv_lora_rank": 512,
-        "q_lora_rank": 1536,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "qk_nope_head_dim": 128,
-        "topk_method": "noaux_tc",
-        "n_group": 8,
-        "topk_group": 4,
-        "num_experts_per_tok": 8,
-        "moe_layer_freq": 1,
-        "first_k_dense_replace": 3,
-        "norm_topk_prob": true,
-        "scoring_func": "sigmoid",
-        "hidden_act": "silu",
-        "max_position_embeddings": 163_840,
-        "rms_norm_eps": 1e-6,
-        "attention_bias": false,
-        "rope_theta": 10_000.0,
-        "rope_scaling": {
-            "type": "yarn",
-            "factor": 40.0,
-            "beta_fast": 32.0,
-            "beta_slow": 1.0,
-            "mscale": 1.0,
-            "mscale_all_dim": 1.0,
-            "original_max_position_embeddings": 4096,
-        },
-        "tie_word_embeddings": false,
-        "dtype": "bfloat16",
-    })
-}
-
-fn deepseek_v32() -> Value {
-    let changes = json!({
-        "architectures": ["DeepseekV32ForCausalLM"],
-        "model_type": "deepseek_v32",
-        "index_topk": 2048,
-        "index_head_dim": 128,
-        "index_n_heads": 64,
-    });
-    with(deepseek_v3(), changes)
-}
-
-fn kimi_k2() -> Value {
-    let changes = json!({
-        "model_type": "kimi_k2",
-        "vocab_size": 163_840,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 64,
-        "n_routed_experts": 384,
-        "routed_scaling_factor": 2.827,
-        "n_group": 1,
-        "topk_group": 1,
-        "first_k_dense_replace": 1,
-        "max_position_embeddings": 131_072,
-        "rope_theta": 50_000.0,
-        "rope_scaling": {
-            "type": "yarn",
-            "factor": 32.0,
-            "beta_fast": 1.0,
-            "beta_slow": 1.0,
-            "mscale": 1.0,
-            "mscale_all_dim": 1.0,
-            "original_max_position_embeddings": 4096,
-        },
-    });
-    with(deepseek_v3(), changes)
-}
-
-/// A language model inside a model that also sees.
-fn nested(model_type: &str, architecture: &str, text: Value) -> Value {
-    json!({
-        "architectures": [architecture],
-        "model_type": model_type,
-        "text_config": text,
-        "tie_word_embeddings": false,
-    })
-}
-
-fn kimi_k25() -> Value {
-    let mut text =
-        with(kimi_k2(), json!({"rms_norm_eps": 1e-5, "max_position_embeddings": 262_144}));
-    text["rope_scaling"]["factor"] = json!(64.0);
-    text["rope_scaling"]["beta_fast"] = json!(32.0);
-    nested("kimi_k25", "KimiK25ForConditionalGeneration", text)
-}
-
-/// What GLM's models with latent attention share.
-fn glm_latent() -> Value {
-    let changes = json!({
-        "vocab_size": 154_880,
-        "qk_nope_head_dim": 192,
-        "v_head_dim": 256,
-        "n_group": 1,
-        "topk_group": 1,
-        "max_position_embeddings": 202_752,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 1_000_000.0,
-        "rope_scaling": null,
-    });
-    with(deepseek_v3(), changes)
-}
-
-fn glm_5() -> Value {
-    let changes = json!({
-        "architectures": ["GlmMoeDsaForCausalLM"],
-        "model_type": "glm_moe_dsa",
-        "hidden_size": 6144,
-        "intermediate_size": 12_288,
-        "num_hidden_layers": 78,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 64,
-        "q_lora_rank": 2048,
-        "index_topk": 2048,
-        "index_head_dim": 128,
-        "index_n_heads": 32,
-    });
-    with(glm_latent(), changes)
-}
-
-/// GLM-5.2 and GLM-5.3: every fourth indexer chooses for the next three layers.
-fn glm_53() -> Value {
-    let changes = json!({
-        "index_topk_freq": 4,
-        "index_skip_topk_offset": 3,
-        "max_position_embeddings": 1_048_576,
-        "rope_theta": 8_000_000.0,
-    });
-    with(glm_5(), changes)
-}
-
-fn glm_47_flash() -> Value {
-    let changes = json!({
-        "architectures": ["Glm4MoeLiteForCausalLM"],
-        "model_type": "glm4_moe_lite",
-        "hidden_size": 2048,
-        "intermediate_size": 10_240,
-        "moe_intermediate_size": 1536,
-        "num_hidden_layers": 47,
-        "num_attention_heads": 20,
-        "num_key_value_heads": 20,
-        "n_routed_experts": 64,
-        "routed_scaling_factor": 1.8,
-        "q_lora_rank": 768,
-        "num_experts_per_tok": 4,
-        "first_k_dense_replace": 1,
-    });
-    with(glm_latent(), changes)
-}
-
-fn glm_45_air() -> Value {
+pub(super) fn glm_45_air() -> Value {
     json!({
         "architectures": ["Glm4MoeForCausalLM"],
         "model_type": "glm4_moe",
@@ -242,7 +37,7 @@ fn glm_45_air() -> Value {
 }
 
 /// The text of GLM-4.5V and GLM-4.6V: that of GLM-4.5-Air.
-fn glm_45v() -> Value {
+pub(super) fn glm_45v() -> Value {
     let changes = json!({
         "architectures": ["Glm4vMoeForConditionalGeneration"],
         "model_type": "glm4v_moe_text",
@@ -254,7 +49,7 @@ fn glm_45v() -> Value {
 }
 
 /// GLM-4.5, GLM-4.6 and GLM-4.7.
-fn glm_47() -> Value {
+pub(super) fn glm_47() -> Value {
     let changes = json!({
         "hidden_size": 5120,
         "intermediate_size": 12_288,
@@ -269,7 +64,7 @@ fn glm_47() -> Value {
     with(glm_45_air(), changes)
 }
 
-fn hy3() -> Value {
+pub(super) fn hy3() -> Value {
     json!({
         "architectures": ["HYV3ForCausalLM"],
         "model_type": "hy_v3",
@@ -300,7 +95,7 @@ fn hy3() -> Value {
     })
 }
 
-fn solar_open_100b() -> Value {
+pub(super) fn solar_open_100b() -> Value {
     json!({
         "architectures": ["SolarOpenForCausalLM"],
         "model_type": "solar_open",
@@ -333,7 +128,7 @@ fn solar_open_100b() -> Value {
     })
 }
 
-fn ernie_45_21b_a3b() -> Value {
+pub(super) fn ernie_45_21b_a3b() -> Value {
     json!({
         "architectures": ["Ernie4_5_MoeForCausalLM"],
         "model_type": "ernie4_5_moe",
@@ -361,7 +156,7 @@ fn ernie_45_21b_a3b() -> Value {
 }
 
 /// Ring-mini-2.0 has the same shape.
-fn ling_mini_20() -> Value {
+pub(super) fn ling_mini_20() -> Value {
     json!({
         "architectures": ["BailingMoeV2ForCausalLM"],
         "model_type": "bailing_moe",
@@ -394,7 +189,7 @@ fn ling_mini_20() -> Value {
     })
 }
 
-fn k_exaone_236b_a23b() -> Value {
+pub(super) fn k_exaone_236b_a23b() -> Value {
     json!({
         "architectures": ["ExaoneMoeForCausalLM"],
         "model_type": "exaone_moe",
@@ -427,109 +222,7 @@ fn k_exaone_236b_a23b() -> Value {
     })
 }
 
-fn qwen3_30b_a3b() -> Value {
-    json!({
-        "architectures": ["Qwen3MoeForCausalLM"],
-        "model_type": "qwen3_moe",
-        "vocab_size": 151_936,
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "moe_intermediate_size": 768,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "norm_topk_prob": true,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-        "attention_bias": false,
-        "use_sliding_window": false,
-        "rope_theta": 1_000_000.0,
-        "hidden_act": "silu",
-        "max_position_embeddings": 40_960,
-        "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": false,
-        "dtype": "bfloat16",
-    })
-}
-
-fn qwen3_235b_a22b() -> Value {
-    let changes = json!({
-        "hidden_size": 4096,
-        "intermediate_size": 12_288,
-        "moe_intermediate_size": 1536,
-        "num_hidden_layers": 94,
-        "num_attention_heads": 64,
-    });
-    with(qwen3_30b_a3b(), changes)
-}
-
-fn qwen3_coder_480b_a35b() -> Value {
-    let changes = json!({
-        "hidden_size": 6144,
-        "intermediate_size": 8192,
-        "moe_intermediate_size": 2560,
-        "num_hidden_layers": 62,
-        "num_attention_heads": 96,
-        "num_key_value_heads": 8,
-        "num_experts": 160,
-        "rope_theta": 10_000_000.0,
-        "max_position_embeddings": 262_144,
-    });
-    with(qwen3_30b_a3b(), changes)
-}
-
-/// The text of a Qwen3-VL model, from that of a Qwen3 model.
-fn qwen3_vl(text: Value) -> Value {
-    let changes = json!({
-        "model_type": "qwen3_vl_moe_text",
-        "rope_theta": 5_000_000.0,
-        "rope_scaling": {
-            "rope_type": "default",
-            "mrope_interleaved": true,
-            "mrope_section": [24, 20, 20],
-        },
-        "max_position_embeddings": 262_144,
-    });
-    nested("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", with(text, changes))
-}
-
-fn qwen3_vl_30b_a3b() -> Value {
-    qwen3_vl(qwen3_30b_a3b())
-}
-
-fn qwen3_vl_235b_a22b() -> Value {
-    qwen3_vl(qwen3_235b_a22b())
-}
-
-fn qwen3_next_80b_a3b() -> Value {
-    let changes = json!({
-        "architectures": ["Qwen3NextForCausalLM"],
-        "model_type": "qwen3_next",
-        "intermediate_size": 5120,
-        "moe_intermediate_size": 512,
-        "shared_expert_intermediate_size": 512,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 2,
-        "head_dim": 256,
-        "num_experts": 512,
-        "num_experts_per_tok": 10,
-        "full_attention_interval": 4,
-        "linear_conv_kernel_dim": 4,
-        "linear_num_key_heads": 16,
-        "linear_num_value_heads": 32,
-        "linear_key_head_dim": 128,
-        "linear_value_head_dim": 128,
-        "partial_rotary_factor": 0.25,
-        "rope_theta": 10_000_000.0,
-        "max_position_embeddings": 262_144,
-    });
-    with(qwen3_30b_a3b(), changes)
-}
-
-fn mixtral_8x7b() -> Value {
+pub(super) fn mixtral_8x7b() -> Value {
     json!({
         "architectures": ["MixtralForCausalLM"],
         "model_type": "mixtral",
@@ -551,7 +244,7 @@ fn mixtral_8x7b() -> Value {
     })
 }
 
-fn minimax_m2() -> Value {
+pub(super) fn minimax_m2() -> Value {
     json!({
         "architectures": ["MiniMaxM2ForCausalLM"],
         "model_type": "minimax_m2",
@@ -578,7 +271,7 @@ fn minimax_m2() -> Value {
     })
 }
 
-fn gpt_oss_20b() -> Value {
+pub(super) fn gpt_oss_20b() -> Value {
     json!({
         "architectures": ["GptOssForCausalLM"],
         "model_type": "gpt_oss",
@@ -611,13 +304,13 @@ fn gpt_oss_20b() -> Value {
     })
 }
 
-fn gpt_oss_120b() -> Value {
+pub(super) fn gpt_oss_120b() -> Value {
     with(gpt_oss_20b(), json!({"num_hidden_layers": 36, "num_local_experts": 128}))
 }
 
 /// Without its vision tower. Every sixth layer is a full one by default, so that fewer layers may be
 /// asked for.
-fn gemma_4_26b_a4b() -> Value {
+pub(super) fn gemma_4_26b_a4b() -> Value {
     json!({
         "architectures": ["Gemma4ForConditionalGeneration"],
         "model_type": "gemma4",

@@ -1,0 +1,160 @@
+//! Models with latent attention: DeepSeek, Kimi, GLM-5 and GLM-4.7-Flash.
+
+use serde_json::{Value, json};
+
+use super::{nested, with};
+
+/// 671 billion parameters; Cogito v2's largest has the same shape.
+pub(super) fn deepseek_v3() -> Value {
+    json!({
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "vocab_size": 129_280,
+        "hidden_size": 7168,
+        "intermediate_size": 18_432,
+        "moe_intermediate_size": 2048,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 128,
+        "n_shared_experts": 1,
+        "n_routed_experts": 256,
+        "routed_scaling_factor": 2.5,
+        "kv_lora_rank": 512,
+        "q_lora_rank": 1536,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "qk_nope_head_dim": 128,
+        "topk_method": "noaux_tc",
+        "n_group": 8,
+        "topk_group": 4,
+        "num_experts_per_tok": 8,
+        "moe_layer_freq": 1,
+        "first_k_dense_replace": 3,
+        "norm_topk_prob": true,
+        "scoring_func": "sigmoid",
+        "hidden_act": "silu",
+        "max_position_embeddings": 163_840,
+        "rms_norm_eps": 1e-6,
+        "attention_bias": false,
+        "rope_theta": 10_000.0,
+        "rope_scaling": {
+            "type": "yarn",
+            "factor": 40.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 4096,
+        },
+        "tie_word_embeddings": false,
+        "dtype": "bfloat16",
+    })
+}
+
+pub(super) fn deepseek_v32() -> Value {
+    let changes = json!({
+        "architectures": ["DeepseekV32ForCausalLM"],
+        "model_type": "deepseek_v32",
+        "index_topk": 2048,
+        "index_head_dim": 128,
+        "index_n_heads": 64,
+    });
+    with(deepseek_v3(), changes)
+}
+
+pub(super) fn kimi_k2() -> Value {
+    let changes = json!({
+        "model_type": "kimi_k2",
+        "vocab_size": 163_840,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "n_routed_experts": 384,
+        "routed_scaling_factor": 2.827,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "max_position_embeddings": 131_072,
+        "rope_theta": 50_000.0,
+        "rope_scaling": {
+            "type": "yarn",
+            "factor": 32.0,
+            "beta_fast": 1.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 4096,
+        },
+    });
+    with(deepseek_v3(), changes)
+}
+
+pub(super) fn kimi_k25() -> Value {
+    let mut text =
+        with(kimi_k2(), json!({"rms_norm_eps": 1e-5, "max_position_embeddings": 262_144}));
+    text["rope_scaling"]["factor"] = json!(64.0);
+    text["rope_scaling"]["beta_fast"] = json!(32.0);
+    nested("kimi_k25", "KimiK25ForConditionalGeneration", text)
+}
+
+/// What GLM's models with latent attention share.
+fn glm_latent() -> Value {
+    let changes = json!({
+        "vocab_size": 154_880,
+        "qk_nope_head_dim": 192,
+        "v_head_dim": 256,
+        "n_group": 1,
+        "topk_group": 1,
+        "max_position_embeddings": 202_752,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1_000_000.0,
+        "rope_scaling": null,
+    });
+    with(deepseek_v3(), changes)
+}
+
+pub(super) fn glm_5() -> Value {
+    let changes = json!({
+        "architectures": ["GlmMoeDsaForCausalLM"],
+        "model_type": "glm_moe_dsa",
+        "hidden_size": 6144,
+        "intermediate_size": 12_288,
+        "num_hidden_layers": 78,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "q_lora_rank": 2048,
+        "index_topk": 2048,
+        "index_head_dim": 128,
+        "index_n_heads": 32,
+    });
+    with(glm_latent(), changes)
+}
+
+/// GLM-5.2 and GLM-5.3: every fourth indexer chooses for the next three layers.
+pub(super) fn glm_53() -> Value {
+    let changes = json!({
+        "index_topk_freq": 4,
+        "index_skip_topk_offset": 3,
+        "max_position_embeddings": 1_048_576,
+        "rope_theta": 8_000_000.0,
+    });
+    with(glm_5(), changes)
+}
+
+pub(super) fn glm_47_flash() -> Value {
+    let changes = json!({
+        "architectures": ["Glm4MoeLiteForCausalLM"],
+        "model_type": "glm4_moe_lite",
+        "hidden_size": 2048,
+        "intermediate_size": 10_240,
+        "moe_intermediate_size": 1536,
+        "num_hidden_layers": 47,
+        "num_attention_heads": 20,
+        "num_key_value_heads": 20,
+        "n_routed_experts": 64,
+        "routed_scaling_factor": 1.8,
+        "q_lora_rank": 768,
+        "num_experts_per_tok": 4,
+        "first_k_dense_replace": 1,
+    });
+    with(glm_latent(), changes)
+}
