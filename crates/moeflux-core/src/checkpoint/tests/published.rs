@@ -356,8 +356,11 @@ fn floats_of_four_bits_are_told_apart_by_their_scales() {
     let text = refused(compressed("nvfp4-pack-quantized"), &packed[..2]);
     assert!(text.contains("tensor a.weight_global_scale is missing"), "{text}");
     // Halves of rows: another layout, which has been published.
-    let turned: Tensors<'_> =
-        &[("a.weight", "U8", &[32, 128]), ("a.weight_scale", "F8_E4M3", &[64, 8])];
+    let turned: Tensors<'_> = &[
+        ("a.weight", "U8", &[32, 128]),
+        ("a.weight_scale", "F8_E4M3", &[64, 8]),
+        ("a.weight_scale_2", "F32", &[]),
+    ];
     assert!(refused(config, turned).contains("the config asks for [64, 64]"));
 }
 
