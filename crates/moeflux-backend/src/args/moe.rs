@@ -63,7 +63,7 @@ impl Scoring {
     pub fn plain(self) -> Scoring {
         match self {
             Scoring::Softmax { per_expert, .. } => {
-                let per_expert = per_expert.filter(|it| matches!(it, PerExpert::Bias(_)));
+                let per_expert = per_expert.filter(|numbers| matches!(numbers, PerExpert::Bias(_)));
                 Scoring::Softmax { per_expert, renormalise: false, scale: 1.0 }
             }
             Scoring::SoftmaxOfChosen => Scoring::softmax(false),

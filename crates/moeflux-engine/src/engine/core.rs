@@ -245,7 +245,7 @@ impl Core {
 
 /// Top logits after their cap, which may make some of them equal.
 fn capped(mut top: Vec<TokenLogit>, cap: f32) -> Vec<TokenLogit> {
-    let mut logits: Vec<f32> = top.iter().map(|it| it.logit).collect();
+    let mut logits: Vec<f32> = top.iter().map(|token| token.logit).collect();
     soft_cap(Isa::detect(), &mut logits, cap);
     for (it, logit) in top.iter_mut().zip(logits) {
         it.logit = logit;

@@ -52,7 +52,12 @@ fn outline(config: &Config) -> Result<Outline, LoadError> {
 
 fn build_first(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     if config.rope_str("rope_type")?.is_some_and(|kind| kind != "default") {
-        return Err(config.refuse("rope_scaling", "be absent").into());
+        let stored = config.value().get("rope_scaling").filter(|scaling| !scaling.is_null());
+        let err = match stored {
+            Some(scaling) => config.refuse_value("rope_scaling", scaling, "be absent"),
+            None => config.refuse("rope_type", "be \"default\""),
+        };
+        return Err(err.into());
     }
     let outline = outline(config)?;
     let mlps = MlpShape::by_softmax(config, outline.n_layers, TERMS)?;

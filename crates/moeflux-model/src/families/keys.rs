@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
 
     /// The keys of each type of layers, as an object under the type's name.
     fn rope_by_layer_type(&self) -> Result<BTreeMap<String, Value>, FormatError> {
-        if let Some(scaling) = self.scope.get("rope_scaling").filter(|it| !it.is_null()) {
+        if let Some(scaling) = self.scope.get("rope_scaling").filter(|value| !value.is_null()) {
             return Err(self.config.refuse_value("rope_scaling", scaling, "be absent"));
         }
         let given = self.object("rope_parameters")?.unwrap_or(&self.keys.rope.parameters);

@@ -235,7 +235,10 @@ fn unfinished(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
 /// Closures one of whose parameters has the name `it`: they are to name what they take.
 fn nameless(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
     let is_it = |name: &str| name.trim_matches(['&', '*', '(', ')', ' ']) == "it";
-    let is_nameless = |line: &Line| line.code.split('|').any(|part| part.split(',').any(is_it));
+    let is_nameless = |line: &Line| {
+        let mut parts = line.code.split('|');
+        line.code.contains('|') && parts.any(|part| part.split(',').any(is_it))
+    };
     let found = lines.iter().enumerate().filter(|(_, line)| is_nameless(line));
     found.map(|(i, _)| (i, "`it` is no name for what a closure takes".into())).collect()
 }

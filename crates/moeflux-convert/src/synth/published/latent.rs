@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{nested, with};
+use super::parts::{nested, with};
 
 /// 671 billion parameters; Cogito v2's largest has the same shape.
 pub(super) fn deepseek_v3() -> Value {

@@ -4,9 +4,10 @@
 
 mod latent;
 mod others;
+mod parts;
 mod qwen;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 type Make = fn() -> Value;
 
@@ -39,21 +40,3 @@ pub(super) const MODELS: &[(&str, Make)] = &[
     ("gpt-oss-20b", others::gpt_oss_20b),
     ("gpt-oss-120b", others::gpt_oss_120b),
 ];
-
-/// `base` with the keys of `changes` set.
-fn with(mut base: Value, changes: Value) -> Value {
-    if let (Some(base), Value::Object(changes)) = (base.as_object_mut(), changes) {
-        base.extend(changes);
-    }
-    base
-}
-
-/// A language model inside a model that also sees.
-fn nested(model_type: &str, architecture: &str, text: Value) -> Value {
-    json!({
-        "architectures": [architecture],
-        "model_type": model_type,
-        "text_config": text,
-        "tie_word_embeddings": false,
-    })
-}

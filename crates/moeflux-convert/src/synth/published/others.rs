@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{nested, with};
+use super::parts::{nested, with};
 
 pub(super) fn glm_45_air() -> Value {
     json!({

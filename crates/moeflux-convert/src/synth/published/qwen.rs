@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{nested, with};
+use super::parts::{nested, with};
 
 pub(super) fn qwen3_30b_a3b() -> Value {
     json!({
