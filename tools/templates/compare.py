@@ -74,12 +74,13 @@ class Product:
             data = part.encode()
             self.child.stdin.write(struct.pack("<Q", len(data)) + data)
         self.child.stdin.flush()
-        head = self.child.stdout.read(9)
-        if len(head) < 9:
+        # Whether it worked, the processor time in microseconds, and the length of what follows.
+        head = self.child.stdout.read(17)
+        if len(head) < 17:
             status = self.child.wait()
             self.child = None
             raise Refused(f"the renderer ended with {status}")
-        succeeded, size = struct.unpack("<?Q", head)
+        succeeded, _, size = struct.unpack("<?QQ", head)
         text = self.child.stdout.read(size).decode()
         if not succeeded:
             raise Refused(text)

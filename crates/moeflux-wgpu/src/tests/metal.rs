@@ -176,9 +176,13 @@ fn variants() -> Vec<Variant> {
         add::<Embed>(&mut all, &[&with(&[])]);
         add::<HeadProduct>(&mut all, &[&with(&[1]), &with(&[4])]);
     }
-    for op in 0..6 {
-        add::<Elementwise>(&mut all, &[&[op]]);
-        add::<ElementwiseQuantized>(&mut all, &[&[64, 2, 1, 0, op], &[32, 1, 0, 2, op]]);
+    for op in 0..7 {
+        // The last two compute one of three activations.
+        for kind in 0..if op < 5 { 1 } else { 3 } {
+            add::<Elementwise>(&mut all, &[&[op, kind]]);
+            let quantized = [&[64, 2, 1, 0, op, kind][..], &[32, 1, 0, 2, op, kind]];
+            add::<ElementwiseQuantized>(&mut all, &quantized);
+        }
     }
     for kind in 0..3 {
         add::<Norm>(&mut all, &[&[kind, 0, 64, 2, 1], &[kind, 1, 256, 7, 0]]);
