@@ -134,7 +134,7 @@ fn reads_params(isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) -> boo
     }
 }
 
-/// The outputs of a panel whose scales and biases were decoded.
+/// The outputs of a panel, whose scales and biases were decoded where [`reads_params`] says no.
 #[cfg_attr(
     not(target_arch = "x86_64"),
     expect(unused_variables, reason = "only kernels of x86-64 unpack blocks")
