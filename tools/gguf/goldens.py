@@ -7,7 +7,6 @@ A model of transformers is filled with what ggml's own Python package decodes fr
 in FP32. A case has the form of those in tools/golden; its folder holds model.gguf in the place of a checkpoint's files.
 """
 
-import argparse
 import math
 import shutil
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "golden"))
@@ -27,6 +25,7 @@ import make_families as families
 import make_golden as golden
 import make_mtp
 import mtp
+import one_by_one
 import random_blocks
 from layout import DELTA, codec, divisors
 
@@ -165,30 +164,15 @@ def build(case, seed, enough=0.0):
     return tensors, info, stored
 
 
-def make(name, case, out, n_seeds):
+def make(name, out, n_seeds):
+    case = golden_cases.CASES[name]
     seed, (tensors, info, stored) = families.search(lambda *given: build(case, *given), n_seeds, case.config["model_type"])
     directory = out / name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     container.write(directory / "model.gguf", keys.keys(case.config, int(case.predicts)), stored)
-    reference = "transformers FP32, eager, weights decoded by gguf"
-    info = dict(reference=reference, transformers=transformers.__version__, torch=torch.__version__, seed=seed, **info)
-    golden.save_expected(directory, tensors, info)
-    families.report(name, directory, info)
-
-
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("cases", nargs="*")
-    ap.add_argument("--out", type=Path, default=golden.DEFAULT_OUT)
-    ap.add_argument("--seeds", type=int, default=40, help="how many seeds to try")
-    a = ap.parse_args()
-    transformers.logging.set_verbosity_error()
-    torch.set_grad_enabled(False)
-    torch.set_num_threads(1)
-    for name in a.cases or golden_cases.CASES:
-        make(name, golden_cases.CASES[name], a.out, a.seeds)
+    one_by_one.save(directory, "transformers FP32, eager, weights decoded by gguf", seed, tensors, info)
 
 
 if __name__ == "__main__":
-    main()
+    one_by_one.run(__doc__, golden_cases.CASES, make)

@@ -8,7 +8,6 @@
 A case has the form of those of make_families.py. Nothing is cached between tokens here, so `decode_vs_prefill` says nothing.
 """
 
-import argparse
 import importlib
 import shutil
 import sys
@@ -17,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
 
 import make_families as families
 import make_golden as golden
+import one_by_one
 from family_shapes import config
 
 SHARED = dict(
@@ -96,7 +95,7 @@ def step_by(full):
     return step
 
 
-def make(name, code, out, n_seeds):
+def make(code, name, out, n_seeds):
     config = CASES[name]
     by_sigmoid = "V2" in config["architectures"][0]
     shapes = {key: tuple(value.shape) for key, value in code.model(config).state_dict().items()}
@@ -116,26 +115,8 @@ def make(name, code, out, n_seeds):
 
     seed, (tensors, info) = families.search(build, n_seeds, family)
     build(seed)
-    reference = "the publisher's code in FP32, eager"
-    info = dict(reference=reference, transformers=transformers.__version__, torch=torch.__version__, seed=seed, **info)
-    golden.save_expected(out / name, tensors, info)
-    families.report(name, out / name, info)
-
-
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("folders", nargs=2, type=Path)
-    ap.add_argument("cases", nargs="*")
-    ap.add_argument("--out", type=Path, default=golden.DEFAULT_OUT)
-    ap.add_argument("--seeds", type=int, default=40, help="how many seeds to try")
-    a = ap.parse_args()
-    transformers.logging.set_verbosity_error()
-    torch.set_grad_enabled(False)
-    torch.set_num_threads(1)
-    code = Code(a.folders)
-    for name in a.cases or CASES:
-        make(name, code, a.out, a.seeds)
+    one_by_one.save(out / name, "the publisher's code in FP32, eager", seed, tensors, info)
 
 
 if __name__ == "__main__":
-    main()
+    one_by_one.run(__doc__, CASES, make, prepare=Code)

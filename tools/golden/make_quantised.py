@@ -7,17 +7,16 @@ Weights are rounded, and computed from the stored tensors again, by quantised.py
 these layouts round, and need the tools' libraries. A case has the form of those of make_families.py.
 """
 
-import argparse
 import re
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
 
 import make_families as families
 import make_golden as golden
+import one_by_one
 from quantised_cases import CASES
 
 LENGTHS = (5, 24)
@@ -84,30 +83,14 @@ def build(case, out, values, seed, enough):
     return tensors, info
 
 
-def make(name, case, out, n_seeds):
-    directory = out / name
+def make(name, out, n_seeds):
+    case, directory = CASES[name], out / name
     with tempfile.TemporaryDirectory() as values:
         run = lambda seed, enough=0.0: build(case, directory, Path(values), seed, enough)
         seed, (tensors, info) = families.search(run, n_seeds, case.config["model_type"])
         run(seed)
-    reference = "transformers FP32, eager, dequantised weights"
-    info = dict(reference=reference, transformers=transformers.__version__, torch=torch.__version__, seed=seed, **info)
-    golden.save_expected(directory, tensors, info)
-    families.report(name, directory, info)
-
-
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("cases", nargs="*")
-    ap.add_argument("--out", type=Path, default=golden.DEFAULT_OUT)
-    ap.add_argument("--seeds", type=int, default=40, help="how many seeds to try")
-    a = ap.parse_args()
-    transformers.logging.set_verbosity_error()
-    torch.set_grad_enabled(False)
-    torch.set_num_threads(1)
-    for name in a.cases or CASES:
-        make(name, CASES[name], a.out, a.seeds)
+    one_by_one.save(directory, "transformers FP32, eager, dequantised weights", seed, tensors, info)
 
 
 if __name__ == "__main__":
-    main()
+    one_by_one.run(__doc__, CASES, make)
