@@ -16,16 +16,16 @@ pub(super) struct StepParams {
 
 /// Eight rows of blocks, one after the other.
 #[derive(Clone, Copy)]
-pub(super) struct EightRows<'a> {
+pub(super) struct BlockRows<'a> {
     /// Invariant: eight times `row_bytes`.
     pub(super) bytes: &'a [u8],
     pub(super) row_bytes: usize,
 }
 
-impl<'a> EightRows<'a> {
-    pub(super) fn new(bytes: &'a [u8], row_bytes: usize) -> EightRows<'a> {
+impl<'a> BlockRows<'a> {
+    pub(super) fn new(bytes: &'a [u8], row_bytes: usize) -> BlockRows<'a> {
         assert_eq!(bytes.len(), ROWS * row_bytes, "eight rows");
-        EightRows { bytes, row_bytes }
+        BlockRows { bytes, row_bytes }
     }
 
     /// A row from its byte `at` on.
@@ -68,7 +68,7 @@ impl<'a> EightRows<'a> {
 /// The parameters of the `step`-th 256 columns of each row.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(super) fn step_params<const TYPE: u8>(rows: EightRows<'_>, step: usize, out: &mut StepParams) {
+pub(super) fn step_params<const TYPE: u8>(rows: BlockRows<'_>, step: usize, out: &mut StepParams) {
     let at = step * const { step_bytes(TYPE) };
     match const { of(TYPE) } {
         BlockType::Q4_0 => out.centred_halves::<18>(rows, at, 8.0),
@@ -152,7 +152,7 @@ impl StepParams {
     /// Eight blocks of `BYTES` that begin with a scale; the codes of zeros are `zero`.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn centred_halves<const BYTES: usize>(&mut self, rows: EightRows<'_>, at: usize, zero: f32) {
+    fn centred_halves<const BYTES: usize>(&mut self, rows: BlockRows<'_>, at: usize, zero: f32) {
         let mut scales = [_mm256_setzero_ps(); ROWS];
         for (r, scales) in scales.iter_mut().enumerate() {
             *scales = _mm256_cvtph_ps(first_halves::<BYTES>(rows.row(r, at)));
@@ -165,7 +165,7 @@ impl StepParams {
     /// Eight blocks of `BYTES` that begin with a scale and a bias.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn halves<const BYTES: usize>(&mut self, rows: EightRows<'_>, at: usize) {
+    fn halves<const BYTES: usize>(&mut self, rows: BlockRows<'_>, at: usize) {
         let zero = [_mm256_setzero_ps(); ROWS];
         let (mut scales, mut biases) = (zero, zero);
         for r in 0..ROWS {
@@ -178,7 +178,7 @@ impl StepParams {
     /// By the definition of the type, a row after the other.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn decoded<const TYPE: u8>(&mut self, rows: EightRows<'_>, at: usize) {
+    fn decoded<const TYPE: u8>(&mut self, rows: BlockRows<'_>, at: usize) {
         let n_groups = const { 256 / of(TYPE).group_cols() };
         let mut scales = [[[0.0; ROWS]; GROUPS_OF_STEP / ROWS]; ROWS];
         let mut biases = scales;
@@ -201,7 +201,7 @@ impl StepParams {
     /// Eight scales and eight minima of six bits each, after their factors.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn scales_and_mins(&mut self, rows: EightRows<'_>, at: usize) {
+    fn scales_and_mins(&mut self, rows: BlockRows<'_>, at: usize) {
         let [factors, scales, mins, lower] = rows.words(at);
         let (d, min) = f16_pair(factors);
         let min = _mm256_sub_ps(_mm256_setzero_ps(), min);
@@ -226,7 +226,7 @@ impl StepParams {
     /// Sixteen signed bytes, then their factor.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn q6_k(&mut self, rows: EightRows<'_>, at: usize) {
+    fn q6_k(&mut self, rows: BlockRows<'_>, at: usize) {
         let (_, d) = f16_pair(rows.word(at + 206));
         for (i, words) in rows.words(at + 192).into_iter().enumerate() {
             let signed = [
@@ -244,7 +244,7 @@ impl StepParams {
     /// A factor, eight times two upper bits, eight nibbles.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn iq4_xs(&mut self, rows: EightRows<'_>, at: usize) {
+    fn iq4_xs(&mut self, rows: BlockRows<'_>, at: usize) {
         let (first, mut low) = (rows.word(at), rows.word(at + 4));
         let (d, _) = f16_pair(first);
         let mut upper = _mm256_srli_epi32::<16>(first);

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use moeflux_core::quant::BlockType;
 
-use super::block_params::{EightRows, StepParams, step_params};
+use super::block_params::{BlockRows, StepParams, step_params};
 use super::dots::{add_halves, add_products, four};
 use super::stream::{Scales, Sums, prefetch};
 use super::unpack_blocks::{of, step_bytes, unpack};
@@ -112,7 +112,7 @@ fn rows<const TYPE: u8, const VNNI: bool>(
             padded.resize(ROWS * row_bytes, 0);
             stored = padded;
         }
-        let eight = EightRows::new(stored, row_bytes);
+        let eight = BlockRows::new(stored, row_bytes);
         let sums = sums_of_rows::<TYPE, VNNI>(eight, padded_step, x, scales);
         out.put(i, row, &sums.total()[..block.len()]);
     }
@@ -123,7 +123,7 @@ fn rows<const TYPE: u8, const VNNI: bool>(
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn sums_of_rows<const TYPE: u8, const VNNI: bool>(
-    rows: EightRows<'_>,
+    rows: BlockRows<'_>,
     padded_step: &mut Vec<u8>,
     x: &[i16],
     scales: Scales<'_>,
@@ -142,7 +142,7 @@ fn sums_of_rows<const TYPE: u8, const VNNI: bool>(
             (rows, step)
         } else {
             pad_step(rows, step * n_bytes..(step + 1) * n_bytes, padded_step);
-            (EightRows::new(padded_step, n_bytes), 0)
+            (BlockRows::new(padded_step, n_bytes), 0)
         };
         let groups = step * per_step..n_groups.min((step + 1) * per_step);
         step_params::<TYPE>(now, at, &mut params);
@@ -166,7 +166,7 @@ fn sums_of_rows<const TYPE: u8, const VNNI: bool>(
 }
 
 /// Copies these bytes of eight rows as far as the rows go, and zeros after that.
-fn pad_step(rows: EightRows<'_>, bytes: Range<usize>, out: &mut Vec<u8>) {
+fn pad_step(rows: BlockRows<'_>, bytes: Range<usize>, out: &mut Vec<u8>) {
     out.clear();
     for row in rows.bytes.chunks_exact(rows.row_bytes) {
         let end = out.len() + bytes.len();
