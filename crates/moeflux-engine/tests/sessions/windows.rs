@@ -41,6 +41,15 @@ fn reference(case: &str) -> Vec<Vec<u32>> {
     evaluate(&mut engine.session(), &tokens)
 }
 
+/// A session of the first `N` tokens, with a checkpoint at 400.
+fn session_of(engine: &Engine, tokens: &[TokenId]) -> Session {
+    let mut session = engine.session();
+    session.eval_prompt(&tokens[..400]).unwrap();
+    session.checkpoint(400).unwrap();
+    session.eval_prompt(&tokens[400..N]).unwrap();
+    session
+}
+
 #[test]
 fn what_is_forgotten_changes_no_logit() {
     for case in CASES {
@@ -58,10 +67,7 @@ fn sessions_return_to_their_last_positions_and_to_checkpoints() {
     for case in CASES {
         let engine = open(case, 64);
         let (tokens, want) = (tokens(&engine), reference(case));
-        let mut session = engine.session();
-        session.eval_prompt(&tokens[..400]).unwrap();
-        session.checkpoint(400).unwrap();
-        session.eval_prompt(&tokens[400..N]).unwrap();
+        let mut session = session_of(&engine, &tokens);
         assert_eq!(session.checkpoints(), Some(vec![400]), "{case}");
         for (position, n_again) in [(N - 300, 0), (400, 0), (200, 200)] {
             assert_eq!(session.truncate(position).unwrap(), n_again, "{case}, {position}");
@@ -79,10 +85,7 @@ fn sessions_are_saved_with_what_their_windows_show() {
     for case in CASES {
         let engine = open(case, 64);
         let (tokens, want) = (tokens(&engine), reference(case));
-        let mut session = engine.session();
-        session.eval_prompt(&tokens[..400]).unwrap();
-        session.checkpoint(400).unwrap();
-        session.eval_prompt(&tokens[400..N]).unwrap();
+        let mut session = session_of(&engine, &tokens);
         let path = dir.path().join(case);
         session.save(&path).unwrap();
         let caches = &engine.shape().caches;
