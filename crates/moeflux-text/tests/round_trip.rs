@@ -35,6 +35,7 @@ fn own_templates() -> Vec<(PathBuf, ToolSyntax)> {
         ("harmony_recipient_last", ToolSyntax::Harmony),
         ("minimax", ToolSyntax::MiniMax),
         ("mistral", ToolSyntax::Mistral),
+        ("gemma4", ToolSyntax::Gemma),
     ]
     .into_iter()
     .map(|(name, syntax)| (folder.join(format!("{name}.jinja")), syntax))
@@ -305,7 +306,8 @@ impl Subject {
         let mut at = same.last().map_or(0, |((at, c), _)| at + c.len_utf8());
         // A mark stays whole, and so do thoughts that a prompt without thinking leaves empty.
         if let Some(mark) = prompt[..at].rfind('<').filter(|_| at < prompt.len())
-            && (!prompt[mark..at].contains('>') || prompt[mark..].starts_with("<think>"))
+            && (!prompt[mark..at].contains('>')
+                || ["<think>", "<|channel>"].iter().any(|open| prompt[mark..].starts_with(open)))
         {
             at = mark;
         }
@@ -331,9 +333,16 @@ impl Subject {
         // The prompt may open thinking that the rendered turn has no part of.
         let is_thinking = opens && !written.starts_with("<think>") && written.contains("</think>");
         let mut written = written.as_str();
-        for end in
-            ["<|im_end|>", "<｜end▁of▁sentence｜>", "<|call|>", "[e~[", "</s>", "<|observation|>"]
-        {
+        for end in [
+            "<|im_end|>",
+            "<｜end▁of▁sentence｜>",
+            "<|call|>",
+            "[e~[",
+            "</s>",
+            "<|observation|>",
+            "<turn|>",
+            "<|tool_response>",
+        ] {
             written = written.split(end).next().unwrap_or(written);
         }
         self.accepts(written, is_thinking, &turn, many)?;

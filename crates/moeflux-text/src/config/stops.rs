@@ -12,7 +12,7 @@ use crate::error::TextError;
 use crate::vocabulary::gguf::key;
 
 /// Texts of tokens that end an answer in every model that has them as markup.
-const STOPS: [&str; 25] = [
+const STOPS: [&str; 26] = [
     "<|endoftext|>",
     "<|im_end|>",
     "<|eot_id|>",
@@ -29,6 +29,7 @@ const STOPS: [&str; 25] = [
     "</s>",
     "<eos>",
     "<turn|>",
+    "<|tool_response>",
     "<EOT>",
     "_<EOT>",
     "[EOT]",

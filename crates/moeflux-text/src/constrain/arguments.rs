@@ -1,4 +1,5 @@
-//! The arguments of a call as rules of a grammar: tagged one by one, or as a JSON object.
+//! The arguments of a call as rules of a grammar: tagged one by one, or as an object of JSON or of a
+//! notation like it.
 //!
 //! Arguments come in any order, each at most once as far as a grammar of a bounded size can say
 //! so. Nested objects may have their members in any order too, to a bounded depth.
@@ -15,7 +16,7 @@ const MAX_COUNTED: usize = 6;
 /// Members of a nested object that are counted.
 const MAX_COUNTED_NESTED: usize = 3;
 /// Levels of nested objects whose members may come in any order.
-const MAX_NESTED: usize = 2;
+pub(super) const MAX_NESTED: usize = 2;
 /// Rules that the members of all tools may make.
 const MAX_RULES: usize = 2048;
 
@@ -35,7 +36,7 @@ struct Members {
 /// How deep an object is, and how many of its members are counted.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
-    depth: usize,
+    pub(super) depth: usize,
     max_counted: usize,
 }
 
@@ -47,7 +48,7 @@ impl Level {
         Level { depth: 0, max_counted: max_counted.min(MAX_COUNTED) }
     }
 
-    fn inner(self) -> Level {
+    pub(super) fn inner(self) -> Level {
         Level {
             depth: self.depth + 1,
             max_counted: self.max_counted.saturating_sub(1).min(MAX_COUNTED_NESTED),
@@ -55,28 +56,72 @@ impl Level {
     }
 }
 
+/// How an object is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Notation<'a> {
+    /// As JSON.
+    Json,
+    /// With names as they are, and strings between these.
+    Bare { quote: &'a str },
+}
+
+impl Notation<'_> {
+    /// The name of a member.
+    fn key(self, name: &str) -> String {
+        match self {
+            Notation::Json => Value::from(name).to_string(),
+            Notation::Bare { .. } => name.to_owned(),
+        }
+    }
+
+    /// A regular expression for the names of further members.
+    pub(super) fn any_key(self) -> &'static str {
+        match self {
+            Notation::Json => "/\"[^\"\\\\\\x00-\\x1f]{0,100}\"/",
+            Notation::Bare { .. } => "/[^<>\"\\\\{}:,\\[\\]\\x00-\\x20]{1,100}/",
+        }
+    }
+}
+
 impl Rules<'_> {
-    /// Arguments as one JSON object.
-    pub(super) fn json_arguments(&mut self, schema: &Value, level: Level) -> String {
+    /// Arguments as one object.
+    pub(super) fn object_arguments(
+        &mut self,
+        notation: Notation<'_>,
+        schema: &Value,
+        level: Level,
+    ) -> String {
         let mut parameters = Parameters::of(schema);
         let n_required = parameters.put_required_first();
         let mut members = Members { n_required, separator: "COMMA", ..Members::default() };
         for (key, property) in &parameters.properties {
-            let key = quoted(&Value::from(key.as_str()).to_string()).unwrap_or_default();
-            let value = self.json_value(property, schema, level.inner());
+            let key = quoted(&notation.key(key)).unwrap_or_default();
+            let value = self.value(notation, property, schema, level.inner());
             members.counted.push(self.rule(&format!("{key} COLON {value}")));
         }
         if let Some(others) = &parameters.others {
-            let names = names_but(&parameters, |name| {
-                let text = Value::from(name).to_string();
-                text[1..text.len() - 1].to_owned()
-            });
-            let key = self.terminal("KEY", &format!("/\"[^\"\\\\\\x00-\\x1f]{{0,100}}\"/{names}"));
-            let value = self.json_value(others, schema, level.inner());
+            let names =
+                names_but(&parameters, |name| notation.key(name).trim_matches('"').to_owned());
+            let key = self.terminal("KEY", &format!("{}{names}", notation.any_key()));
+            let value = self.value(notation, others, schema, level.inner());
             members.free.push(self.rule(&format!("{key} COLON {value}")));
         }
         let members = self.unordered(members, level);
         self.rule(&format!("\"{{\" {members} \"}}\""))
+    }
+
+    /// A value of that notation.
+    pub(super) fn value(
+        &mut self,
+        notation: Notation<'_>,
+        schema: &Value,
+        root: &Value,
+        level: Level,
+    ) -> String {
+        match notation {
+            Notation::Json => self.json_value(schema, root, level),
+            Notation::Bare { quote } => self.bare_value(quote, schema, root, level),
+        }
     }
 
     /// A JSON value.
@@ -85,7 +130,7 @@ impl Rules<'_> {
             && schema["properties"].as_object().is_some_and(|all| all.len() > 1)
             && !schema["additionalProperties"].is_object();
         if is_object && level.depth <= MAX_NESTED {
-            return self.json_arguments(&with_definitions(schema, root), level);
+            return self.object_arguments(Notation::Json, &with_definitions(schema, root), level);
         }
         let mut schema = lenient(&with_definitions(schema, root));
         close(&mut schema);
@@ -182,7 +227,7 @@ impl Rules<'_> {
         self.rule(&first.join(" | "))
     }
 
-    fn terminal(&mut self, prefix: &str, body: &str) -> String {
+    pub(super) fn terminal(&mut self, prefix: &str, body: &str) -> String {
         self.n += 1;
         let name = format!("{prefix}{}", self.n);
         // Writing to a string does not fail.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::arguments::Level;
+use super::arguments::{Level, Notation};
 use super::rules::Rules;
 use crate::{Calls, JsonCalls, OutputFormat, Thinking, Tokenizer};
 
@@ -168,7 +168,11 @@ impl Rules<'_> {
             None => (String::new(), &*calls.after_name),
         };
         let after_name = self.loose(number);
-        let arguments = self.json_arguments(schema, level);
+        let notation = match &calls.quote {
+            Some(quote) => Notation::Bare { quote },
+            None => Notation::Json,
+        };
+        let arguments = self.object_arguments(notation, schema, level);
         let end = self.loose(&format!("{}{}", calls.after_arguments, calls.close));
         let id =
             if calls.has_id { "(COMMA \"\\\"id\\\"\" COLON /\"[a-zA-Z0-9]{9}\"/)?" } else { "" };
@@ -182,7 +186,7 @@ impl Rules<'_> {
             ["<|channel|>", "<|constrain|>", "<|message|>"].map(|marker| self.literal(marker));
         let constrain = if constrain.starts_with('<') { constrain } else { String::from("\"\"") };
         let recipient = Value::from(format!(" to=functions.{name}"));
-        let arguments = self.json_arguments(schema, level);
+        let arguments = self.object_arguments(Notation::Json, schema, level);
         self.rule(&format!(
             "({channel} \"commentary\" {recipient} | {recipient} {channel} \"commentary\") \
              (\" \"? {constrain}? \"json\")? {message} {arguments}"

@@ -2,6 +2,7 @@
 //! grammar does not allow are ruled out.
 
 mod arguments;
+mod bare;
 mod error;
 mod lark;
 mod limits;

@@ -11,11 +11,13 @@ pub(super) struct Rules<'a> {
     tokenizer: &'a Tokenizer,
     pub(super) text: String,
     pub(super) n: usize,
+    /// The rule of any value in the notation of names without quotes, once there is one.
+    pub(super) any_bare: Option<String>,
 }
 
 impl<'a> Rules<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer) -> Rules<'a> {
-        Rules { tokenizer, text: String::new(), n: 0 }
+        Rules { tokenizer, text: String::new(), n: 0, any_bare: None }
     }
 
     /// Adds a rule and gives its name.

@@ -88,13 +88,7 @@ impl TaggedWriter {
             return String::from("\"");
         }
         let text = self.raw.trim();
-        // Some templates show their models constants as Python writes them.
-        let json = match text {
-            "True" => "true",
-            "False" => "false",
-            "None" => "null",
-            other => other,
-        };
+        let json = json_constant(text);
         let is_text = self.kind.as_ref().is_some_and(|kind| kind.text);
         let fits =
             |value: &Value| !is_text || self.kind.as_ref().is_some_and(|kind| kind.allows(value));
@@ -111,8 +105,18 @@ impl TaggedWriter {
     }
 }
 
+/// A constant as JSON writes it: some templates show them to their models as Python writes them.
+pub(super) fn json_constant(text: &str) -> &str {
+    match text {
+        "True" => "true",
+        "False" => "false",
+        "None" => "null",
+        other => other,
+    }
+}
+
 /// The inside of a JSON string.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }

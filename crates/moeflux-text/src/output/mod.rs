@@ -2,6 +2,7 @@
 //! tools that it calls.
 
 mod arguments;
+mod bare;
 mod parameters;
 mod parser;
 mod probe;

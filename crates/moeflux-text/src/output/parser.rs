@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::arguments::{JsonSpan, TaggedWriter};
+use super::bare::BareSpan;
 use super::scan::{Found, Pending, strip_loose};
 use super::syntax::{Calls, JsonCalls, TaggedCalls};
 use super::{OutputFormat, Thinking};
@@ -65,6 +66,8 @@ enum State {
     /// Behind what opens a call.
     Name,
     JsonArguments(JsonSpan),
+    /// Arguments in JSON's structure with other quotes.
+    BareArguments(BareSpan),
     /// Between tagged arguments.
     Tags(TaggedWriter),
     Key(TaggedWriter),
@@ -153,6 +156,7 @@ impl OutputParser {
             (State::Name, Some(Calls::Json(calls))) => self.json_name(calls),
             (State::Name, Some(Calls::Tagged(calls))) => self.tagged_name(calls),
             (State::JsonArguments(span), _) => self.json_arguments(span),
+            (State::BareArguments(span), _) => self.bare_arguments(span),
             (State::Tags(writer), Some(Calls::Tagged(calls))) => self.tags(writer, calls),
             (State::Key(writer), Some(Calls::Tagged(calls))) => self.key(writer, calls),
             (State::Value(writer), Some(Calls::Tagged(calls))) => self.value(writer, calls),
@@ -268,8 +272,18 @@ impl OutputParser {
             false => text,
         };
         self.deltas.push(Delta::Call { name: name.trim().to_owned() });
-        self.state = State::JsonArguments(JsonSpan::default());
+        self.state = match &calls.quote {
+            Some(quote) => State::BareArguments(BareSpan::new(quote)),
+            None => State::JsonArguments(JsonSpan::default()),
+        };
         true
+    }
+
+    fn bare_arguments(&mut self, mut span: BareSpan) -> bool {
+        let (text, is_done) = span.take(&mut self.pending);
+        self.arguments(text);
+        self.state = if is_done { State::Close } else { State::BareArguments(span) };
+        is_done
     }
 
     fn json_arguments(&mut self, mut span: JsonSpan) -> bool {

@@ -42,6 +42,9 @@ pub(super) fn calls(template: &ChatTemplate) -> Result<KnownCalls, &'static str>
         if is_harmony(turn) {
             return Ok(KnownCalls::of(ToolSyntax::Harmony));
         }
+        if turn.contains(&format!("<|tool_call>call:{}", NAMES[0])) {
+            return Ok(KnownCalls::of(ToolSyntax::Gemma));
+        }
         let opening = shared_opening(turn, &opening(template, &tools));
         if let Some(calls) = read::calls(turn, opening, [&ids[0], &ids[1]]) {
             return Ok(KnownCalls::read(calls));

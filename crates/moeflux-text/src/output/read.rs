@@ -66,6 +66,7 @@ pub(super) fn calls(turn: &str, opening: &str, ids: [&str; 2]) -> Option<Calls> 
                 before_name: frame.before_name.into(),
                 after_name: after_name.into(),
                 name_ends: name_ends.into(),
+                quote: None,
                 has_id,
                 after_arguments: frame.end.into(),
                 close: frame.close.into(),
@@ -245,7 +246,8 @@ mod tests {
     fn what_a_syntax_writes_is_read_as_that_syntax() {
         for syntax in ToolSyntax::ALL {
             let calls = syntax.calls();
-            if matches!(calls, Calls::Channels) {
+            // Those that templates show in ways of their own are known by their markup.
+            if matches!(&calls, Calls::Channels | Calls::Json(JsonCalls { quote: Some(_), .. })) {
                 continue;
             }
             let turn = format!("<|start|>\n<think></think>\n{}<|im_end|>\n", written(&calls));

@@ -23,12 +23,14 @@ impl Pending {
     pub(super) fn until(&mut self, markers: &[&str]) -> Found {
         let hits =
             markers.iter().enumerate().filter_map(|(i, marker)| Some((self.0.find(marker)?, i)));
-        if let Some((at, i)) = hits.min_by_key(|(at, i)| (*at, usize::MAX - markers[*i].len())) {
+        let first = hits.min_by_key(|(at, i)| (*at, usize::MAX - markers[*i].len()));
+        // A longer marker may have begun before one that is complete.
+        let certain = self.certain(markers);
+        if let Some((at, i)) = first.filter(|(at, _)| *at <= certain) {
             let before = self.0[..at].to_owned();
             self.0.drain(..at + markers[i].len());
             return Found { before, marker: Some(i) };
         }
-        let certain = self.certain(markers);
         Found { before: self.0.drain(..certain).collect(), marker: None }
     }
 
@@ -169,5 +171,18 @@ mod tests {
         pending.push("<ab>");
         assert_eq!(pending.until(&["<a", "<ab"]).marker, Some(1));
         assert_eq!(pending.take(), ">");
+    }
+
+    #[test]
+    fn a_marker_inside_one_that_has_begun_waits_for_it() {
+        let mut pending = Pending::default();
+        pending.push("a<|\"");
+        let markers = ["<|\"|>", "\""];
+        assert_eq!(pending.until(&markers), Found { before: String::from("a"), marker: None });
+        pending.push("|>b");
+        assert_eq!(pending.until(&markers).marker, Some(0));
+        pending.push("<|\"x");
+        assert_eq!(pending.until(&markers), Found { before: String::from("b<|"), marker: Some(1) });
+        assert_eq!(pending.take(), "x");
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// The token inside the tags of DeepSeek-V3.2's calls.
 pub(crate) const DSML: &str = "｜DSML｜";
 
-/// Calls whose arguments are JSON text.
+/// Calls whose arguments are JSON text, or the same with other quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JsonCalls {
     /// Around all calls.
@@ -18,6 +18,9 @@ pub(crate) struct JsonCalls {
     pub(crate) after_name: Cow<'static, str>,
     /// The last part of that, which ends a name whatever stands between.
     pub(crate) name_ends: Cow<'static, str>,
+    /// What stands at both ends of a string, in notations without JSON's quotes and escapes, where
+    /// the names of members have no quotes at all. `name_ends` is `{` there.
+    pub(crate) quote: Option<Cow<'static, str>>,
     /// Whether templates write the call's identifier after its arguments; models may leave it out.
     pub(crate) has_id: bool,
     /// Between the arguments and the end.
@@ -120,6 +123,7 @@ impl Calls {
                 &calls.open,
                 &calls.before_name,
                 &calls.after_name,
+                calls.quote.as_deref().unwrap_or_default(),
                 &calls.after_arguments,
                 &calls.close,
             ],

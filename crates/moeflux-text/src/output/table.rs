@@ -47,13 +47,15 @@ pub enum ToolSyntax {
     Dsml,
     /// `[TOOL_CALLS] [{"name": …, "arguments": …}]`: Mixtral 8x22B.
     Mistral,
+    /// `<|tool_call>call:name{key:<|"|>text<|"|>,…}<tool_call|>`: Gemma 4.
+    Gemma,
     /// A syntax without a name here, written as the template writes it.
     Other,
 }
 
 impl ToolSyntax {
     /// All that have a name.
-    pub const ALL: [ToolSyntax; 10] = [
+    pub const ALL: [ToolSyntax; 11] = [
         ToolSyntax::Hermes,
         ToolSyntax::QwenXml,
         ToolSyntax::Glm,
@@ -64,6 +66,7 @@ impl ToolSyntax {
         ToolSyntax::MiniMax,
         ToolSyntax::Dsml,
         ToolSyntax::Mistral,
+        ToolSyntax::Gemma,
     ];
 
     /// The name of calls that were read out of a rendered conversation.
@@ -87,6 +90,7 @@ impl ToolSyntax {
             () if has("<｜tool▁calls▁begin｜>") => Some(ToolSyntax::DeepSeek),
             () if has("<minimax:tool_call>") => Some(ToolSyntax::MiniMax),
             () if has(DSML) => Some(ToolSyntax::Dsml),
+            () if has("<|tool_call>call:") => Some(ToolSyntax::Gemma),
             () if has("<arg_key>") => Some(ToolSyntax::Glm),
             () if has("<function=") => Some(ToolSyntax::QwenXml),
             () if has("[TOOL_CALLS]") => Some(ToolSyntax::Mistral),
@@ -108,6 +112,7 @@ impl ToolSyntax {
             ToolSyntax::MiniMax => "MiniMax-M2",
             ToolSyntax::Dsml => "DeepSeek-V3.2 (DSML)",
             ToolSyntax::Mistral => "Mistral ([TOOL_CALLS] and a list)",
+            ToolSyntax::Gemma => "Gemma 4 (call:name{key:value})",
             ToolSyntax::Other => "as the template writes calls",
         }
     }
@@ -120,6 +125,7 @@ impl ToolSyntax {
             before_name: text(""),
             after_name: text(""),
             name_ends: text(""),
+            quote: None,
             has_id: false,
             after_arguments: text(""),
             close: text("</tool_call>"),
@@ -163,6 +169,15 @@ impl ToolSyntax {
                 has_id: true,
                 close: text("}"),
                 between: text(", "),
+                ..json
+            }),
+            ToolSyntax::Gemma => Calls::Json(JsonCalls {
+                open: text("<|tool_call>"),
+                before_name: text("call:"),
+                name_ends: text("{"),
+                quote: Some(text("<|\"|>")),
+                close: text("<tool_call|>"),
+                between: text(""),
                 ..json
             }),
             ToolSyntax::DeepSeekFenced => Calls::Json(JsonCalls {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 /// Control tokens of the families; those that a template names are added to the demo model's.
-pub(crate) const TOKENS: [&str; 54] = [
+pub(crate) const TOKENS: [&str; 66] = [
     "<arg_key>",
     "</arg_key>",
     "<arg_value>",
@@ -61,6 +61,18 @@ pub(crate) const TOKENS: [&str; 54] = [
     "[INST]",
     "[/INST]",
     "</s>",
+    "<|turn>",
+    "<turn|>",
+    "<|tool>",
+    "<tool|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|tool_response>",
+    "<tool_response|>",
+    "<|channel>",
+    "<channel|>",
+    "<|think|>",
+    "<|\"|>",
 ];
 
 /// Writes the demo model's tokenizer with the control tokens that `template` names, and with

@@ -1,0 +1,122 @@
+//! Values of the notation that has JSON's structure and quotes of its own, as rules of a grammar.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::arguments::{Level, MAX_NESTED, Notation};
+use super::rules::{Rules, lenient, quoted, with_definitions};
+use crate::Kind;
+
+impl Rules<'_> {
+    /// A value that a schema describes. What the library's grammar of JSON would enforce inside
+    /// strings and lists is left to the model.
+    pub(super) fn bare_value(
+        &mut self,
+        quote: &str,
+        schema: &Value,
+        root: &Value,
+        level: Level,
+    ) -> String {
+        let target = schema["$ref"].as_str().and_then(|name| name.strip_prefix('#'));
+        if level.depth > MAX_NESTED + 1 {
+            return self.any_bare_value(quote);
+        }
+        if let Some(target) = target.and_then(|pointer| root.pointer(pointer)) {
+            return self.bare_value(quote, target, root, level.inner());
+        }
+        let parts = ["anyOf", "oneOf"].into_iter().find_map(|key| schema[key].as_array());
+        if let Some(parts) = parts.filter(|_| schema.get("type").is_none()) {
+            let ways: Vec<String> = parts
+                .iter()
+                .map(|part| self.bare_value(quote, part, root, level.inner()))
+                .collect();
+            return self.rule(&ways.join(" | "));
+        }
+        let listed = schema["enum"].as_array().cloned();
+        let listed = listed.or_else(|| schema.get("const").map(|value| vec![value.clone()]));
+        let ways: Option<Vec<String>> = listed.and_then(|listed| {
+            listed.iter().map(|value| self.bare_constant(quote, value)).collect()
+        });
+        if let Some(ways) = ways.filter(|ways| !ways.is_empty()) {
+            return self.rule(&ways.join(" | "));
+        }
+        let kind = Kind::of(schema, root);
+        if kind.types.iter().any(|name| name == "any") {
+            return self.any_bare_value(quote);
+        }
+        let mut ways = Vec::new();
+        if kind.text {
+            ways.push(self.bare_text(quote));
+        }
+        for name in &kind.types {
+            ways.push(self.bare_of_type(quote, name, schema, root, level));
+        }
+        self.rule(&ways.join(" | "))
+    }
+
+    /// A value of one JSON type other than strings.
+    fn bare_of_type(
+        &mut self,
+        quote: &str,
+        name: &str,
+        schema: &Value,
+        root: &Value,
+        level: Level,
+    ) -> String {
+        match name {
+            "object" => {
+                let notation = Notation::Bare { quote };
+                self.object_arguments(notation, &with_definitions(schema, root), level)
+            }
+            "array" => {
+                let item = match schema.get("items") {
+                    Some(items) => self.bare_value(quote, items, root, level.inner()),
+                    None => self.any_bare_value(quote),
+                };
+                self.rule(&format!("\"[\" ({item} (COMMA {item})*)? \"]\""))
+            }
+            // Templates may write a null as Python does.
+            "null" => String::from("(\"null\" | \"None\")"),
+            name if schema["type"] == name => self.json(&lenient(schema)),
+            name => self.json(&json!({"type": name})),
+        }
+    }
+
+    /// One of the values that a schema lists; `None` for objects and lists.
+    fn bare_constant(&self, quote: &str, value: &Value) -> Option<String> {
+        match value {
+            Value::Object(_) | Value::Array(_) => None,
+            Value::String(text) => {
+                let quote = self.literal(quote);
+                Some(format!("{quote} {} {quote}", quoted(text).unwrap_or_default()))
+            }
+            other => quoted(&other.to_string()),
+        }
+    }
+
+    fn bare_text(&mut self, quote: &str) -> String {
+        format!("{} {}", self.literal(quote), self.text_until(quote))
+    }
+
+    /// Any value; the rule names itself, for values in values.
+    fn any_bare_value(&mut self, quote: &str) -> String {
+        if let Some(name) = &self.any_bare {
+            return name.clone();
+        }
+        self.n += 1;
+        let name = format!("bare{}", self.n);
+        self.any_bare = Some(name.clone());
+        let text = self.bare_text(quote);
+        let number = self.json(&json!({"type": ["number", "boolean", "null"]}));
+        let key = self.terminal("KEY", Notation::Bare { quote }.any_key());
+        let member = self.rule(&format!("{key} COLON {name}"));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            self.text,
+            "{name}: {text} | {number} | \"None\" | \"[\" ({name} (COMMA {name})*)? \"]\" \
+             | \"{{\" ({member} (COMMA {member})*)? \"}}\""
+        );
+        name
+    }
+}
