@@ -32,13 +32,18 @@ const PARTS: usize = STEP_COLS / PART;
 /// Bytes that blocks are prefetched ahead, at least.
 const DISTANCE: usize = 8192;
 
+/// Activations of a step, aligned so that no load crosses a line of the cache.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct StepOfX([[i16; PART]; PARTS]);
+
 /// What a call needs besides its arguments.
 #[derive(Default)]
 struct Scratch {
     /// What `x` holds: a rounding and a row of it.
     of: Option<(u64, usize)>,
     /// Activations in the order of columns, and zeros up to the end of a step.
-    x: Vec<i16>,
+    x: Vec<StepOfX>,
     /// Eight rows where the matrix has fewer, and the blocks of a step that ends before 256 columns.
     padded: Vec<u8>,
     padded_step: Vec<u8>,
@@ -54,8 +59,11 @@ impl Scratch {
             return;
         }
         self.x.clear();
-        self.x.extend_from_slice(bytemuck::cast_slice(x.pairs(row)));
-        self.x.resize(x.cols().next_multiple_of(STEP_COLS), 0);
+        self.x.resize(x.cols().div_ceil(STEP_COLS), StepOfX([[0; PART]; PARTS]));
+        let row_of_x: &[i16] = bytemuck::cast_slice(x.pairs(row));
+        for (step, values) in self.x.iter_mut().zip(row_of_x.chunks(STEP_COLS)) {
+            step.0.as_flattened_mut()[..values.len()].copy_from_slice(values);
+        }
         self.of = Some((x.id(), row));
     }
 }
@@ -125,7 +133,7 @@ fn rows<const TYPE: u8, const VNNI: bool>(
 fn sums_of_rows<const TYPE: u8, const VNNI: bool>(
     rows: BlockRows<'_>,
     padded_step: &mut Vec<u8>,
-    x: &[i16],
+    x: &[StepOfX],
     scales: Scales<'_>,
 ) -> Sums {
     let n_bytes = const { step_bytes(TYPE) };
@@ -134,10 +142,7 @@ fn sums_of_rows<const TYPE: u8, const VNNI: bool>(
     let (n_groups, mut sums) = (scales.s.len(), Sums::zero());
     let mut params = StepParams::zero();
     let mut codes = Codes([[[0; PART]; PARTS]; ROWS]);
-    for (step, x) in x.as_chunks::<PART>().0.as_chunks::<PARTS>().0.iter().enumerate() {
-        for line in 0..const { ROWS * step_bytes(TYPE) / 64 } {
-            prefetch(rows.bytes, distance + step * ROWS * n_bytes + 64 * line);
-        }
+    for (step, StepOfX(x)) in x.iter().enumerate() {
         let (now, at) = if (step + 1) * n_bytes <= rows.row_bytes {
             (rows, step)
         } else {
@@ -146,7 +151,14 @@ fn sums_of_rows<const TYPE: u8, const VNNI: bool>(
         };
         let groups = step * per_step..n_groups.min((step + 1) * per_step);
         step_params::<TYPE>(now, at, &mut params);
+        let lines = const { (ROWS * step_bytes(TYPE)).div_ceil(64) };
+        let ahead = distance + step * ROWS * n_bytes;
         for r in 0..ROWS {
+            // A few lines at a time: the core tracks a limited number of misses, and where all are
+            // taken the loads of this row wait.
+            for line in lines * r / ROWS..lines * (r + 1) / ROWS {
+                prefetch(rows.bytes, ahead + 64 * line);
+            }
             let unpacked = unpack::<TYPE>(&now.row(r, at * n_bytes)[..n_bytes]);
             for (i, vector) in unpacked.into_iter().enumerate() {
                 let halves = codes.0[r].as_chunks_mut::<2>().0;
