@@ -88,7 +88,21 @@ impl Maker<'_> {
         for decl in &manifest.experts {
             all.extend(self.experts(decl));
         }
+        all.extend(self.divisors()?);
         Ok(all)
+    }
+
+    /// What the frequencies of full layers are divided by, where a part of their pairs turns: 1, and
+    /// for the other pairs so much that they do not turn.
+    fn divisors(&self) -> Result<Option<Stored>, FormatError> {
+        let full = self.config.get_rope("full_attention");
+        let part = full.and_then(|full| full["partial_rotary_factor"].as_f64());
+        let Some(part) = part else { return Ok(None) };
+        let n_pairs = self.config.usize("global_head_dim")? / 2;
+        let n_turning = (part * n_pairs as f64) as usize;
+        let values = (0..n_pairs).map(|pair| if pair < n_turning { 1.0_f32 } else { 1e30 });
+        let bytes = values.flat_map(f32::to_le_bytes).collect();
+        Ok(Some(self.floats(String::from("rope_freqs.weight"), vec![n_pairs], bytes)))
     }
 
     /// The name in the file. Families declare nothing that files have no name for.
@@ -198,7 +212,12 @@ impl Maker<'_> {
     fn small(&self, canonical: &str, shape: Vec<usize>) -> Stored {
         let noise = Noise::of(self.seed, canonical);
         let bytes = vector(canonical, shape.iter().product(), Float::F32, noise);
-        let name = self.name(canonical);
+        self.floats(self.name(canonical), shape, bytes)
+    }
+
+    /// A tensor in `F32` with these bytes.
+    fn floats(&self, name: String, shape: Vec<usize>, bytes: Vec<u8>) -> Stored {
+        let noise = Noise::of(self.seed, &name);
         let entry = TensorEntry { name, dtype: Dtype::Float(Float::F32), shape: shape.clone() };
         let made = Made { entry, fill: Fill::cycle(bytes), noise };
         Stored { made, shape, kind: Kind::Plain(Float::F32) }
