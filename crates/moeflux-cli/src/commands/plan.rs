@@ -156,7 +156,7 @@ fn note(plan: &Plan, kind: RowKind) -> String {
         }
         RowKind::Checkpoints => String::from("copies of recurrent states, at most"),
         RowKind::Activations => format!("prefill in chunks of {} rows", plan.chunk),
-        RowKind::Program => String::from("with the tokenizer"),
+        RowKind::Program => String::from("with the tokenizer and the list of tensors"),
         RowKind::Cache => {
             let share = 100.0 * plan.cached_share();
             let mode = plan.io_mode.to_string();

@@ -1,6 +1,6 @@
 //! Finds and reads the safetensors files of a checkpoint.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -79,16 +79,9 @@ pub(super) fn read(
     shards: &Shards,
 ) -> Result<(Vec<SourceFile>, Vec<Tensor>), FormatError> {
     let (mut files, mut tensors) = (Vec::new(), Vec::new());
-    let mut held: BTreeSet<(String, String)> = BTreeSet::new();
     for path in &shards.paths {
         let idx = u32::try_from(files.len()).expect("a directory has fewer files");
         let (file, header) = read_header(path, FileIdx(idx))?;
-        if !shards.index.is_empty() {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let pairs =
-                header.tensors.iter().map(|tensor| (tensor.stored_name.clone(), name.to_string()));
-            held.extend(pairs);
-        }
         files.push(file);
         // If several files hold a tensor, the one that the index names is used.
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -96,8 +89,9 @@ pub(super) fn read(
             |tensor: &Tensor| shards.index.get(&tensor.stored_name).is_none_or(|file| file == name);
         tensors.extend(header.tensors.into_iter().filter(counts));
     }
+    let held: HashSet<&str> = tensors.iter().map(|tensor| &*tensor.stored_name).collect();
     for (name, file) in &shards.index {
-        if !held.contains(&(name.clone(), file.clone())) {
+        if !held.contains(&**name) {
             let what = format!("weight_map puts {name} in {file}, which does not have it");
             return Err(FormatError::malformed(&root.join(INDEX), what));
         }
