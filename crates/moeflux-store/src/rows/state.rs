@@ -46,7 +46,10 @@ struct Waiting {
     id: u64,
     table: usize,
     rows: Arc<[u64]>,
+    /// How many of its first rows were taken up, and how many were gathered, as far as gathers
+    /// follow its order.
     n_taken: usize,
+    n_gathered: usize,
 }
 
 #[derive(Debug)]
@@ -129,6 +132,17 @@ impl State {
         self.busy_since = self.busy_since.map(|_| Instant::now());
     }
 
+    /// Takes note of a gather, whose rows need not be read ahead any more.
+    pub(super) fn pass(&mut self, table: usize, rows: &[u64]) {
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.table == table) {
+            let done = waiting.n_gathered;
+            if waiting.rows[done..].starts_with(rows) {
+                waiting.n_gathered = done + rows.len();
+                waiting.n_taken = waiting.n_taken.max(waiting.n_gathered);
+            }
+        }
+    }
+
     /// Counts the rows of a gather: all, and those that were in the cache.
     pub(super) fn count_gathered(&mut self, n_rows: usize, n_ready: usize) {
         self.stats.rows += n_rows as u64;
@@ -153,7 +167,7 @@ impl State {
                 self.demands.push_back(read);
             }
         } else {
-            self.waiting.push_back(Waiting { id, table, rows, n_taken: 0 });
+            self.waiting.push_back(Waiting { id, table, rows, n_taken: 0, n_gathered: 0 });
             self.take_parts(layout);
         }
         id
@@ -210,7 +224,6 @@ impl State {
             };
             self.stats.awaited += 1;
             if awaited.reads.insert(id) {
-                self.not_expected(id);
                 let read = self.reads.get_mut(&id).expect("its rows are being read");
                 read.waiters.push(sender.clone());
                 if !read.has_begun {

@@ -273,6 +273,7 @@ impl<'a> Gather<'a> {
     /// Decodes the rows that are in the cache.
     fn take_ready(&mut self) {
         let (table, rows) = (self.table, self.rows);
+        self.shared.lock().pass(table, rows);
         for (i, part) in rows.chunks(LOCKED_ROWS).enumerate() {
             let mut state = self.shared.lock();
             let n_missing = self.missing.len();
@@ -317,7 +318,21 @@ impl<'a> Gather<'a> {
             }
         }
         self.shared.lock().count_stall(start.elapsed());
+        self.release_missing();
         outcome
+    }
+
+    /// Lets the rows leave the cache that came with reads for requests and are gathered now.
+    fn release_missing(&self) {
+        let layout = &self.shared.reader.layout;
+        for part in self.missing.chunks(LOCKED_ROWS) {
+            let mut state = self.shared.lock();
+            for missing in part {
+                state.cache.take(RowKey { table: self.table, row: missing.row });
+            }
+            state.take_parts(layout);
+            self.shared.wake_readers(state);
+        }
     }
 
     /// Has each missing row read once.
