@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use moeflux_core::{HostBuf, OutOfMemory, RowBank, RowTable};
 
+use super::hash::BuildNumberHasher;
 use super::layout::RowKey;
 
 /// Bytes that the cache takes for each slot besides the row itself.
@@ -24,7 +25,7 @@ pub(super) struct RowCache {
     slot_bytes: usize,
     n_slots: usize,
     slots: Vec<Slot>,
-    by_key: HashMap<RowKey, u32>,
+    by_key: HashMap<RowKey, u32, BuildNumberHasher>,
     /// The slot that is looked at next.
     hand: usize,
     /// Slots whose row was requested and not gathered yet.
@@ -52,7 +53,7 @@ impl RowCache {
             slot_bytes: row_bytes,
             n_slots,
             slots: Vec::new(),
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             hand: 0,
             n_expected: 0,
         })

@@ -6,6 +6,7 @@
 
 mod cache;
 mod files;
+mod hash;
 mod layout;
 mod reader;
 mod state;

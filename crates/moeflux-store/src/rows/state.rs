@@ -6,6 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use super::cache::RowCache;
+use super::hash::BuildNumberHasher;
 use super::layout::{Extent, Layout, RowKey};
 use super::stats::RowStats;
 use crate::StoreError;
@@ -20,6 +21,9 @@ const PART_ROWS: usize = 16 << 10;
 /// Rows that were requested and not gathered take at most three of so many parts of the cache; the
 /// rest has rows that come again.
 const EXPECTED_QUARTERS: usize = 3;
+
+/// Reads that a reader begins at once and runs one after the other, at most.
+pub(super) const MOST_BEGUN: usize = 16;
 
 /// Rows that one read has brought.
 #[derive(Debug)]
@@ -65,7 +69,7 @@ struct Read {
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
     /// Reads that the gather waits for.
-    reads: HashSet<u64>,
+    reads: HashSet<u64, BuildNumberHasher>,
 }
 
 impl Awaited {
@@ -79,8 +83,8 @@ impl Awaited {
 pub(super) struct State {
     pub(super) cache: RowCache,
     /// The read that brings each row which is not in the cache and whose read has not ended.
-    reading: HashMap<RowKey, u64>,
-    reads: HashMap<u64, Read>,
+    reading: HashMap<RowKey, u64, BuildNumberHasher>,
+    reads: HashMap<u64, Read, BuildNumberHasher>,
     /// Reads that a gather waits for, and those of the next step.
     demands: VecDeque<u64>,
     /// Other reads; entries that are also in `demands`, or have ended, are passed over.
@@ -101,8 +105,8 @@ impl State {
     pub(super) fn new(cache: RowCache) -> State {
         State {
             cache,
-            reading: HashMap::new(),
-            reads: HashMap::new(),
+            reading: HashMap::default(),
+            reads: HashMap::default(),
             demands: VecDeque::new(),
             ahead: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -241,8 +245,15 @@ impl State {
         }
     }
 
+    /// Begins reads for one of `n_readers` readers and adds them to `started`: several where many are
+    /// queued, so that the lock is taken seldom.
+    pub(super) fn begin(&mut self, layout: &Layout, n_readers: usize, started: &mut Vec<Started>) {
+        let n = (self.n_queued() / (2 * n_readers)).clamp(1, MOST_BEGUN);
+        started.extend((0..n).map_while(|_| self.begin_one(layout)));
+    }
+
     /// Begins the next read: one that a gather waits for, else one that was requested.
-    pub(super) fn begin(&mut self, layout: &Layout) -> Option<Started> {
+    fn begin_one(&mut self, layout: &Layout) -> Option<Started> {
         if self.demands.is_empty() && self.ahead.is_empty() {
             self.take_parts(layout);
         }

@@ -105,7 +105,7 @@ impl RowStore {
         for i in 0..n_readers {
             let shared = Arc::clone(&store.shared);
             let thread = thread::Builder::new().name(format!("row-reader-{i}"));
-            let thread = thread.stack_size(STACK_BYTES).spawn(move || shared.serve());
+            let thread = thread.stack_size(STACK_BYTES).spawn(move || shared.serve(n_readers));
             let no_thread =
                 |err| StoreError::RowThreads { n_readers, source: explain_thread_error(err) };
             store.readers.push(thread.map_err(no_thread)?);
@@ -202,28 +202,36 @@ impl Shared {
         }
     }
 
-    /// Runs reads until the store closes.
-    fn serve(&self) {
+    /// Runs reads as one of `n_readers` readers, until the store closes.
+    fn serve(&self, n_readers: usize) {
         let layout = &self.reader.layout;
-        let mut buf = HostBuf::zeroed(PAGE_BYTES);
+        let mut bufs = vec![HostBuf::zeroed(PAGE_BYTES)];
+        let (mut started, mut outcomes) = (Vec::new(), Vec::new());
         let mut state = self.lock();
         loop {
             if state.is_closed {
                 return;
             }
             let n_queued = state.n_queued();
-            let Some(started) = state.begin(layout) else {
+            state.begin(layout, n_readers, &mut started);
+            if started.is_empty() {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
-            };
+            }
             if state.n_queued() > n_queued {
                 // A part of a long request was taken up.
                 self.work.notify_all();
             }
             drop(state);
-            let outcome = self.reader.read(&started.extent, &mut buf);
+            while bufs.len() < started.len() {
+                bufs.push(HostBuf::zeroed(PAGE_BYTES));
+            }
+            let reads = started.iter().zip(&mut bufs);
+            outcomes.extend(reads.map(|(read, buf)| self.reader.read(&read.extent, buf)));
             state = self.lock();
-            self.end(&mut state, &started, &buf, outcome);
+            for ((read, buf), outcome) in started.drain(..).zip(&bufs).zip(outcomes.drain(..)) {
+                self.end(&mut state, &read, buf, outcome);
+            }
         }
     }
 
