@@ -2,8 +2,8 @@
 //! (Yang et al., 2024; as in transformers' `qwen3_5_moe` and `qwen3_next`).
 
 use moeflux_backend::{
-    Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Heads, Projection,
-    Stage, ValueOrder, Vector, Weight,
+    Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm, Heads,
+    Projection, Stage, ValueOrder, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub(crate) struct DeltaNetShape {
     pub(crate) kernel: usize,
     /// Which key head a value head reads.
     pub(crate) order: ValueOrder,
+    /// What gates of the output go through.
+    pub(crate) gate: GateFunction,
 }
 
 impl DeltaNetShape {
@@ -38,6 +40,7 @@ impl DeltaNetShape {
             v_dim: config.usize("linear_value_head_dim")?,
             kernel: config.usize("linear_conv_kernel_dim")?,
             order: value_order(config)?,
+            gate: GateFunction::Silu,
         };
         if !shape.n_v_heads.is_multiple_of(shape.n_k_heads) {
             let rule = "divide linear_num_value_heads";
@@ -173,6 +176,7 @@ pub(crate) struct DeltaNetLayer {
     dt_bias: Vector,
     delta_cache: Cache,
     order: ValueOrder,
+    gate: GateFunction,
     norm: Norm,
     scratch: DeltaNetScratch,
 }
@@ -223,6 +227,7 @@ impl DeltaNetBlocks {
             dt_bias: builder.vector(&format!("{name}.dt_bias"), n_v_heads)?,
             delta_cache: builder.cache(CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim }),
             order: self.shape.order,
+            gate: self.shape.gate,
             norm,
             scratch: self.scratch,
         })
@@ -284,7 +289,7 @@ impl Mixer for DeltaNetLayer {
             dt_bias: self.dt_bias,
             cache: self.delta_cache,
         };
-        let norm = GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z };
+        let norm = GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z, function: self.gate };
         backend.delta_net(DeltaNet { conv, delta, norm }, spans);
         backend.project(rows, columns(mixed), &[Projection { weight: self.out_proj, out }]);
     }
