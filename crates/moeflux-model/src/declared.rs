@@ -3,7 +3,7 @@
 use moeflux_backend::ActivationPrecision;
 use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
-use moeflux_core::{ExpertBank, LayerBank};
+use moeflux_core::{ExpertBank, LayerBank, RowBank};
 
 use crate::families::Family;
 use crate::load::{LoadError, Survey};
@@ -107,6 +107,18 @@ pub fn bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<ExpertBank, 
     for decl in &declared.manifest.experts {
         claims.experts(decl)?;
     }
+    for decl in &declared.manifest.tables {
+        claims.table(decl)?;
+    }
     claims.finish()?;
     Ok(claims.into_bank())
+}
+
+/// Finds the tables that the family declares.
+pub fn row_bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<RowBank, LoadError> {
+    let mut claims = Claims::new(checkpoint);
+    for decl in &declared.manifest.tables {
+        claims.table(decl)?;
+    }
+    Ok(claims.row_bank().clone())
 }

@@ -9,7 +9,7 @@ use moeflux_backend::{
     Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, Span, TokenLogit, Weight,
 };
 use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
-use moeflux_model::{ExpertObserver, Model, MoeLists, RoutingObserver, Step};
+use moeflux_model::{ExpertObserver, Model, MoeLists, NoRows, RoutingObserver, Step};
 use moeflux_store::ExpertStore;
 
 use crate::engine::step::{
@@ -113,7 +113,8 @@ impl Core {
         let Core { backend, experts, model, lists, .. } = self;
         let (recorder, observer) = (None, None);
         let (backend, tokens, spans) = (backend.as_mut(), batch.tokens, batch.spans);
-        let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
+        let rows = &mut NoRows;
+        let mut step = Step { backend, experts, tokens, spans, recorder, observer, rows, lists };
         let outcome = model.forward_mtp(&mut step, batch.hidden, wants_output);
         if outcome.is_err() {
             self.drain_errors();
@@ -209,6 +210,7 @@ impl Core {
             observer: observer
                 .as_mut()
                 .map(|observer| observer.as_mut() as &mut dyn ExpertObserver),
+            rows: &mut NoRows,
             lists,
         };
         let outcome = catch_out_of_memory(|| model.forward(&mut step));
@@ -359,8 +361,8 @@ impl Readback<'_> {
         let Core { backend, experts, model, lists, .. } = &mut *self.core;
         let mut record = |backend: &mut dyn Backend| {
             let (recorder, observer) = (None, None);
-            let (tokens, spans) = (&tokens[..], &next[..]);
-            let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
+            let (tokens, spans, rows) = (&tokens[..], &next[..], &mut NoRows);
+            let mut step = Step { backend, experts, tokens, spans, recorder, observer, rows, lists };
             model.forward(&mut step).is_ok()
         };
         let next_step =
