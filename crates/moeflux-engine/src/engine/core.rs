@@ -362,7 +362,8 @@ impl Readback<'_> {
         let mut record = |backend: &mut dyn Backend| {
             let (recorder, observer) = (None, None);
             let (tokens, spans, rows) = (&tokens[..], &next[..], &mut NoRows);
-            let mut step = Step { backend, experts, tokens, spans, recorder, observer, rows, lists };
+            let mut step =
+                Step { backend, experts, tokens, spans, recorder, observer, rows, lists };
             model.forward(&mut step).is_ok()
         };
         let next_step =

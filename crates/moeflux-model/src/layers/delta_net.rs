@@ -104,6 +104,15 @@ pub(crate) fn full_attention_layers(
     config: &Config,
     n_layers: usize,
 ) -> Result<Vec<bool>, LoadError> {
+    full_attention_layers_named(config, n_layers, &["full_attention"])
+}
+
+/// The same where such layers have any of these names.
+pub(crate) fn full_attention_layers_named(
+    config: &Config,
+    n_layers: usize,
+    full: &[&str],
+) -> Result<Vec<bool>, LoadError> {
     let Some(types) = config.str_list("layer_types")? else {
         let interval = config.usize("full_attention_interval")?;
         return Ok((0..n_layers).map(|i| (i + 1).is_multiple_of(interval)).collect());
@@ -112,11 +121,12 @@ pub(crate) fn full_attention_layers(
         return Err(config.refuse("layer_types", "have num_hidden_layers entries").into());
     }
     let is_full = |name: &&str| match *name {
-        "full_attention" => Ok(true),
+        name if full.contains(&name) => Ok(true),
         "linear_attention" => Ok(false),
         _ => {
-            let rule = "hold only \"full_attention\" and \"linear_attention\"";
-            Err(config.refuse("layer_types", rule).into())
+            let full: Vec<String> = full.iter().map(|name| format!("{name:?}")).collect();
+            let rule = format!("hold only {} and \"linear_attention\"", full.join(", "));
+            Err(config.refuse("layer_types", &rule).into())
         }
     };
     types.iter().map(is_full).collect()

@@ -74,11 +74,7 @@ impl<'a> Claims<'a> {
     }
 
     /// The factor of all elements: that of the checkpoint for elements of eight bits, else 1.
-    fn table_scale(
-        &mut self,
-        decl: &TableDecl,
-        encoding: RowEncoding,
-    ) -> Result<f32, FormatError> {
+    fn table_scale(&mut self, decl: &TableDecl, encoding: RowEncoding) -> Result<f32, FormatError> {
         if encoding != RowEncoding::F8E4M3 {
             return Ok(1.0);
         }
