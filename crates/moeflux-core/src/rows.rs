@@ -1,8 +1,8 @@
 //! Where the rows of tables are stored on the drive: tables too large for memory, of which every
 //! token needs a few rows.
 
-use crate::quant::{Float, SmallFloat};
-use crate::{FileIdx, SourceFile};
+use crate::quant::{Encoding, Float, SmallFloat};
+use crate::{Extent, FileIdx, SourceFile};
 
 /// How an element of a row is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,14 @@ impl RowEncoding {
         match self {
             RowEncoding::Float(float) => float.bytes(),
             RowEncoding::F8E4M3 => 1,
+        }
+    }
+
+    /// What the bytes of rows encode.
+    pub fn encoding(self) -> Encoding {
+        match self {
+            RowEncoding::Float(float) => Encoding::Float(float),
+            RowEncoding::F8E4M3 => Encoding::E4M3,
         }
     }
 
@@ -74,6 +82,14 @@ impl RowTable {
     /// Bytes of all rows.
     pub fn bytes(&self) -> u64 {
         self.rows() * self.row_bytes() as u64
+    }
+
+    /// The bytes of each part.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> + use<'_> {
+        self.parts.iter().map(|part| {
+            let rows = usize::try_from(part.rows).expect("tensors have sizes of memory");
+            Extent { file: part.file, offset: part.offset, len: rows * self.row_bytes() }
+        })
     }
 
     /// Decodes a stored row into `cols` floats.

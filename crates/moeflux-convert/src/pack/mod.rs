@@ -15,6 +15,7 @@ pub(crate) mod plan;
 mod progress;
 mod report;
 mod resident;
+mod tables;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -312,6 +313,9 @@ pub(crate) fn open_and_claim(dst: &Path, manifest: &Manifest) -> Result<(), Form
     }
     for decl in &manifest.experts {
         claims.experts(decl)?;
+    }
+    for decl in &manifest.tables {
+        claims.table(decl)?;
     }
     claims.finish()
 }

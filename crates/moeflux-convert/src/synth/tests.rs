@@ -203,7 +203,7 @@ fn an_empty_directory_and_the_rest_of_a_killed_run_are_no_obstacle() {
 fn real_shapes_have_the_sizes_of_the_models() {
     // Bytes of all experts at four bits, as the original system lists them.
     for (name, want) in [("qwen3.6-35b-a3b", 18.12e9), ("qwen3.5-397b-a17b", 217.43e9)] {
-        let config = shapes::config(name, None).unwrap();
+        let config = shapes::config(name, &SynthOptions::default()).unwrap();
         let config = Config::from_value(Path::new("config.json"), config).unwrap();
         let manifest = manifest_of(&config).unwrap();
         let options = SynthOptions::default();
@@ -250,7 +250,7 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         *published::MODELS.iter().map(|model| model.0).collect::<Vec<_>>()
     );
     for (name, billions) in published {
-        let config = shapes::config(name, None).unwrap();
+        let config = shapes::config(name, &SynthOptions::default()).unwrap();
         let config = Config::from_value(Path::new("config.json"), config).unwrap();
         let manifest = manifest_of(&config).unwrap_or_else(|err| panic!("{name}: {err}"));
         let resident: usize =

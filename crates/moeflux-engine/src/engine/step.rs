@@ -21,6 +21,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) spans: &'a [Span],
     /// A token for each row of the spans.
     pub(crate) tokens: &'a [TokenId],
+    /// For each span, the tokens in front of it that rows of tables depend on.
+    pub(crate) before: &'a [Vec<TokenId>],
     /// Recurrent states that are copied in the middle of spans.
     pub(crate) snapshots: &'a [StateSnapshot],
     /// Results that are read back.
