@@ -23,6 +23,7 @@ import make_golden as golden
 from family_shapes import BY_SIGMOID, FUSED, HF, MLX, RENAMED, SPREADS, TIED, VISION, STAYS_F32, expert_gain, gemma_spread
 
 BLOCK = 128                                          # rows and columns that share a scale in DeepSeek's FP8 checkpoints
+ZERO_CENTRED = ("qwen3_next", "qwen4_exp")
 FP4 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
@@ -52,7 +53,7 @@ def make_weights(shapes, family, seed, one_centred=False):
         elif family in TIED and (spread := gemma_spread(name, fan_in)):
             v = normal(shape, *spread)
         elif "norm" in name and last == "weight":                            # some norms multiply by 1 + weight
-            v = normal(shape, 0.1, 0.0 if family == "qwen3_next" and "linear_attn" not in name and not one_centred else 1.0)
+            v = normal(shape, 0.1, 0.0 if family in ZERO_CENTRED and "linear_attn" not in name and not one_centred else 1.0)
         elif last.endswith("bias"):
             v = normal(shape, 0.1)
         elif "embed_tokens" in name:
@@ -69,8 +70,9 @@ def make_weights(shapes, family, seed, one_centred=False):
     return out
 
 
-def published(weights, family):
-    """The names under which the family's checkpoints are published: one tensor per expert, except FUSED and qwen3_vl_moe."""
+def published(weights, family, n_shards=1):
+    """The names under which the family's checkpoints are published: one tensor per expert, except FUSED and qwen3_vl_moe; tables
+    of n-grams in shards."""
     old = family in ("mixtral", "minimax_m2")
     gate, up, down = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
     out = {}
@@ -88,6 +90,9 @@ def published(weights, family):
         elif family not in FUSED and k.endswith("experts.down_proj"):
             for n, x in enumerate(v):
                 out[f"{base}{n}.{down}.weight"] = x
+        elif k.endswith("ngram_embedding.weight"):
+            for n, rows in enumerate(np.split(v, n_shards)):
+                out[k.replace(".weight", f".shard_{n}.weight")] = rows
         else:
             out[k] = v
     return out
@@ -256,15 +261,17 @@ def write_hf(d, tensors, config):
     write_config(d, config)
 
 
-def source(case, shapes, seed):
+def source(case, shapes, seed, constants):
     """(tensors to store, their values) under published names."""
     config = case["config"]
-    weights = published(make_weights(shapes, config["model_type"], seed), config["model_type"])
+    n_shards = config.get("text_config", config).get("split_ngram_parts", 1)
+    weights = published(make_weights(shapes, config["model_type"], seed), config["model_type"], n_shards)
     if case.get("prediction"):
         weights |= prediction_tensors(config, np.random.default_rng(seed + 1))
     for name in case.get("vision", ()):
         weights[name] = np.ones(config["vision_config"]["hidden_size"], np.float32)
-    return encode(weights, case.get("format", "bf16"))
+    stored, meant = encode(weights, case.get("format", "bf16"))
+    return stored | constants, meant | {k: v.numpy() for k, v in constants.items()}
 
 
 def stage_hf(cases, a):
@@ -278,10 +285,12 @@ def stage_hf(cases, a):
         plain = {k: v for k, v in config.items() if k != "quantization_config"}
         text = config.get("text_config", config)
 
-        shapes = {k: tuple(v.shape) for k, v in new_model(config).state_dict().items()}
+        state = new_model(config).state_dict()
+        shapes = {k: tuple(v.shape) for k, v in state.items() if v.is_floating_point()}
+        constants = {k: v for k, v in state.items() if not v.is_floating_point()}
 
         def build(seed, enough=0.0):
-            stored, meant = source(case, shapes, seed)
+            stored, meant = source(case, shapes, seed, constants)
             write_hf(d, stored, config)
             write_hf(values, {k: torch.from_numpy(v) for k, v in meant.items()}, plain)
             m = load(values if "format" in case else d, torch.float32)

@@ -87,6 +87,15 @@ pub struct TableDecl {
     pub cols: usize,
 }
 
+/// The declaration of integers that follow from the config, which checkpoints may hold too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConstantsDecl {
+    /// Canonical tensor name.
+    pub name: String,
+    /// What they must be.
+    pub values: Vec<u64>,
+}
+
 /// All weights of a model, in the order in which it uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
@@ -98,4 +107,6 @@ pub struct Manifest {
     pub experts: Vec<ExpertsDecl>,
     /// Tables whose rows are read one by one.
     pub tables: Vec<TableDecl>,
+    /// Integers that are only checked.
+    pub constants: Vec<ConstantsDecl>,
 }

@@ -121,6 +121,9 @@ pub fn bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<ExpertBank, 
     for decl in &declared.manifest.tables {
         claims.table(decl)?;
     }
+    for decl in &declared.manifest.constants {
+        claims.constants(decl)?;
+    }
     claims.finish()?;
     Ok(claims.into_bank())
 }

@@ -9,7 +9,9 @@ use moeflux_backend::profiling::WeightFacts;
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{ActivationPrecision, Backend, HostMatrix, Weight};
 use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FormatError, MatrixSource};
-use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl};
+use moeflux_core::manifest::{
+    ConstantsDecl, ExpertsDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl,
+};
 use moeflux_core::quant::{Encoding, Float, MatrixFormat, ScaledBlocks};
 use moeflux_core::{ExpertBank, HostBuf, RowBank};
 
@@ -90,6 +92,9 @@ pub trait Weights {
     /// Finds a table whose rows are read one by one. The order of these calls is that of
     /// [`Model::row_ids`](crate::Model::row_ids).
     fn table(&mut self, decl: TableDecl) -> Result<(), LoadError>;
+
+    /// Compares a tensor of integers with what it must be, where the checkpoint has it.
+    fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError>;
 }
 
 /// Loads from a checkpoint onto a device.
@@ -323,6 +328,11 @@ impl Weights for Loader<'_> {
         self.claims.table(&decl)?;
         Ok(())
     }
+
+    fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError> {
+        let decl = ConstantsDecl { name: name.to_owned(), values: values.to_vec() };
+        Ok(self.claims.constants(&decl)?)
+    }
 }
 
 /// Collects what a family declares, loading nothing.
@@ -404,6 +414,13 @@ impl Weights for Survey<'_> {
 
     fn table(&mut self, decl: TableDecl) -> Result<(), LoadError> {
         self.manifest.tables.push(decl);
+        Ok(())
+    }
+
+    fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError> {
+        self.manifest
+            .constants
+            .push(ConstantsDecl { name: name.to_owned(), values: values.to_vec() });
         Ok(())
     }
 }

@@ -54,7 +54,7 @@ pub trait Model: Send {
     fn forward(&self, step: &mut Step<'_>) -> Result<(), ForwardError>;
 
     /// Runs multi-token prediction over a batch whose tokens follow what the model made of the
-    /// positions `before` them, a row of [`ModelShape::hidden`] floats each: the output of
+    /// positions `before` them, a row of [`ModelShape::mtp_width`] floats each: the output of
     /// [`forward`](Model::forward), or for tokens that were drafted themselves, the output of
     /// this method. The caches of its layer grow. If `wants_output`, the result is stored in
     /// [`Model::output`]; otherwise no expert runs.

@@ -308,6 +308,9 @@ pub(crate) fn open_and_claim(dst: &Path, manifest: &Manifest) -> Result<(), Form
     for decl in &manifest.vectors {
         claims.vector(decl)?;
     }
+    for decl in &manifest.constants {
+        claims.constants(decl)?;
+    }
     for decl in &manifest.experts {
         claims.experts(decl)?;
     }

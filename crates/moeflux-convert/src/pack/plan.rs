@@ -82,6 +82,9 @@ impl<'a> Plan<'a> {
                 vectors.push((entry, source));
             }
         }
+        for decl in &manifest.constants {
+            claims.constants(decl)?;
+        }
         let mut packed = BTreeMap::new();
         for decl in &manifest.experts {
             let bank = claims.experts(decl)?;

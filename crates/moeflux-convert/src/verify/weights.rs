@@ -36,6 +36,9 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
         let encoding = Some(Encoding::Float(source.float));
         pieces.push(Piece { extent: source.extent, encoding, expert: None });
     }
+    for decl in &declared.manifest.constants {
+        claims.constants(decl).map_err(LoadError::from)?;
+    }
     for decl in &declared.manifest.experts {
         claims.experts(decl).map_err(LoadError::from)?;
     }

@@ -59,7 +59,7 @@ pub(crate) struct Outputs<'a> {
 pub(crate) struct StepOutput {
     /// In the order of [`Outputs::rows`].
     pub(crate) logits: LogitRows,
-    /// One after the other, `hidden` floats of the model's shape each.
+    /// One after the other, `mtp_width` floats of the model's shape each.
     pub(crate) hidden: Vec<f32>,
 }
 

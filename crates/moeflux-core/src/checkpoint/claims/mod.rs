@@ -1,6 +1,7 @@
 //! Matches the declarations of a family with the tensors of a checkpoint: each declared tensor is
 //! found with the right shape, and none is left over.
 
+mod constants;
 mod fp4;
 mod fp8;
 mod integers;
