@@ -8,6 +8,7 @@ mod cache;
 mod files;
 mod hash;
 mod layout;
+mod mailbox;
 mod reader;
 mod state;
 mod stats;

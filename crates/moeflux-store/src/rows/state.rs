@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use super::cache::RowCache;
 use super::hash::BuildNumberHasher;
 use super::layout::{Extent, Layout, RowKey};
+use super::mailbox::{ArrivedRows, Mailbox};
 use super::stats::RowStats;
 use crate::StoreError;
 
@@ -24,18 +24,6 @@ const EXPECTED_QUARTERS: usize = 3;
 
 /// Reads that a reader begins at once and runs one after the other, at most.
 pub(super) const MOST_BEGUN: usize = 16;
-
-/// Rows that one read has brought.
-#[derive(Debug)]
-pub(super) struct ArrivedRows {
-    /// Their indices in the table.
-    pub(super) rows: Vec<u64>,
-    /// Their bytes, one row after the other.
-    pub(super) bytes: Vec<u8>,
-}
-
-/// What those who wait for a read get.
-pub(super) type Arrival = Result<Arc<ArrivedRows>, StoreError>;
 
 /// A read and its number.
 #[derive(Clone, Debug)]
@@ -59,7 +47,7 @@ struct Waiting {
 #[derive(Debug)]
 struct Read {
     extent: Arc<Extent>,
-    waiters: Vec<Sender<Arrival>>,
+    waiters: Vec<Arc<Mailbox>>,
     /// Whether its rows stay in the cache until they are gathered.
     is_expected: bool,
     has_begun: bool,
@@ -205,14 +193,14 @@ impl State {
     }
 
     /// Looks for rows, each once, that a gather did not find in the cache. `found` is called with
-    /// those that are there now; the others are read, and `sender` gets them.
+    /// those that are there now; the others are read, and `mailbox` gets them.
     pub(super) fn await_rows(
         &mut self,
         layout: &Layout,
         table: usize,
         rows: &[u64],
         awaited: &mut Awaited,
-        sender: &Sender<Arrival>,
+        mailbox: &Arc<Mailbox>,
         found: &mut dyn FnMut(u64, &[u8]),
     ) {
         let mut unread = Vec::new();
@@ -229,14 +217,14 @@ impl State {
             self.stats.awaited += 1;
             if awaited.reads.insert(id) {
                 let read = self.reads.get_mut(&id).expect("its rows are being read");
-                read.waiters.push(sender.clone());
+                read.waiters.push(Arc::clone(mailbox));
                 if !read.has_begun {
                     self.demands.push_back(id);
                 }
             }
         }
         for extent in layout.extents(table, unread.into_iter()) {
-            let waiters = vec![sender.clone()];
+            let waiters = vec![Arc::clone(mailbox)];
             let read =
                 Read { extent: extent.into(), waiters, is_expected: false, has_begun: false };
             let id = self.add(read);
@@ -293,8 +281,7 @@ impl State {
             Ok(bytes) => bytes,
             Err(error) => {
                 for waiter in read.waiters {
-                    // The gather may have ended with another error.
-                    let _ = waiter.send(Err(error()));
+                    waiter.deliver(Err(error()));
                 }
                 return;
             }
@@ -317,7 +304,7 @@ impl State {
         }
         let arrived = Arc::new(arrived);
         for waiter in read.waiters {
-            let _ = waiter.send(Ok(Arc::clone(&arrived)));
+            waiter.deliver(Ok(Arc::clone(&arrived)));
         }
     }
 

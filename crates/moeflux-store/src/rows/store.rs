@@ -1,6 +1,5 @@
 //! The public interface of the row store, and the threads that read.
 
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -10,8 +9,9 @@ use moeflux_core::{HostBuf, PAGE_BYTES, RowBank, explain_thread_error};
 use super::cache::RowCache;
 use super::files::{OpenedRows, RowFiles};
 use super::layout::{Layout, RowKey};
+use super::mailbox::Mailbox;
 use super::reader::{Failure, RowReader};
-use super::state::{Arrival, Awaited, Started, State};
+use super::state::{Awaited, Started, State};
 use super::stats::RowStats;
 use crate::files::{Native, Source, System};
 use crate::{IoMode, StoreError};
@@ -308,26 +308,28 @@ impl<'a> Gather<'a> {
             return Ok(());
         }
         let start = Instant::now();
-        let (sender, arrivals) = channel();
-        let awaited = self.await_missing(&sender);
-        let mut outcome = Ok(());
-        for _ in 0..awaited.n_reads() {
-            match arrivals.recv().expect("this gather has a sender itself") {
-                Ok(arrived) => {
-                    let row_bytes = self.shared.reader.layout.table(self.table).row_bytes();
-                    for (row, bytes) in arrived.rows.iter().zip(arrived.bytes.chunks(row_bytes)) {
-                        self.put(*row, bytes);
-                    }
-                }
-                Err(err) => {
-                    outcome = Err(err);
-                    break;
-                }
-            }
-        }
+        let mailbox = Arc::new(Mailbox::default());
+        let awaited = self.await_missing(&mailbox);
+        let outcome = self.put_arrivals(&mailbox, awaited.n_reads());
         self.shared.lock().count_stall(start.elapsed());
         self.release_missing();
         outcome
+    }
+
+    /// Decodes rows as they arrive, until `n_left` reads have ended or one has failed.
+    fn put_arrivals(&mut self, mailbox: &Mailbox, mut n_left: usize) -> Result<(), StoreError> {
+        let row_bytes = self.shared.reader.layout.table(self.table).row_bytes();
+        while n_left > 0 {
+            let arrivals = mailbox.take(n_left);
+            n_left -= arrivals.len();
+            for arrived in arrivals {
+                let arrived = arrived?;
+                for (row, bytes) in arrived.rows.iter().zip(arrived.bytes.chunks(row_bytes)) {
+                    self.put(*row, bytes);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Lets the rows leave the cache that came with reads for requests and are gathered now.
@@ -344,7 +346,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Has each missing row read once.
-    fn await_missing(&mut self, sender: &Sender<Arrival>) -> Awaited {
+    fn await_missing(&mut self, mailbox: &Arc<Mailbox>) -> Awaited {
         let mut rows: Vec<u64> = self.missing.iter().map(|missing| missing.row).collect();
         rows.dedup();
         let mut awaited = Awaited::default();
@@ -353,7 +355,7 @@ impl<'a> Gather<'a> {
             let mut state = shared.lock();
             let found = &mut |row, bytes: &[u8]| self.put(row, bytes);
             let layout = &shared.reader.layout;
-            state.await_rows(layout, table, rows, &mut awaited, sender, found);
+            state.await_rows(layout, table, rows, &mut awaited, mailbox, found);
             shared.wake_readers(state);
         }
         awaited
