@@ -120,10 +120,6 @@ pub fn synth(
     };
     let config = Config::from_value(&out.join("config.json"), config)?;
     let manifest = manifest_of(&config).map_err(SynthError::Manifest)?;
-    if options.format == SynthFormat::Gguf && !manifest.tables.is_empty() {
-        let (what, allowed) = ("tables of rows in GGUF", String::from("0: choose another format"));
-        return Err(SynthError::Option { what, value: manifest.tables.len(), allowed });
-    }
     if out.exists() {
         require_empty(out)?;
     }
@@ -131,6 +127,10 @@ pub fn synth(
         SynthFormat::Gguf => gguf::parts(shape, &config, &manifest, options)?,
         SynthFormat::Mlx | SynthFormat::Packed | SynthFormat::Tool(_) => Vec::new(),
     };
+    if options.format == SynthFormat::Gguf && !manifest.tables.is_empty() {
+        let (what, allowed) = ("tables of rows in GGUF", String::from("0: choose another format"));
+        return Err(SynthError::Option { what, value: manifest.tables.len(), allowed });
+    }
     let tables = tables::tensors(&manifest, &config, options)?;
     let tensors = match options.format {
         SynthFormat::Tool(tool) => tools::tensors(&manifest, tool, tables.clone(), options.seed),
@@ -142,13 +142,13 @@ pub fn synth(
         SynthFormat::Mlx | SynthFormat::Packed => total_bytes(&manifest, &tables, options),
         SynthFormat::Tool(_) => tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum(),
     };
+    let holes = tables.iter().filter(|table| matches!(table.fill, Fill::Hole));
+    let total = total - holes.map(|table| table.entry.n_bytes()).sum::<u64>();
     // Before the directory is made, so that a caller can arrange for its removal.
     progress(SynthProgress { file: "config.json", done: 0, total });
     let dir = WorkDir::create(path)?;
     if !options.is_hollow {
-        let is_hole = |table: &&Made| matches!(table.fill, Fill::Hole);
-        let holes = tables.iter().filter(is_hole).map(|table| table.entry.n_bytes());
-        require_space(&dir.path, total - holes.sum::<u64>())?;
+        require_space(&dir.path, total)?;
     }
     let mut making = Making {
         dir: &dir.path,

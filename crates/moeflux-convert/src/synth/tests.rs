@@ -1,6 +1,6 @@
 //! Random checkpoints hold together.
 
-use moeflux_core::checkpoint::{Checkpoint, CheckpointKind};
+use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_model::{Declared, Variant, WithMtp};
 
 use crate::pack::{open_and_claim, verify};
@@ -130,6 +130,76 @@ fn formats_of_other_tools_are_claimed_whole() {
             };
             synth(shape, &out, &hollow, &manifest_of, &mut |_| {}).unwrap();
             check_claims(&out);
+        }
+    }
+}
+
+#[test]
+fn tables_are_claimed_whole_at_their_real_size_and_reduced() {
+    let dir = tempfile::tempdir().unwrap();
+    let formats = [
+        (SynthFormat::Mlx, 16),
+        (SynthFormat::Mlx, 4),
+        (SynthFormat::Tool(ToolFormat::Fp8), 4),
+        (SynthFormat::Tool(ToolFormat::Nvfp4), 4),
+    ];
+    for (i, (format, bits)) in formats.into_iter().enumerate() {
+        for table_rows in [None, Some(1000)] {
+            let out = dir.path().join(format!("{i}-{table_rows:?}"));
+            let (n_layers, is_hollow) = (Some(2), true);
+            let options = SynthOptions {
+                format,
+                bits,
+                n_layers,
+                table_rows,
+                is_hollow,
+                ..SynthOptions::default()
+            };
+            synth("qwen3.8-flash-next", &out, &options, &manifest_of, &mut |_| {}).unwrap();
+            check_claims(&out);
+        }
+    }
+}
+
+/// The tables of a model and nothing else.
+fn tables_of(config: &Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> {
+    let tables = manifest_of(config)?.tables;
+    Ok(Manifest { tables, ..Manifest::default() })
+}
+
+/// The values of the first rows of the only table.
+fn first_values(out: &Path) -> Vec<f32> {
+    let checkpoint = Checkpoint::open(out).unwrap();
+    let manifest = tables_of(checkpoint.config()).unwrap();
+    let table = Claims::new(&checkpoint).table(&manifest.tables[0]).unwrap();
+    let mut values = vec![0.0; 64 * table.cols];
+    let mut bytes = vec![0; table.row_bytes()];
+    for (row, values) in values.chunks_mut(table.cols).enumerate() {
+        let offset = table.parts[0].offset + (row * table.row_bytes()) as u64;
+        checkpoint.reader().read_at(table.parts[0].file, offset, &mut bytes).unwrap();
+        table.decode(&bytes, values);
+    }
+    values
+}
+
+#[test]
+fn rows_of_tables_have_values_around_one_or_are_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bits, has_sparse_tables) in
+        [("full-16", 16, false), ("full-4", 4, false), ("sparse-4", 4, true)]
+    {
+        let out = dir.path().join(name);
+        let table_rows = Some(if has_sparse_tables { 1_000_000 } else { 1000 });
+        let options = SynthOptions { bits, table_rows, has_sparse_tables, ..Default::default() };
+        let made = synth("qwen3.8-flash-next", &out, &options, &tables_of, &mut |_| {}).unwrap();
+        let values = first_values(&out);
+        let mean_square =
+            values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32;
+        if has_sparse_tables {
+            assert_eq!(mean_square, 0.0);
+            assert!(made < 1 << 20, "{made} bytes were written");
+        } else {
+            assert!((0.8..1.3).contains(&mean_square), "{name}: {mean_square}");
         }
     }
 }
