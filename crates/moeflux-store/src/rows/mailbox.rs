@@ -30,7 +30,7 @@ pub(super) struct Mailbox {
 #[derive(Debug, Default)]
 struct Content {
     arrived: Vec<Arrival>,
-    /// The gather sleeps until there are so many; `None` while it does not.
+    /// The gather sleeps until there is this number of arrivals; `None` while it does not.
     n_wanted: Option<usize>,
 }
 

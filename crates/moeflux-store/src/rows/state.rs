@@ -18,8 +18,8 @@ const IMMEDIATE_ROWS: usize = 1024;
 /// Rows of a part: sorted by their place on the drive, and about as many as a chunk of a prompt needs.
 const PART_ROWS: usize = 16 << 10;
 
-/// Rows that were requested and not gathered take at most three of so many parts of the cache; the
-/// rest has rows that come again.
+/// Quarters of the cache that rows may take which were requested and not gathered; the rest has rows
+/// that come again.
 const EXPECTED_QUARTERS: usize = 3;
 
 /// Reads that a reader begins at once and runs one after the other, at most.
