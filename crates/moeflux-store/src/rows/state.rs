@@ -18,8 +18,8 @@ const IMMEDIATE_ROWS: usize = 1024;
 /// Rows of a part: sorted by their place on the drive, and about as many as a chunk of a prompt needs.
 const PART_ROWS: usize = 16 << 10;
 
-/// Quarters of the cache that rows may take which were requested and not gathered; the rest has rows
-/// that come again.
+/// Quarters of the cache that rows of prompts may take which were requested and not gathered; the rest
+/// has rows that come again, and those of the next step.
 const EXPECTED_QUARTERS: usize = 3;
 
 /// Reads that a reader begins at once and runs one after the other, at most.
@@ -154,7 +154,7 @@ impl State {
     pub(super) fn request(&mut self, layout: &Layout, table: usize, rows: Arc<[u64]>) -> u64 {
         let id = self.new_id();
         if rows.len() <= IMMEDIATE_ROWS {
-            let n = rows.len().min(self.expected_room());
+            let n = rows.len().min(self.room_below(self.cache.n_slots()));
             for read in self.expect_rows(layout, table, &rows[..n]) {
                 self.demands.push_back(read);
             }
@@ -313,10 +313,10 @@ impl State {
         while let Some(mut waiting) = self.waiting.pop_front() {
             let n_left = waiting.rows.len() - waiting.n_taken;
             let n = n_left.min(PART_ROWS);
-            let most = self.cache.n_slots() / 4 * EXPECTED_QUARTERS;
+            let most = self.most_expected();
             // Small parts would bring little order into the reads.
             let n = n.min(most.max(1));
-            if self.expected_room() < n {
+            if self.room_below(most) < n {
                 self.waiting.push_front(waiting);
                 return;
             }
@@ -331,9 +331,13 @@ impl State {
         }
     }
 
-    /// How many more rows may be kept until they are gathered.
-    fn expected_room(&self) -> usize {
-        let most = self.cache.n_slots() / 4 * EXPECTED_QUARTERS;
+    /// How many rows of prompts are kept until they are gathered.
+    fn most_expected(&self) -> usize {
+        self.cache.n_slots() / 4 * EXPECTED_QUARTERS
+    }
+
+    /// How many more rows are kept until they are gathered, if all are at most `most`.
+    fn room_below(&self, most: usize) -> usize {
         most.saturating_sub(self.cache.n_expected() + self.n_expected_reading)
     }
 
