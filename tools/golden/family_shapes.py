@@ -8,6 +8,7 @@ YARN = dict(beta_fast=32, beta_slow=1, factor=40, mscale=1.0, mscale_all_dim=1.0
 GPT_YARN = dict(beta_fast=32.0, beta_slow=1.0, factor=32.0, original_max_position_embeddings=4096, rope_type="yarn", truncate=False)
 SIGMOID = dict(scoring_func="sigmoid", topk_method="noaux_tc", norm_topk_prob=True)
 FP8 = dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", weight_block_size=[128, 128])
+EXPERTS_FP8 = dict(FP8, modules_to_not_convert=["re:^(?!.*mlp\\.experts\\.).*"])
 MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], quant_method="mxfp4")
 
 # Families whose routers choose by sigmoids, or by biased probabilities
@@ -280,6 +281,10 @@ HF = {
         attention_bias=True, attention_k_eq_v=False, final_logit_softcapping=None, global_head_dim=12, layer_types=None, num_global_key_value_heads=None,
         num_hidden_layers=7)),
     "qwen4_exp-hf": dict(config=qwen4_exp(), vision=["model.visual.blocks.0.norm1.weight"]),
+    # layers as another exporter names them, pools of three positions, gates through silu
+    "qwen4_exp-fp8": dict(format="fp8-experts", config=dict(qwen4_exp(
+        hc_count=2, hidden_size=32, indexer_budget=18, indexer_compress_ratio=3, layer_types=["linear_attention", "indexed_attention"],
+        num_hidden_layers=2, output_gate_type=None, ple_embed_dim=24, ple_layer_ids=[1], heads_per_ngram=2, split_ngram_parts=2), quantization_config=EXPERTS_FP8)),
     "exaone_moe-hf": dict(config=exaone_moe(), prediction=True),
     "ernie4_5_moe-hf": dict(config=ernie4_5_moe(head_dim=16, tie_word_embeddings=True), prediction=True),
     "deepseek_v3-fp8": dict(format="fp8", config=deepseek_v3(

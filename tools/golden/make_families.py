@@ -70,9 +70,10 @@ def make_weights(shapes, family, seed, one_centred=False):
     return out
 
 
-def published(weights, family, n_shards=1):
-    """The names under which the family's checkpoints are published: one tensor per expert, except FUSED and qwen3_vl_moe; tables
-    of n-grams in shards."""
+def published(weights, family, n_shards=1, fused=None):
+    """The names under which the family's checkpoints are published: one tensor per expert, except where they are `fused`, as FUSED
+    are, and of qwen3_vl_moe; tables of n-grams in shards."""
+    fused = family in FUSED if fused is None else fused
     old = family in ("mixtral", "minimax_m2")
     gate, up, down = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
     out = {}
@@ -84,10 +85,10 @@ def published(weights, family, n_shards=1):
             out[k] = v.swapaxes(1, 2)
             continue
         base = re.sub(r"(gate_up|down)_proj$", "", k)
-        if family not in FUSED and k.endswith("experts.gate_up_proj"):
+        if not fused and k.endswith("experts.gate_up_proj"):
             for n, x in enumerate(v):
                 out[f"{base}{n}.{gate}.weight"], out[f"{base}{n}.{up}.weight"] = np.split(x, 2)
-        elif family not in FUSED and k.endswith("experts.down_proj"):
+        elif not fused and k.endswith("experts.down_proj"):
             for n, x in enumerate(v):
                 out[f"{base}{n}.{down}.weight"] = x
         elif k.endswith("ngram_embedding.weight"):
@@ -129,7 +130,37 @@ def is_fp8(name):
     return bool(re.search(r"(self_attn|mlp)\..*_proj(_with_mqa)?\.weight$|indexer\.(wq_b|wk)\.weight$", name))
 
 
-def to_fp8(w):
+def table_scales(weights):
+    """One F32 scale for all shards of each table of n-grams."""
+    largest = {}
+    for k, v in weights.items():
+        if ".ngram_embedding.shard_" in k:
+            table = k.split(".shard_")[0]
+            largest[table] = max(largest.get(table, 0.0), float(np.abs(v).max()))
+    return {table: np.float32(most / 448) for table, most in largest.items()}
+
+
+def encode_experts_fp8(weights):
+    """What `encode` gives where experts are FP8 with BF16 scales, and tables of n-grams with one scale each, as Qwen publishes."""
+    import torch
+    stored, meant = encode({k: v for k, v in weights.items() if ".experts." not in k and ".ngram_embedding." not in k}, "bf16")
+    tables = table_scales(weights)
+    for table, scale in tables.items():
+        stored[table + ".weight_scale"] = torch.tensor(scale)
+    for k, v in weights.items():
+        if ".experts." in k:
+            q, scale = to_fp8(v, bf16)
+            stored[k], stored[k + "_scale_inv"] = q, torch.from_numpy(scale).to(torch.bfloat16)
+            grown = np.kron(scale, np.ones((BLOCK, BLOCK), np.float32))[:v.shape[0], :v.shape[1]]
+            meant[k] = q.float().numpy() * grown
+        elif ".ngram_embedding." in k:
+            scale = tables[k.split(".shard_")[0]]
+            stored[k] = torch.from_numpy(v / scale).to(torch.float8_e4m3fn)
+            meant[k] = stored[k].float().numpy() * scale
+    return stored, meant
+
+
+def to_fp8(w, rounded=lambda scale: scale):
     """(E4M3 weight, F32 scale of every block of 128 x 128), as DeepSeek publishes."""
     import torch
     rows, cols = w.shape
@@ -139,7 +170,8 @@ def to_fp8(w):
         for j in range(scale.shape[1]):
             part = np.s_[i * BLOCK:(i + 1) * BLOCK, j * BLOCK:(j + 1) * BLOCK]
             scale[i, j] = np.abs(w[part]).max() / 448
-            scaled[part] = w[part] / scale[i, j]
+            scale[i, j] = rounded(scale[i:i + 1, j:j + 1])[0, 0]
+            scaled[part] = np.clip(w[part] / scale[i, j], -448, 448)
     return torch.from_numpy(scaled).to(torch.float8_e4m3fn), scale
 
 
@@ -265,12 +297,14 @@ def source(case, shapes, seed, constants):
     """(tensors to store, their values) under published names."""
     config = case["config"]
     n_shards = config.get("text_config", config).get("split_ngram_parts", 1)
-    weights = published(make_weights(shapes, config["model_type"], seed), config["model_type"], n_shards)
+    family, fmt = config["model_type"], case.get("format", "bf16")
+    fused = False if fmt == "fp8-experts" else None
+    weights = published(make_weights(shapes, family, seed), family, n_shards, fused)
     if case.get("prediction"):
         weights |= prediction_tensors(config, np.random.default_rng(seed + 1))
     for name in case.get("vision", ()):
         weights[name] = np.ones(config["vision_config"]["hidden_size"], np.float32)
-    stored, meant = encode(weights, case.get("format", "bf16"))
+    stored, meant = encode_experts_fp8(weights) if fmt == "fp8-experts" else encode(weights, fmt)
     return stored | constants, meant | {k: v.numpy() for k, v in constants.items()}
 
 
