@@ -8,6 +8,7 @@ YARN = dict(beta_fast=32, beta_slow=1, factor=40, mscale=1.0, mscale_all_dim=1.0
 GPT_YARN = dict(beta_fast=32.0, beta_slow=1.0, factor=32.0, original_max_position_embeddings=4096, rope_type="yarn", truncate=False)
 SIGMOID = dict(scoring_func="sigmoid", topk_method="noaux_tc", norm_topk_prob=True)
 FP8 = dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", weight_block_size=[128, 128])
+EXPERTS_FP8 = dict(FP8, modules_to_not_convert=["re:^(?!.*mlp\\.experts\\.).*"])
 MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], quant_method="mxfp4")
 
 # Families whose routers choose by sigmoids, or by biased probabilities
@@ -23,7 +24,7 @@ RENAMED = {
 }
 STAYS_F32 = ("e_score_correction_bias", "expert_bias")
 TIED = ("gemma4", "gemma4_text")                     # the head is the embedding, whose rows are scaled
-FUSED = (*TIED, "gpt_oss")                           # published with one tensor for all experts
+FUSED = (*TIED, "gpt_oss", "qwen4_exp")                           # published with one tensor for all experts
 SPREADS = {"dt_bias": (1.0, -3.0), "sinks": (1.0, 0.0)}    # deviation and mean
 VISION = r"(model\.)?(visual|vision_tower|mm_projector|embed_vision)\."
 
@@ -173,6 +174,23 @@ def qwen3_vl_moe(**over):
                   vision_end_token_id=94)
 
 
+def qwen4_exp(**over):
+    base = dict(
+        attention_bias=False, eos_token_id=[11, 5], hc_count=3, hc_lowrank=12, head_dim=16, heads_per_ngram=3, hidden_size=40, indexer_budget=20,
+        indexer_compress_ratio=4, indexer_head_dim=24, indexer_kv_heads=1, indexer_n_heads=10,
+        layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"], linear_conv_kernel_dim=4, linear_key_head_dim=8,
+        linear_num_key_heads=2, linear_num_value_heads=6, linear_value_head_dim=12, make_ngram_vocab_size_divisible_by=12, moe_intermediate_size=12,
+        mtp_num_hidden_layers=1, ngram_size=3, ngram_vocab_size_base=53, norm_topk_prob=True, num_attention_heads=6, num_experts=10,
+        num_experts_per_tok=3, num_hidden_layers=4, num_key_value_heads=2, output_gate_type="sigmoid", ple_conv_kernel_size=4, ple_embed_dim=36,
+        ple_layer_ids=[1, 3], rms_norm_eps=1e-06, rope_parameters=dict(
+            mrope_interleaved=True, mrope_section=[2, 1, 1], partial_rotary_factor=0.5, rope_theta=10000000, rope_type="default"),
+        seed=1234, shared_expert_intermediate_size=20, split_ngram_parts=3, vocab_size=97)
+    text = dict(model_type="qwen4_exp_text", **{**COMMON, **base, **over})
+    vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, num_position_embeddings=16, out_hidden_size=40, patch_size=4)
+    return nested("qwen4_exp", "Qwen4ExpForConditionalGeneration", text, vision, image_token_id=95, video_token_id=96, vision_start_token_id=93,
+                  vision_end_token_id=94)
+
+
 def gemma4_text(**over):
     rope = dict(full_attention=dict(partial_rotary_factor=0.25, rope_theta=1000000.0, rope_type="proportional"),
                 sliding_attention=dict(rope_theta=10000.0, rope_type="default"))
@@ -262,6 +280,11 @@ HF = {
     "gemma4-text": dict(config=gemma4_text(
         attention_bias=True, attention_k_eq_v=False, final_logit_softcapping=None, global_head_dim=12, layer_types=None, num_global_key_value_heads=None,
         num_hidden_layers=7)),
+    "qwen4_exp-hf": dict(config=qwen4_exp(), vision=["model.visual.blocks.0.norm1.weight"]),
+    # layers as another exporter names them, pools of three positions, gates through silu
+    "qwen4_exp-fp8": dict(format="fp8-experts", config=dict(qwen4_exp(
+        hc_count=2, hidden_size=32, indexer_budget=18, indexer_compress_ratio=3, layer_types=["linear_attention", "indexed_attention"],
+        num_hidden_layers=2, output_gate_type=None, ple_embed_dim=24, ple_layer_ids=[1], heads_per_ngram=2, split_ngram_parts=2), quantization_config=EXPERTS_FP8)),
     "exaone_moe-hf": dict(config=exaone_moe(), prediction=True),
     "ernie4_5_moe-hf": dict(config=ernie4_5_moe(head_dim=16, tie_word_embeddings=True), prediction=True),
     "deepseek_v3-fp8": dict(format="fp8", config=deepseek_v3(

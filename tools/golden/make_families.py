@@ -23,6 +23,7 @@ import make_golden as golden
 from family_shapes import BY_SIGMOID, FUSED, HF, MLX, RENAMED, SPREADS, TIED, VISION, STAYS_F32, expert_gain, gemma_spread
 
 BLOCK = 128                                          # rows and columns that share a scale in DeepSeek's FP8 checkpoints
+ZERO_CENTRED = ("qwen3_next", "qwen4_exp")
 FP4 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
@@ -52,7 +53,7 @@ def make_weights(shapes, family, seed, one_centred=False):
         elif family in TIED and (spread := gemma_spread(name, fan_in)):
             v = normal(shape, *spread)
         elif "norm" in name and last == "weight":                            # some norms multiply by 1 + weight
-            v = normal(shape, 0.1, 0.0 if family == "qwen3_next" and "linear_attn" not in name and not one_centred else 1.0)
+            v = normal(shape, 0.1, 0.0 if family in ZERO_CENTRED and "linear_attn" not in name and not one_centred else 1.0)
         elif last.endswith("bias"):
             v = normal(shape, 0.1)
         elif "embed_tokens" in name:
@@ -69,8 +70,10 @@ def make_weights(shapes, family, seed, one_centred=False):
     return out
 
 
-def published(weights, family):
-    """The names under which the family's checkpoints are published: one tensor per expert, except FUSED and qwen3_vl_moe."""
+def published(weights, family, n_shards=1, fused=None):
+    """The names under which the family's checkpoints are published: one tensor per expert, except where they are `fused`, as FUSED
+    are, and of qwen3_vl_moe; tables of n-grams in shards."""
+    fused = family in FUSED if fused is None else fused
     old = family in ("mixtral", "minimax_m2")
     gate, up, down = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
     out = {}
@@ -82,12 +85,15 @@ def published(weights, family):
             out[k] = v.swapaxes(1, 2)
             continue
         base = re.sub(r"(gate_up|down)_proj$", "", k)
-        if family not in FUSED and k.endswith("experts.gate_up_proj"):
+        if not fused and k.endswith("experts.gate_up_proj"):
             for n, x in enumerate(v):
                 out[f"{base}{n}.{gate}.weight"], out[f"{base}{n}.{up}.weight"] = np.split(x, 2)
-        elif family not in FUSED and k.endswith("experts.down_proj"):
+        elif not fused and k.endswith("experts.down_proj"):
             for n, x in enumerate(v):
                 out[f"{base}{n}.{down}.weight"] = x
+        elif k.endswith("ngram_embedding.weight"):
+            for n, rows in enumerate(np.split(v, n_shards)):
+                out[k.replace(".weight", f".shard_{n}.weight")] = rows
         else:
             out[k] = v
     return out
@@ -124,7 +130,37 @@ def is_fp8(name):
     return bool(re.search(r"(self_attn|mlp)\..*_proj(_with_mqa)?\.weight$|indexer\.(wq_b|wk)\.weight$", name))
 
 
-def to_fp8(w):
+def table_scales(weights):
+    """One F32 scale for all shards of each table of n-grams."""
+    largest = {}
+    for k, v in weights.items():
+        if ".ngram_embedding.shard_" in k:
+            table = k.split(".shard_")[0]
+            largest[table] = max(largest.get(table, 0.0), float(np.abs(v).max()))
+    return {table: np.float32(most / 448) for table, most in largest.items()}
+
+
+def encode_experts_fp8(weights):
+    """What `encode` gives where experts are FP8 with BF16 scales, and tables of n-grams with one scale each, as Qwen publishes."""
+    import torch
+    stored, meant = encode({k: v for k, v in weights.items() if ".experts." not in k and ".ngram_embedding." not in k}, "bf16")
+    tables = table_scales(weights)
+    for table, scale in tables.items():
+        stored[table + ".weight_scale"] = torch.tensor(scale)
+    for k, v in weights.items():
+        if ".experts." in k:
+            q, scale = to_fp8(v, bf16)
+            stored[k], stored[k + "_scale_inv"] = q, torch.from_numpy(scale).to(torch.bfloat16)
+            grown = np.kron(scale, np.ones((BLOCK, BLOCK), np.float32))[:v.shape[0], :v.shape[1]]
+            meant[k] = q.float().numpy() * grown
+        elif ".ngram_embedding." in k:
+            scale = tables[k.split(".shard_")[0]]
+            stored[k] = torch.from_numpy(v / scale).to(torch.float8_e4m3fn)
+            meant[k] = stored[k].float().numpy() * scale
+    return stored, meant
+
+
+def to_fp8(w, rounded=lambda scale: scale):
     """(E4M3 weight, F32 scale of every block of 128 x 128), as DeepSeek publishes."""
     import torch
     rows, cols = w.shape
@@ -134,7 +170,8 @@ def to_fp8(w):
         for j in range(scale.shape[1]):
             part = np.s_[i * BLOCK:(i + 1) * BLOCK, j * BLOCK:(j + 1) * BLOCK]
             scale[i, j] = np.abs(w[part]).max() / 448
-            scaled[part] = w[part] / scale[i, j]
+            scale[i, j] = rounded(scale[i:i + 1, j:j + 1])[0, 0]
+            scaled[part] = np.clip(w[part] / scale[i, j], -448, 448)
     return torch.from_numpy(scaled).to(torch.float8_e4m3fn), scale
 
 
@@ -256,15 +293,19 @@ def write_hf(d, tensors, config):
     write_config(d, config)
 
 
-def source(case, shapes, seed):
+def source(case, shapes, seed, constants):
     """(tensors to store, their values) under published names."""
     config = case["config"]
-    weights = published(make_weights(shapes, config["model_type"], seed), config["model_type"])
+    n_shards = config.get("text_config", config).get("split_ngram_parts", 1)
+    family, fmt = config["model_type"], case.get("format", "bf16")
+    fused = False if fmt == "fp8-experts" else None
+    weights = published(make_weights(shapes, family, seed), family, n_shards, fused)
     if case.get("prediction"):
         weights |= prediction_tensors(config, np.random.default_rng(seed + 1))
     for name in case.get("vision", ()):
         weights[name] = np.ones(config["vision_config"]["hidden_size"], np.float32)
-    return encode(weights, case.get("format", "bf16"))
+    stored, meant = encode_experts_fp8(weights) if fmt == "fp8-experts" else encode(weights, fmt)
+    return stored | constants, meant | {k: v.numpy() for k, v in constants.items()}
 
 
 def stage_hf(cases, a):
@@ -278,10 +319,12 @@ def stage_hf(cases, a):
         plain = {k: v for k, v in config.items() if k != "quantization_config"}
         text = config.get("text_config", config)
 
-        shapes = {k: tuple(v.shape) for k, v in new_model(config).state_dict().items()}
+        state = new_model(config).state_dict()
+        shapes = {k: tuple(v.shape) for k, v in state.items() if v.is_floating_point()}
+        constants = {k: v for k, v in state.items() if not v.is_floating_point()}
 
         def build(seed, enough=0.0):
-            stored, meant = source(case, shapes, seed)
+            stored, meant = source(case, shapes, seed, constants)
             write_hf(d, stored, config)
             write_hf(values, {k: torch.from_numpy(v) for k, v in meant.items()}, plain)
             m = load(values if "format" in case else d, torch.float32)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+import make_families as families
 import make_golden as golden
 import mtp
 from family_shapes import RENAMED
@@ -31,6 +32,10 @@ QWEN = {
     "pre_fc_norm_embedding": "mtp.pre_fc_norm_embedding", "pre_fc_norm_hidden": "mtp.pre_fc_norm_hidden",
     "fc": "mtp.fc", "norm": "mtp.norm", "layers.0": "mtp.layers.0",
 }
+
+
+QWEN_STREAMS = {part: f"mtp.{part}" for part in (
+    "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc_hidden", "fc_embedding", "layers.0", "hyper_connection_mixer")}
 
 
 def past_the_last(n, norm="shared_head.norm"):
@@ -46,10 +51,13 @@ CASES = {
     "deepseek_v3-mtp": "deepseek_v3-hf",
     "glm4_moe-mtp": "glm4_moe-hf",
     "hy_v3-mtp": "hy_v3-hf",
+    "qwen4_exp-mtp": "qwen4_exp-hf",
 }
 
 
 def names_of(config):
+    if config.model_type.startswith("qwen4"):
+        return QWEN_STREAMS
     if config.model_type.startswith("qwen"):
         return QWEN
     norm = {"hy_v3": "final_layernorm"}.get(config.model_type, "shared_head.norm")
@@ -83,7 +91,9 @@ def tensors_of(module, names, dtype):
         name = names[part] + name.removeprefix(part)
         for pattern, published in RENAMED.get(module.config.model_type, ()):
             name = re.sub(pattern, published, name)
-        if name.endswith("experts.gate_up_proj"):
+        if module.config.model_type.startswith("qwen4"):                       # published fused
+            out[name] = value.contiguous()
+        elif name.endswith("experts.gate_up_proj"):
             for expert, both in enumerate(value):
                 gate, up = both.chunk(2, 0)
                 out[name.replace("gate_up_proj", f"{expert}.gate_proj.weight")] = gate.contiguous()
@@ -108,7 +118,10 @@ class Reference:
         return self.module(embedded, before, self.model.model.rotary_emb)
 
     def logits(self, tokens):
-        return self.model.lm_head(self.rows(tokens, mtp.shifted(self.output(tokens))))[0].numpy()
+        return self.head(self.rows(tokens, mtp.shifted(self.output(tokens))))[0].numpy()
+
+    def head(self, rows):
+        return self.model.lm_head(rows)
 
     def predicted(self, tokens):
         """The likeliest tokens behind all of them, and the least margin."""
@@ -116,7 +129,7 @@ class Reference:
         chosen, margin = [], math.inf
         for _ in range(DEPTH):
             rows = self.rows(tokens, before)
-            logits = self.model.lm_head(rows)[0, -1].numpy()
+            logits = self.head(rows)[0, -1].numpy()
             margin = min(margin, float(np.diff(np.sort(logits)[-2:])[0]))
             chosen.append(int(logits.argmax()))
             tokens = np.append(tokens, np.int32(chosen[-1]))
@@ -124,17 +137,32 @@ class Reference:
         return chosen, margin
 
 
+class StreamsReference(Reference):
+    def output(self, tokens):
+        return mtp.streams_of(self.model, torch.tensor(tokens[None].astype(np.int64)))
+
+    def rows(self, tokens, before):
+        trunk = self.model.model.language_model
+        embedded = trunk.embed_tokens(torch.tensor(tokens[None].astype(np.int64)))
+        return self.module(embedded, before, trunk.rotary_emb)
+
+    def head(self, rows):
+        return self.model.lm_head(self.module.hyper_connection_mixer(rows))
+
+
 def make(name, out):
     base, d = golden.DEFAULT_OUT / CASES[name], out / name
-    model = golden.hf_load(base, torch.float32)
+    has_streams = name.startswith("qwen4")
+    model = families.load(base, torch.float32) if has_streams else golden.hf_load(base, torch.float32)
+    of_module, of_reference = (mtp.StreamsMtp, StreamsReference) if has_streams else (mtp.Mtp, Reference)
     with torch.enable_grad():
-        module = mtp.Mtp(model).eval()
-    names = names_of(model.config)
+        module = of_module(model).eval()
+    names = names_of(module.config)
     expected = load_file(base / "expected.safetensors")
     sequences = [expected[f"tokens.{i}"].numpy() for i in range(2)]
     for seed in range(SEED, SEED + 40):
         fill(module, seed)
-        reference = Reference(model, module)
+        reference = of_reference(model, module)
         long = sequences[1]
         predicted = [reference.predicted(long[: len(long) - i]) for i in reversed(range(PLACES))]
         margin = min(it[1] for it in predicted)

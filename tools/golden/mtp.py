@@ -45,6 +45,49 @@ class Mtp(nn.Module):
         return self.norm(x)
 
 
+class StreamsMtp(nn.Module):
+    """The module where the residual has several streams, as mlx-vlm and llama.cpp have it: the norm of the model's streams, each of
+    them through one matrix, and the embedding of the token, through another, added to all of them."""
+
+    def __init__(self, model):
+        super().__init__()
+        trunk = model.model.language_model
+        self.config = trunk.config
+        width = self.config.hidden_size
+        layer = copy.deepcopy([it for it in trunk.layers if is_like_it(it)][-1])
+        self.pre_fc_norm_embedding = copy.deepcopy(layer.attn_hyper_connection.hc_norm)
+        self.pre_fc_norm_embedding.weight = nn.Parameter(torch.zeros(width))
+        self.pre_fc_norm_embedding.group_size = width
+        self.pre_fc_norm_hidden = copy.deepcopy(layer.attn_hyper_connection.hc_norm)
+        self.pre_fc_norm_hidden.group_size = width * self.config.hc_count
+        self.fc_hidden, self.fc_embedding = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.layers = nn.ModuleList([layer])
+        self.hyper_connection_mixer = copy.deepcopy(trunk.hyper_connection_mixer)
+        self.requires_grad_(True)
+
+    def forward(self, embedded, streams, rotary):
+        """Row by row: the embedding of a token, and the model's streams (or this module's) one position before it. Gives this
+        module's streams."""
+        x = self.pre_fc_norm_hidden(streams).unflatten(-1, (self.config.hc_count, -1))
+        x = self.fc_hidden(x) + self.fc_embedding(self.pre_fc_norm_embedding(embedded)).unsqueeze(-2)
+        positions = torch.arange(x.shape[1], device=x.device)[None].expand(x.shape[0], -1)
+        mask = create_causal_mask(
+            config=self.config, inputs_embeds=embedded, attention_mask=None, past_key_values=None, position_ids=positions,
+            allow_is_causal_skip=False,
+        )
+        return self.layers[0](x.flatten(-2), position_embeddings=rotary(embedded, positions[None].expand(3, -1, -1)), attention_mask=mask)
+
+
+def streams_of(model, tokens):
+    """The streams that a model hands to its last mixer."""
+    seen = []
+    mixer = model.model.language_model.hyper_connection_mixer
+    hook = mixer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    model(input_ids=tokens, use_cache=False)
+    hook.remove()
+    return seen[0]
+
+
 def shifted(hidden):
     """The output one position before each row; nothing before the first."""
     return torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], dim=1)

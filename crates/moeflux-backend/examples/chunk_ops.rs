@@ -11,8 +11,8 @@ use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
     Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
-    DeltaNet, DeltaRule, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm, RopePairs,
-    RopeSpec, Route, Scoring, Sequences, Shared, Span, ValueOrder,
+    DeltaNet, DeltaRule, GateFunction, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm,
+    RopePairs, RopeSpec, Route, Scoring, Sequences, Shared, Span, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64, TokenId};
@@ -154,7 +154,7 @@ impl Bench {
                 };
                 let (x, weight) = (out.heads(n_v), self.cpu.load_vector(&[1.0; 128]));
                 let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };
-                let norm = GatedRmsNorm { norm, gate: z.heads(n_v) };
+                let norm = GatedRmsNorm { norm, gate: z.heads(n_v), function: GateFunction::Silu };
                 DeltaNet { conv, delta, norm }
             })
             .collect();
@@ -220,7 +220,7 @@ impl Bench {
         let norm = |out, x| RmsNorm { out, x, weight, eps: 1e-6 };
         let weight = self.cpu.load_vector(&[0.1; 128]);
         let heads = RmsNorm { out: out.heads(32), x: out.heads(32), weight, eps: 1e-6 };
-        let op = GatedRmsNorm { norm: heads, gate: gate.heads(32) };
+        let op = GatedRmsNorm { norm: heads, gate: gate.heads(32), function: GateFunction::Silu };
         self.time("gated rms norm", rows * 4096 * 12, 0, &mut |cpu| cpu.gated_rms_norm(rows, op));
         let (x, out) = (x.slice(0, HIDDEN).heads(1), out.slice(0, HIDDEN).heads(1));
         let op = norm(out, x);

@@ -8,8 +8,9 @@ use moeflux_core::{HostBuf, TokenId};
 use crate::{
     Activation, Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule, DeviceError,
     ExpertResidency, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
-    LayerNorm, Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
-    Selection, Sequences, Span, Stage, TokenLogit, Vector, Weight,
+    JoinStreams, LayerNorm, MixStreams, Projection, Recording, RmsNorm, Rope, RopeSpec, Route,
+    Routing, SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage, TokenLogit,
+    Vector, Weight,
 };
 
 /// A device: ops, the caches of sequences and, where it has them, copies of experts and
@@ -73,7 +74,7 @@ pub trait Ops: Send {
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]);
     /// Divides every head of every row by its root mean square.
     fn rms_norm(&mut self, rows: usize, op: RmsNorm);
-    /// [`rms_norm`](Ops::rms_norm), then multiplies by `silu(gate)`.
+    /// [`rms_norm`](Ops::rms_norm), then multiplies by a function of a gate.
     fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm);
     /// Normalises every head of every row to mean 0 and variance 1.
     fn layer_norm(&mut self, rows: usize, op: LayerNorm);
@@ -109,6 +110,14 @@ pub trait Ops: Send {
     fn add(&mut self, rows: usize, acc: Cols, x: Cols);
     /// `x = x * factor`.
     fn scale(&mut self, rows: usize, x: Cols, factor: f32);
+    /// `x = silu(x * factor)`.
+    fn scaled_silu(&mut self, rows: usize, x: Cols, factor: f32);
+    /// Reads one row of columns from several streams, through gates.
+    fn mix_streams(&mut self, rows: usize, op: MixStreams);
+    /// Adds columns to several streams, to each as much as its gate says.
+    fn join_streams(&mut self, rows: usize, op: JoinStreams);
+    /// Gates columns by the similarity of two rows of streams, for every stream.
+    fn similarity_gate(&mut self, rows: usize, op: SimilarityGate);
     /// What stands between the products of a gated MLP; `out` may be `gate` itself.
     fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols);
     /// Runs experts that are in the host's memory.

@@ -27,11 +27,11 @@ pub mod trace;
 
 pub use args::{
     Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
-    DeltaNet, DeltaRule, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts,
-    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, KvType, LayerNorm, PerExpert,
-    Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route, Routing, Scoring, SelectPositions,
-    Selection, Sequence, Shared, SharedExpert, Span, TokenLogit, ValueOrder, Vector, Weight,
-    is_seen,
+    DeltaNet, DeltaRule, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GateFunction,
+    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KvType, LayerNorm,
+    MixStreams, PerExpert, PoolKeys, Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route,
+    Routing, Scoring, SelectPositions, Selection, Sequence, Shared, SharedExpert, SimilarityGate,
+    Span, TokenLogit, ValueOrder, Vector, Weight, is_seen,
 };
 pub use backend::{Backend, HiddenRows, LogitsExtras, Ops, PrerecordedStep};
 pub use counters::{DeviceCounters, DeviceStats};

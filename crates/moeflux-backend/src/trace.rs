@@ -7,10 +7,10 @@ use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
     Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
-    LayerNorm, LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing,
-    SelectPositions, Selection, Sequence, Sequences, Span, StateSnapshot, ValueOrder, Vector,
-    Weight,
+    DeltaRule, DeviceError, Experts, GateFunction, GatedAttention, GatedRmsNorm, HeadProduct,
+    Heads, HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams, Ops, Projection, RmsNorm,
+    Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences,
+    SimilarityGate, Span, StateSnapshot, ValueOrder, Vector, Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -136,7 +136,12 @@ impl Ops for Trace {
 
     fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm) {
         let RmsNorm { out, x, weight, .. } = op.norm;
-        self.log(format_args!("{out} = gated_rms_norm {x} v{} {} x{rows}", weight.0, op.gate));
+        let gate = match op.function {
+            GateFunction::Silu => "",
+            GateFunction::Sigmoid => " sigmoid",
+        };
+        let (weight, of) = (weight.0, op.gate);
+        self.log(format_args!("{out} = gated_rms_norm {x} v{weight}{gate} {of} x{rows}"));
     }
 
     fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]) {
@@ -171,9 +176,13 @@ impl Ops for Trace {
     }
 
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
-        let SelectPositions { out, q, k, weights, cache, top_k, .. } = op;
+        let SelectPositions { out, q, k, weights, cache, top_k, pools, .. } = op;
         let (out, cache, spans) = (out.0, cache.0, Spans(spans));
-        self.log(format_args!("selection {out} = top {top_k} {q} {k} {weights} c{cache} {spans}"));
+        let weights = weights.map(|weights| format!(" {weights}")).unwrap_or_default();
+        let pools = pools.map(|pools| format!(" pools of {}", pools.size)).unwrap_or_default();
+        self.log(format_args!(
+            "selection {out} = top {top_k}{pools} {q} {k}{weights} c{cache} {spans}"
+        ));
     }
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
@@ -224,6 +233,25 @@ impl Ops for Trace {
 
     fn scale(&mut self, rows: usize, x: Cols, factor: f32) {
         self.log(format_args!("{x} *= {factor} x{rows}"));
+    }
+
+    fn scaled_silu(&mut self, rows: usize, x: Cols, factor: f32) {
+        self.log(format_args!("{x} = silu {x} * {factor} x{rows}"));
+    }
+
+    fn mix_streams(&mut self, rows: usize, op: MixStreams) {
+        let MixStreams { out, streams, gates } = op;
+        self.log(format_args!("{out} = mix_streams {streams} {gates} x{rows}"));
+    }
+
+    fn join_streams(&mut self, rows: usize, op: JoinStreams) {
+        let JoinStreams { streams, x, gates, .. } = op;
+        self.log(format_args!("{streams} += join_streams {x} {gates} x{rows}"));
+    }
+
+    fn similarity_gate(&mut self, rows: usize, op: SimilarityGate) {
+        let SimilarityGate { out, a, b, x, .. } = op;
+        self.log(format_args!("{out} = similarity_gate {a} {b} {x} x{rows}"));
     }
 
     fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {

@@ -109,6 +109,16 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
             stats.resident,
         ),
     });
+    if let Some(rows) = engine.row_stats().filter(|rows| rows.rows > 0) {
+        lines.push(format!(
+            "rows of tables: {} gathered, {:.1} % of them in the cache, {} read in {} reads, {:.2} s waited",
+            rows.rows,
+            100.0 * rows.ready_rate(),
+            bytes::show(rows.bytes_read),
+            rows.reads,
+            rows.stall_ns as f64 / 1e9,
+        ));
+    }
     if let Some(device) = engine.device_stats() {
         let n_wanted = (device.hits + stats.hits + stats.misses).max(1) as f64;
         let share = |n: u64| 100.0 * n as f64 / n_wanted;

@@ -17,6 +17,7 @@ mod nanoseconds;
 pub mod private;
 pub mod quant;
 mod random;
+mod rows;
 pub mod system;
 mod thread_limits;
 pub mod threads;
@@ -33,5 +34,6 @@ pub use memory::{
 };
 pub use nanoseconds::nanoseconds;
 pub use random::{SplitMix64, fnv1a_64};
+pub use rows::{RowBank, RowEncoding, RowPart, RowTable};
 pub use thread_limits::explain_thread_error;
 pub use write_error::WriteError;

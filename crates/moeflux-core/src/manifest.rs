@@ -74,6 +74,28 @@ pub struct ExpertsDecl {
     pub intermediate: usize,
 }
 
+/// The declaration of a table whose rows are read from the drive one by one, because it is too
+/// large for memory and a token needs a few of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableDecl {
+    /// Canonical module name. Its tensor adds `.weight`, its shards add `.shard_0.weight`,
+    /// `.shard_1.weight` and so on, whose rows follow each other.
+    pub name: String,
+    /// Rows of all shards together.
+    pub rows: usize,
+    /// Floats of a row.
+    pub cols: usize,
+}
+
+/// The declaration of integers that follow from the config, which checkpoints may hold too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConstantsDecl {
+    /// Canonical tensor name.
+    pub name: String,
+    /// What they must be.
+    pub values: Vec<u64>,
+}
+
 /// All weights of a model, in the order in which it uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
@@ -83,4 +105,8 @@ pub struct Manifest {
     pub vectors: Vec<VectorDecl>,
     /// Routed experts, layer by layer.
     pub experts: Vec<ExpertsDecl>,
+    /// Tables whose rows are read one by one.
+    pub tables: Vec<TableDecl>,
+    /// Integers that are only checked.
+    pub constants: Vec<ConstantsDecl>,
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use moeflux_backend::{DeviceCounters, DeviceStats};
 use moeflux_model::{ExpertObserver, ModelShape};
-use moeflux_store::{ExpertStore, PrefetchTrial, StoreStats};
+use moeflux_store::{ExpertStore, PrefetchTrial, RowStats, StoreStats};
 use moeflux_text::{TextSource, Tokenizer};
 
 use crate::device::DeviceTuning;
@@ -20,6 +20,7 @@ use crate::engine::meter::Meter;
 use crate::error::EngineError;
 use crate::options::Activations;
 use crate::plan::Plan;
+use crate::rows::TableRows;
 use crate::snapshot::{Host, PrefixCache, StateError, WireShape};
 use crate::speculation::options::Speculation;
 use crate::speculation::rates::SpeculationRates;
@@ -37,6 +38,7 @@ pub struct Engine {
 struct Info {
     /// Also here, so that it answers while a step runs.
     experts: Arc<ExpertStore>,
+    rows: Option<Arc<TableRows>>,
     root: PathBuf,
     /// Where the tokenizer and its settings are.
     text: TextSource,
@@ -159,6 +161,12 @@ impl Engine {
         self.info.experts.stats()
     }
 
+    /// What the store of rows did since the last reset; `None` where the model has no tables whose
+    /// rows are read one by one.
+    pub fn row_stats(&self) -> Option<RowStats> {
+        self.info.rows.as_ref().map(|rows| rows.stats())
+    }
+
     /// What became of experts on a device with memory of its own, since the
     /// last reset; `None` on others.
     pub fn device_stats(&self) -> Option<DeviceStats> {
@@ -173,6 +181,9 @@ impl Engine {
     /// Starts counting anew.
     pub fn reset_stats(&self) {
         self.info.experts.reset_stats();
+        if let Some(rows) = &self.info.rows {
+            rows.reset_stats();
+        }
         if let Some(counters) = &self.info.device_counters {
             counters.reset();
         }
@@ -185,6 +196,11 @@ impl Engine {
     /// A size that the experts of one token and layer do not fit into.
     pub fn resize_expert_cache(&self, bytes: u64) -> Result<(), EngineError> {
         Ok(self.info.experts.resize(bytes)?)
+    }
+
+    /// The tables whose rows are read one by one.
+    pub(crate) fn rows(&self) -> Option<&TableRows> {
+        self.info.rows.as_deref()
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {

@@ -153,6 +153,8 @@ mod tests {
             record_bytes: 1_000_000,
             working_set_bytes: 100_000_000,
             bytes_per_token: 500_000_000,
+            table_bytes: 0,
+            row_cache_bytes: 0,
             cache_bytes,
             min_cache_bytes: 0,
             headroom_bytes: 0,

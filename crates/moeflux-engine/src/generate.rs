@@ -165,6 +165,7 @@ fn prefill(
     let mut checkpoints = prompt.checkpoints.to_vec();
     checkpoints.sort_unstable();
     let mut logits = None;
+    let _requested = session.request_rows(&prompt.tokens[n_reused..]);
     for chunk in prompt.tokens[n_reused..].chunks(session.chunk_rows()) {
         if sink.is_cancelled() {
             return Ok(None);

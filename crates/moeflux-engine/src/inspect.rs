@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::MatrixFormat;
+use moeflux_core::{ExpertBank, RowEncoding};
 use moeflux_model::{Declared, LoadError, ModelShape, bank};
 use moeflux_text::TextSource;
 
@@ -109,10 +109,10 @@ fn storage(
     bank: &ExpertBank,
 ) -> Result<Vec<Storage>, LoadError> {
     let mut by_kind: BTreeMap<(&'static str, String), Storage> = BTreeMap::new();
-    let mut add = |kind, format: MatrixFormat, n_tensors, n_elements, bytes| {
-        let entry = by_kind.entry((kind, format_name(format))).or_insert_with(|| Storage {
+    let mut add = |kind, format: String, n_tensors, n_elements, bytes| {
+        let entry = by_kind.entry((kind, format.clone())).or_insert_with(|| Storage {
             kind,
-            format: format_name(format),
+            format,
             n_tensors: 0,
             n_elements: 0,
             bytes: 0,
@@ -131,15 +131,24 @@ fn storage(
         };
         let format = claims.matrix(decl)?.format;
         let bytes = format.matrix_bytes(decl.rows, decl.cols) as u64;
-        add(kind, format, 1, (decl.rows * decl.cols) as u64, bytes);
+        add(kind, format_name(format), 1, (decl.rows * decl.cols) as u64, bytes);
     }
     for layer in bank.layers.iter().flatten() {
         for matrix in layer.layout.matrices() {
             let n = layer.n_experts;
             let elements = (matrix.rows * matrix.cols * n) as u64;
             let bytes = (matrix.format.matrix_bytes(matrix.rows, matrix.cols) * n) as u64;
-            add("experts", matrix.format, n, elements, bytes);
+            add("experts", format_name(matrix.format), n, elements, bytes);
         }
+    }
+    for decl in &manifest.tables {
+        let table = claims.table(decl)?;
+        let format = match table.encoding {
+            RowEncoding::Float(float) => format_name(MatrixFormat::Dense(float)),
+            RowEncoding::F8E4M3 => String::from("FP8, one scale"),
+        };
+        let elements = table.rows() * table.cols as u64;
+        add("tables", format, table.parts.len(), elements, table.bytes());
     }
     let mut all: Vec<Storage> = by_kind.into_values().collect();
     all.sort_by_key(|storage| std::cmp::Reverse(storage.bytes));

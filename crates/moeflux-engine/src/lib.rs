@@ -31,6 +31,7 @@ mod perplexity;
 mod plan;
 mod record;
 mod residency;
+mod rows;
 pub mod sampler;
 mod scheduler;
 mod session;

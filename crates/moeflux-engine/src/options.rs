@@ -84,6 +84,8 @@ pub struct MemoryOptions {
     /// Bytes of the state checkpoints of a session, for models with recurrent layers; planned
     /// where absent.
     pub checkpoint_bytes: Option<u64>,
+    /// Bytes of the cache of rows of tables, for models that have any; planned where absent.
+    pub row_cache: Option<u64>,
     /// The element type of cached keys and values.
     pub kv_type: KvType,
 }
@@ -150,6 +152,8 @@ setters! {
     chunk: memory.chunk, Option<usize>;
     /// Sets [`MemoryOptions::checkpoint_bytes`].
     checkpoint_bytes: memory.checkpoint_bytes, Option<u64>;
+    /// Sets [`MemoryOptions::row_cache`].
+    row_cache: memory.row_cache, Option<u64>;
     /// Sets [`MemoryOptions::kv_type`].
     kv_type: memory.kv_type, KvType;
     /// Sets [`ExpertOptions::io`].

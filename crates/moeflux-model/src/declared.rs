@@ -3,7 +3,7 @@
 use moeflux_backend::ActivationPrecision;
 use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
-use moeflux_core::{ExpertBank, LayerBank};
+use moeflux_core::{ExpertBank, LayerBank, RowBank};
 
 use crate::families::Family;
 use crate::load::{LoadError, Survey};
@@ -26,6 +26,8 @@ pub struct Declared {
     pub scratch_per_row: u64,
     /// The widest of them.
     pub widest_row: u64,
+    /// What one row gets from the table that gives it most, in bytes.
+    pub table_bytes_per_row: u64,
 }
 
 impl Declared {
@@ -85,12 +87,21 @@ impl Declared {
             let family = Family::of(config)?;
             let model = family.build(config, &mut build)?;
             let shape = model.shape().clone();
-            Ok::<_, LoadError>((family, shape, survey.finish()))
+            Ok::<_, LoadError>((family, shape, model.row_ids(), survey.finish()))
         };
-        let (family, shape, (manifest, one_row, widest)) = survey(1)?;
-        let (scratch_per_row, widest_row) = (one_row as u64, widest as u64);
-        let mtp_refusal = None;
-        Ok(Declared { family, manifest, shape, variant, mtp_refusal, scratch_per_row, widest_row })
+        let (family, shape, row_ids, (manifest, one_row, widest)) = survey(1)?;
+        let tables = manifest.tables.iter().zip(row_ids);
+        let floats = tables.map(|(decl, ids)| decl.cols * ids.per_token());
+        Ok(Declared {
+            family,
+            shape,
+            variant,
+            mtp_refusal: None,
+            scratch_per_row: one_row as u64,
+            widest_row: widest as u64,
+            table_bytes_per_row: 4 * floats.max().unwrap_or(0) as u64,
+            manifest,
+        })
     }
 }
 
@@ -107,6 +118,21 @@ pub fn bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<ExpertBank, 
     for decl in &declared.manifest.experts {
         claims.experts(decl)?;
     }
+    for decl in &declared.manifest.tables {
+        claims.table(decl)?;
+    }
+    for decl in &declared.manifest.constants {
+        claims.constants(decl)?;
+    }
     claims.finish()?;
     Ok(claims.into_bank())
+}
+
+/// Finds the tables that the family declares.
+pub fn row_bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<RowBank, LoadError> {
+    let mut claims = Claims::new(checkpoint);
+    for decl in &declared.manifest.tables {
+        claims.table(decl)?;
+    }
+    Ok(claims.row_bank().clone())
 }

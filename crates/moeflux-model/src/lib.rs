@@ -14,9 +14,10 @@ mod layers;
 mod load;
 mod model;
 mod read_weights;
+mod rows;
 mod shape;
 
-pub use declared::{Declared, bank};
+pub use declared::{Declared, bank, row_bank};
 pub use families::{FAMILIES, Family};
 pub use forward_error::ForwardError;
 pub use layers::moe::SCORES_PER_EXPERT;
@@ -26,4 +27,5 @@ pub use layers::step::Step;
 pub use load::{HostVector, LoadError, Loaded, Loader, Weights};
 pub use model::{Build, Model, Variant, WithMtp};
 pub use read_weights::check_finite_matrix;
+pub use rows::{NoRows, RowIds, RowSource};
 pub use shape::ModelShape;

@@ -9,9 +9,11 @@ use moeflux_backend::profiling::WeightFacts;
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{ActivationPrecision, Backend, HostMatrix, Weight};
 use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FormatError, MatrixSource};
-use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::manifest::{
+    ConstantsDecl, ExpertsDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl,
+};
 use moeflux_core::quant::{Encoding, Float, MatrixFormat, ScaledBlocks};
-use moeflux_core::{ExpertBank, HostBuf};
+use moeflux_core::{ExpertBank, HostBuf, RowBank};
 
 use crate::read_weights::{check_finite_matrix, read_weights};
 
@@ -86,6 +88,13 @@ pub trait Weights {
 
     /// Finds the routed experts of a layer.
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError>;
+
+    /// Finds a table whose rows are read one by one. The order of these calls is that of
+    /// [`Model::row_ids`](crate::Model::row_ids).
+    fn table(&mut self, decl: TableDecl) -> Result<(), LoadError>;
+
+    /// Compares a tensor of integers with what it must be, where the checkpoint has it.
+    fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError>;
 }
 
 /// Loads from a checkpoint onto a device.
@@ -108,6 +117,8 @@ pub struct Loader<'a> {
 pub struct Loaded {
     /// Where the routed experts are.
     pub bank: ExpertBank,
+    /// Where the tables are whose rows are read one by one.
+    pub rows: RowBank,
     /// By weight.
     pub names: Vec<String>,
     /// Every matrix, in the order in which they were loaded.
@@ -139,7 +150,9 @@ impl<'a> Loader<'a> {
     /// every weight is called, and their shapes.
     pub fn finish(self) -> Result<Loaded, LoadError> {
         self.claims.finish()?;
-        Ok(Loaded { bank: self.claims.into_bank(), names: self.names, facts: self.facts })
+        let rows = self.claims.row_bank().clone();
+        let bank = self.claims.into_bank();
+        Ok(Loaded { bank, rows, names: self.names, facts: self.facts })
     }
 
     /// Reads extents into one piece of memory, and checks that they hold finite numbers where
@@ -310,6 +323,16 @@ impl Weights for Loader<'_> {
         self.claims.experts(&decl)?;
         Ok(())
     }
+
+    fn table(&mut self, decl: TableDecl) -> Result<(), LoadError> {
+        self.claims.table(&decl)?;
+        Ok(())
+    }
+
+    fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError> {
+        let decl = ConstantsDecl { name: name.to_owned(), values: values.to_vec() };
+        Ok(self.claims.constants(&decl)?)
+    }
 }
 
 /// Collects what a family declares, loading nothing.
@@ -386,6 +409,18 @@ impl Weights for Survey<'_> {
 
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {
         self.manifest.experts.push(decl);
+        Ok(())
+    }
+
+    fn table(&mut self, decl: TableDecl) -> Result<(), LoadError> {
+        self.manifest.tables.push(decl);
+        Ok(())
+    }
+
+    fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError> {
+        self.manifest
+            .constants
+            .push(ConstantsDecl { name: name.to_owned(), values: values.to_vec() });
         Ok(())
     }
 }

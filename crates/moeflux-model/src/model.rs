@@ -1,10 +1,13 @@
 //! A model as the engine runs it, and what it is built with.
 
+use std::sync::Arc;
+
 use moeflux_backend::{ActivationPrecision, Backend, Cols, KvType, Weight};
 
 use crate::forward_error::ForwardError;
 use crate::layers::step::Step;
 use crate::load::Weights;
+use crate::rows::RowIds;
 use crate::shape::ModelShape;
 
 /// What a family is built with.
@@ -51,7 +54,7 @@ pub trait Model: Send {
     fn forward(&self, step: &mut Step<'_>) -> Result<(), ForwardError>;
 
     /// Runs multi-token prediction over a batch whose tokens follow what the model made of the
-    /// positions `before` them, a row of [`ModelShape::hidden`] floats each: the output of
+    /// positions `before` them, a row of [`ModelShape::mtp_width`] floats each: the output of
     /// [`forward`](Model::forward), or for tokens that were drafted themselves, the output of
     /// this method. The caches of its layer grow. If `wants_output`, the result is stored in
     /// [`Model::output`]; otherwise no expert runs.
@@ -72,6 +75,12 @@ pub trait Model: Send {
     /// gives.
     fn logit_softcap(&self) -> Option<f32> {
         None
+    }
+
+    /// Which rows tokens need of each table that the family has declared, in that order. What is
+    /// stored in [`Step::rows`](crate::Step::rows) gives their floats to a forward pass.
+    fn row_ids(&self) -> Vec<Arc<dyn RowIds>> {
+        Vec::new()
     }
 }
 

@@ -27,6 +27,8 @@ pub struct ModelShape {
     pub caches: Vec<CacheSpec>,
     /// How many of these, the last, belong to multi-token prediction; 0 where there is none.
     pub n_mtp_caches: usize,
+    /// Floats of a row of the output from which multi-token prediction goes on.
+    pub mtp_width: usize,
 }
 
 impl ModelShape {

@@ -118,6 +118,57 @@ pub enum StoreError {
         /// The expert within its layer.
         expert: u16,
     },
+    /// The read of rows of a table met the end of the file although the file has its full length.
+    #[error(
+        "{}: rows of {table}: {got} of {wanted} bytes at offset {offset}: check the drive",
+        path.display()
+    )]
+    ShortRowRead {
+        /// The file.
+        path: PathBuf,
+        /// The table.
+        table: String,
+        /// Offset in the file at which the read began.
+        offset: u64,
+        /// Bytes requested.
+        wanted: usize,
+        /// Bytes read.
+        got: usize,
+    },
+    /// The read of rows of a table failed.
+    #[error(
+        "{}: rows of {table}: {got} of {wanted} bytes at offset {offset}: {source}; check the drive",
+        path.display()
+    )]
+    RowIo {
+        /// The file.
+        path: PathBuf,
+        /// The table.
+        table: String,
+        /// Offset in the file at which the read began.
+        offset: u64,
+        /// Bytes requested.
+        wanted: usize,
+        /// Bytes read before the failure.
+        got: usize,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A row of a table has a value that is no finite number.
+    #[error(
+        "{}: row {row} of {table}, at offset {offset}, has a value that is no finite number: the file is damaged; copy it again",
+        path.display()
+    )]
+    DamagedRow {
+        /// The file.
+        path: PathBuf,
+        /// The table.
+        table: String,
+        /// The row.
+        row: u64,
+        /// Offset of the row in the file.
+        offset: u64,
+    },
     /// The length of an open file cannot be queried.
     #[error("cannot inspect {}: {source}; check the drive", path.display())]
     Inspect {
@@ -160,6 +211,14 @@ pub enum StoreError {
     /// The reader threads cannot be started.
     #[error("cannot start {n_readers} expert readers ({source}): allow this process more threads")]
     Threads {
+        /// Number of threads that were to be started.
+        n_readers: usize,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The threads that read rows cannot be started.
+    #[error("cannot start {n_readers} readers of rows ({source}): allow this process more threads")]
+    RowThreads {
         /// Number of threads that were to be started.
         n_readers: usize,
         /// The error of the system.

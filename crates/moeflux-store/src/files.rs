@@ -200,7 +200,10 @@ fn n_handles(options: &StoreOptions) -> usize {
 }
 
 /// Opens a file and checks its kind and length; `None` if it does not exist.
-fn open_checked(source: &SourceFile, system: &dyn System) -> Result<Option<File>, StoreError> {
+pub(crate) fn open_checked(
+    source: &SourceFile,
+    system: &dyn System,
+) -> Result<Option<File>, StoreError> {
     let path = || source.path.clone();
     // Opening a named pipe would wait until another process writes to it.
     if fs::metadata(&source.path).is_ok_and(|metadata| !metadata.is_file()) {
@@ -230,7 +233,7 @@ fn map(file: &File, source: &SourceFile) -> Result<Arc<MappedFile>, StoreError> 
 
 /// Turns off the kernel's read-ahead, which would read bytes that no request asked for. This is
 /// advice to the kernel: if it is refused, reads work the same.
-fn expect_random_reads(file: &File) {
+pub(crate) fn expect_random_reads(file: &File) {
     #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
     #[cfg(not(target_os = "linux"))]

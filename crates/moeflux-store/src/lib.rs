@@ -1,10 +1,12 @@
-//! Routed experts on demand: a bounded cache over files on the drive.
+//! Routed experts on demand, and rows of tables: bounded caches over files on the drive.
 //!
 //! [`ExpertStore::request`] asks for the experts that a router chose. Those in
 //! the cache arrive at once, the others are read by a small pool of threads,
 //! all of them at the same time, and arrive in the order in which the drive
 //! delivers them. Buffers travel by value to the readers and back, and an
 //! `Arc<Expert>` keeps its slot from being reused.
+//!
+//! [`RowStore`] does the same for rows of tables that tokens need, known from token ids alone.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +27,7 @@ mod pressure;
 mod queue;
 mod reader;
 mod replay;
+mod rows;
 mod shared;
 mod slots;
 mod stats;
@@ -43,6 +46,9 @@ pub use options::{
 };
 pub use pressure::headroom;
 pub use replay::{PrefetchReplay, Replay, Replayer};
+pub use rows::{
+    DEFAULT_ROW_READERS, RowRequest, RowStats, RowStore, RowStoreOptions, whole_row_cache_bytes,
+};
 pub use stats::StoreStats;
 pub use store::ExpertStore;
 pub use timeline::{Event, EventKind, LayerCounts, Timeline};

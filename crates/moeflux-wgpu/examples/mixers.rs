@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedAttention,
-    GatedRmsNorm, Heads, KvType, Ops, Recording, RmsNorm, RopePairs, RopeSpec, Sequence, Sequences,
-    Span, ValueOrder,
+    Attention, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction,
+    GatedAttention, GatedRmsNorm, Heads, KvType, Ops, Recording, RmsNorm, RopePairs, RopeSpec,
+    Sequence, Sequences, Span, ValueOrder,
 };
 use moeflux_wgpu::{Context, Wgpu};
 
@@ -182,7 +182,11 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
         cache: Cache(1),
     };
     let norm = RmsNorm { out: mixed, x: mixed, weight: norm_weight, eps: 1e-6 };
-    let op = DeltaNet { conv, delta, norm: GatedRmsNorm { norm, gate: z } };
+    let op = DeltaNet {
+        conv,
+        delta,
+        norm: GatedRmsNorm { norm, gate: z, function: GateFunction::Silu },
+    };
     measure(b, &format!("delta net, rows {n_rows}"), &mut |b, i| {
         let sequence = sequences[i % sequences.len()];
         let spans = [Span { sequence, rows: 0..n_rows, position: 640 }];

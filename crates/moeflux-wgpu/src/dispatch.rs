@@ -6,10 +6,10 @@ use std::sync::Arc;
 use moeflux_backend::{
     Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
     DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HostMatrix, KernelTime, LayerNorm, LogitsExtras, MoeOnDevice, Ops,
-    Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
-    RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, Span,
-    StateSnapshot, TokenLogit, Vector, Weight,
+    HeadProduct, Heads, HostMatrix, JoinStreams, KernelTime, LayerNorm, LogitsExtras, MixStreams,
+    MoeOnDevice, Ops, Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall,
+    ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence,
+    Sequences, SimilarityGate, Span, StateSnapshot, TokenLogit, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
@@ -165,6 +165,22 @@ impl Ops for Wgpu {
 
     fn scale(&mut self, rows: usize, x: Cols, factor: f32) {
         ops::scale(self, rows, x, factor);
+    }
+
+    fn scaled_silu(&mut self, rows: usize, x: Cols, factor: f32) {
+        ops::scaled_silu(self, rows, x, factor);
+    }
+
+    fn mix_streams(&mut self, rows: usize, op: MixStreams) {
+        ops::mix_streams(self, rows, op);
+    }
+
+    fn join_streams(&mut self, rows: usize, op: JoinStreams) {
+        ops::join_streams(self, rows, op);
+    }
+
+    fn similarity_gate(&mut self, rows: usize, op: SimilarityGate) {
+        ops::similarity_gate(self, rows, op);
     }
 
     fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {

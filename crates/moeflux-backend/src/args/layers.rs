@@ -18,19 +18,31 @@ pub struct RmsNorm {
     pub out: Heads,
     /// The input.
     pub x: Heads,
-    /// `head_dim` factors, shared by all heads.
+    /// `head_dim` factors that all heads share, or as many for each head.
     pub weight: Vector,
     /// Added to the mean square.
     pub eps: f32,
 }
 
-/// `out = x / rms(x) * weight * silu(gate)` for every head.
+/// `out = x / rms(x) * weight * function(gate)` for every head.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedRmsNorm {
-    /// The norm.
+    /// The norm, whose heads share their factors.
     pub norm: RmsNorm,
-    /// The gate, before its activation.
+    /// The gate, before its function.
     pub gate: Heads,
+    /// The gate's function.
+    pub function: GateFunction,
+}
+
+/// What a gate goes through before it multiplies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateFunction {
+    /// `gate * sigmoid(gate)`.
+    #[default]
+    Silu,
+    /// `1 / (1 + e^-gate)`.
+    Sigmoid,
 }
 
 /// `out = (x - mean) / sqrt(variance + eps) * weight + bias` for every head.

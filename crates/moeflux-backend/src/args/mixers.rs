@@ -1,6 +1,6 @@
 //! Arguments of the ops that read other rows of a sequence.
 
-use super::views::{Cache, Cols, Heads, Selection, Vector};
+use super::views::{Cache, Cols, Heads, Rope, Selection, Vector};
 
 /// Appends keys and values to a cache, then attends causally over it.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,9 @@ pub struct Attention {
 /// more; among equals the lower position (DeepSeek-V3.2's lightning indexer,
 /// which also divides the weights by `sqrt(n_heads)`: as scores are only
 /// compared, that belongs into `scale`, or nowhere).
+///
+/// With [pools](PoolKeys) a row chooses `top_k` of the pools that end at or before its position,
+/// and also sees the positions after the last of these.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectPositions {
     /// Where the choice goes.
@@ -43,14 +46,33 @@ pub struct SelectPositions {
     pub q: Heads,
     /// `dim` a row.
     pub k: Cols,
-    /// `n_heads` a row.
-    pub weights: Cols,
+    /// `n_heads` a row; 1 for every head where absent.
+    pub weights: Option<Cols>,
     /// A [`CacheSpec::Kv`](crate::CacheSpec::Kv) of one head of `dim`, without values.
     pub cache: Cache,
     /// Multiplies every product of a query and a key.
     pub scale: f32,
-    /// How many positions a row keeps.
+    /// How many positions, or pools, a row keeps.
     pub top_k: usize,
+    /// How keys of positions become those of pools, where pools are chosen.
+    pub pools: Option<PoolKeys>,
+}
+
+/// Pools of `size` consecutive positions, counted from position 0. The key of a pool is
+/// `rope(rms_norm(mean(keys of its positions)))`, rotated to its first position.
+///
+/// The cache holds the key of a pool in place of that of the pool's last position. All other
+/// places have the keys of their positions, so that a sequence can be cut anywhere.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolKeys {
+    /// Positions of a pool.
+    pub size: usize,
+    /// `dim` factors of the norm.
+    pub weight: Vector,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// The rotation.
+    pub rope: Rope,
 }
 
 /// `out[t] = silu(sum over j of weight[.., j] * x[t - kernel + 1 + j])`,

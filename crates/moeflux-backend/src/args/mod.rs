@@ -6,17 +6,19 @@ mod layers;
 mod logits;
 mod mixers;
 mod moe;
+mod streams;
 mod views;
 mod weights;
 
 pub use caches::{CacheSpec, KvType, is_seen};
 pub use fused::{DeltaNet, GatedAttention, SharedExpert};
-pub use layers::{GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
+pub use layers::{GateFunction, GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
 pub use logits::TokenLogit;
-pub use mixers::{Attention, CausalConv, DeltaRule, SelectPositions, ValueOrder};
+pub use mixers::{Attention, CausalConv, DeltaRule, PoolKeys, SelectPositions, ValueOrder};
 pub use moe::{
     Activation, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, PerExpert,
     Route, Routing, Scoring, Shared,
 };
+pub use streams::{JoinStreams, MixStreams, SimilarityGate};
 pub use views::{Buf, Cache, Cols, Heads, Rope, Selection, Sequence, Span, Vector, Weight};
 pub use weights::{ActivationPrecision, HostMatrix, RopePairs, RopeSpec};

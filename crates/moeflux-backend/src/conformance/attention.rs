@@ -3,8 +3,8 @@
 use super::mixers::run_steps;
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
-    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KvType, RmsNorm, RopePairs,
-    RopeSpec, SelectPositions, Span,
+    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KvType, PoolKeys, RmsNorm,
+    RopePairs, RopeSpec, SelectPositions, Span,
 };
 
 /// Most rows of a step.
@@ -22,6 +22,8 @@ struct Shape {
     window: Option<usize>,
     sinks: bool,
     top_k: Option<usize>,
+    /// Positions of a pool, where these are chosen.
+    pool: Option<usize>,
 }
 
 impl Shape {
@@ -36,6 +38,7 @@ impl Shape {
             window: None,
             sinks: false,
             top_k: None,
+            pool: None,
         }
     }
 
@@ -62,6 +65,9 @@ pub(super) fn check(suite: &Suite<'_>) {
         Shape { top_k: Some(7), ..latent },
         Shape { top_k: Some(260), dtype: KvType::Bf16, ..latent },
         Shape { top_k: Some(9), window: Some(20), dtype: KvType::Q8, ..plain },
+        Shape { top_k: Some(5), pool: Some(4), ..plain },
+        Shape { top_k: Some(60), pool: Some(3), ..plain },
+        Shape { top_k: Some(2), pool: Some(37), ..latent },
     ] {
         suite.case(&format!("attention {shape:?}"), &|b| attention(b, shape));
     }
@@ -143,14 +149,25 @@ impl Ops {
         let k = filled(b, ROWS, n_kv_heads * shape.k_dim, 32);
         let v = shape.v_dim.map(|dim| filled(b, ROWS, n_kv_heads * dim, 33).heads(n_kv_heads));
         let index = shape.top_k.map(|_| filled(b, ROWS, 3 * 17 + 17 + 3, 34));
+        let pools = shape.pool.map(|size| PoolKeys {
+            size,
+            weight: b.load_vector(&Numbers::new(39).floats(17)),
+            eps: 1e-6,
+            rope: b.load_rope(RopeSpec {
+                inv_freq: (0..5).map(|i| 0.5f32.powi(i)).collect(),
+                pairs: RopePairs::Halves,
+                scale: 1.0,
+            }),
+        });
         let select = shape.top_k.zip(index).map(|(top_k, index)| SelectPositions {
             out: b.new_selection(),
             q: index.slice(0, 3 * 17).heads(3),
             k: index.slice(3 * 17, 17),
-            weights: index.slice(4 * 17, 3),
+            weights: shape.pool.is_none().then(|| index.slice(4 * 17, 3)),
             cache: Cache(1),
             scale: 0.4,
             top_k,
+            pools,
         });
         let attention = Attention {
             out: out.heads(n_heads),

@@ -1,7 +1,7 @@
 //! Element-wise and per-head ops.
 
 use super::suite::{Numbers, Suite, filled, read};
-use crate::{Activation, GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};
+use crate::{Activation, GateFunction, GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};
 
 const ROWS: [usize; 3] = [1, 2, 7];
 const WIDTHS: [usize; 6] = [1, 15, 16, 17, 250, 1024];
@@ -28,6 +28,12 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
         let x = filled(b, rows, 2 * width, 2).slice(width, width);
         b.scale(rows, x, 1.75);
         b.scale(rows, x, -0.3);
+        read(b, x.buf, rows)
+    });
+    suite.case(&format!("scaled_silu {rows}x{width}"), &|b| {
+        let x = filled(b, rows, 2 * width, 19).slice(width, width);
+        b.scaled_silu(rows, x, 7.5);
+        b.scaled_silu(rows, x, -0.25);
         read(b, x.buf, rows)
     });
     let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 };
@@ -69,14 +75,16 @@ fn norms(suite: &Suite<'_>, rows: usize, width: usize) {
         all.extend(read(b, x.buf, rows));
         all
     });
-    suite.case(&format!("gated_rms_norm {rows}x{width}"), &|b| {
-        let weight = b.load_vector(&Numbers::new(11).floats(width));
-        let x = filled(b, rows, 2 * width, 12).heads(2);
-        let gate = filled(b, rows, 2 * width, 13).heads(2);
-        let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };
-        b.gated_rms_norm(rows, GatedRmsNorm { norm, gate });
-        read(b, x.buf, rows)
-    });
+    for function in [GateFunction::Silu, GateFunction::Sigmoid] {
+        suite.case(&format!("gated_rms_norm {function:?} {rows}x{width}"), &|b| {
+            let weight = b.load_vector(&Numbers::new(11).floats(width));
+            let x = filled(b, rows, 2 * width, 12).heads(2);
+            let gate = filled(b, rows, 2 * width, 13).heads(2);
+            let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };
+            b.gated_rms_norm(rows, GatedRmsNorm { norm, gate, function });
+            read(b, x.buf, rows)
+        });
+    }
 }
 
 fn ropes(suite: &Suite<'_>, rows: usize, head_dim: usize, n_pairs: usize) {

@@ -2,12 +2,12 @@
 
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
-    Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, RmsNorm,
-    Sequence, Span, ValueOrder,
+    Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm,
+    RmsNorm, Sequence, Span, ValueOrder,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
-    for (channels, kernel) in [(1, 2), (19, 3), (300, 4)] {
+    for (channels, kernel) in [(1, 2), (19, 3), (300, 4), (70, 10)] {
         convolution(suite, channels, kernel);
     }
     for order in [ValueOrder::Grouped, ValueOrder::Tiled] {
@@ -125,6 +125,7 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
         let weight = b.load_vector(&Numbers::new(65).floats(channels * kernel));
         let norm_weight = b.load_vector(&Numbers::new(66).floats(v_dim));
         let gate = filled(b, 5, v_cols, 67).heads(n_v_heads);
+        let function = if n_v_heads == 2 { GateFunction::Sigmoid } else { GateFunction::Silu };
         let delta = DeltaRule {
             out: mixed,
             q: qkv.slice(0, k_cols).heads(n_k_heads),
@@ -141,7 +142,7 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
         let op = DeltaNet {
             conv: CausalConv { out: qkv, x, weight, cache: Cache(0) },
             delta,
-            norm: GatedRmsNorm { norm, gate },
+            norm: GatedRmsNorm { norm, gate, function },
         };
         let spec = [
             CacheSpec::Conv { channels, kernel },

@@ -9,6 +9,7 @@ mod elementwise;
 mod mixers;
 mod moe;
 mod products;
+mod streams;
 mod suite;
 
 use moeflux_core::quant::MatrixFormat;
@@ -33,6 +34,7 @@ pub fn check(open: Open<'_>, closeness: Closeness) {
 pub fn check_each(candidates: &[Open<'_>], closeness: Closeness) {
     let suite = Suite { candidates, closeness };
     elementwise::check(&suite);
+    streams::check(&suite);
     mixers::check(&suite);
     attention::check(&suite);
     caches::check(&suite);

@@ -24,13 +24,21 @@ impl Chosen {
         self.positions.clear();
     }
 
-    /// Room for the choices of `top_k` positions of some rows.
-    pub(super) fn extend(&mut self, rows: Range<usize>, top_k: usize) -> &mut [u32] {
+    /// Room for the choices of some rows, of `lens` positions each; `starts` gets where each begins.
+    pub(super) fn extend(
+        &mut self,
+        rows: Range<usize>,
+        lens: &[usize],
+        starts: &mut Vec<usize>,
+    ) -> &mut [u32] {
         let first = self.positions.len();
-        for (i, row) in self.rows[rows.clone()].iter_mut().enumerate() {
-            *row = first + i * top_k..first + (i + 1) * top_k;
+        let mut start = first;
+        for (row, len) in self.rows[rows].iter_mut().zip(lens) {
+            *row = start..start + len;
+            starts.push(start - first);
+            start += len;
         }
-        self.positions.resize(first + rows.len() * top_k, 0);
+        self.positions.resize(start, 0);
         &mut self.positions[first..]
     }
 }

@@ -12,12 +12,13 @@ use super::parallel::for_each_chunk;
 use super::pool::SharedMut;
 use super::rope::RopeTable;
 use super::state::{Cpu, n_rows};
-use super::{attention, elementwise, mixers, norm, products, route, select};
+use super::{attention, elementwise, mixers, norm, products, route, select, streams};
 use crate::{
     Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
     DeltaRule, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
-    LayerNorm, LogitsExtras, Ops, PerExpert, Projection, RmsNorm, Rope, RopeSpec, Route, Routing,
-    Scoring, SelectPositions, Selection, Sequence, Sequences, Span, StateSnapshot, Vector, Weight,
+    JoinStreams, LayerNorm, LogitsExtras, MixStreams, Ops, PerExpert, Projection, RmsNorm, Rope,
+    RopeSpec, Route, Routing, Scoring, SelectPositions, Selection, Sequence, Sequences,
+    SimilarityGate, Span, StateSnapshot, Vector, Weight,
 };
 
 impl Backend for Cpu {}
@@ -108,14 +109,14 @@ impl Ops for Cpu {
     fn rms_norm(&mut self, rows: usize, op: RmsNorm) {
         let isa = self.isa;
         if op.out == op.x {
-            self.for_each_head(rows, op.out, &|cpu, _, _, values| {
-                norm::rms_norm_in_place(isa, values, cpu.vector(op.weight), op.eps);
+            self.for_each_head(rows, op.out, &|cpu, _, head, values| {
+                norm::rms_norm_in_place(isa, values, cpu.norm_weight(&op, head), op.eps);
             });
             return;
         }
         self.for_each_head(rows, op.out, &|cpu, row, head, values| {
             let x = cpu.buf(op.x.buf).head(row, op.x, head);
-            norm::rms_norm(isa, values, x, cpu.vector(op.weight), op.eps);
+            norm::rms_norm(isa, values, x, cpu.norm_weight(&op, head), op.eps);
         });
     }
 
@@ -124,7 +125,8 @@ impl Ops for Cpu {
         let isa = self.isa;
         self.for_each_head(rows, op.norm.out, &|cpu, row, head, values| {
             let gate = cpu.buf(op.gate.buf).head(row, op.gate, head);
-            norm::gated_rms_norm(isa, values, cpu.vector(op.norm.weight), gate, op.norm.eps);
+            let weight = cpu.vector(op.norm.weight);
+            norm::gated_rms_norm(isa, values, weight, gate, op.function, op.norm.eps);
         });
     }
 
@@ -179,6 +181,25 @@ impl Ops for Cpu {
         self.for_each_row(rows, x, x.len, &|_, _, values| {
             elementwise::scale(isa, values, factor);
         });
+    }
+
+    fn scaled_silu(&mut self, rows: usize, x: Cols, factor: f32) {
+        let isa = self.isa;
+        self.for_each_row(rows, x, x.len * 4, &|_, _, values| {
+            elementwise::scaled_silu(isa, values, factor);
+        });
+    }
+
+    fn mix_streams(&mut self, rows: usize, op: MixStreams) {
+        streams::mix_streams(self, rows, op);
+    }
+
+    fn join_streams(&mut self, rows: usize, op: JoinStreams) {
+        streams::join_streams(self, rows, op);
+    }
+
+    fn similarity_gate(&mut self, rows: usize, op: SimilarityGate) {
+        streams::similarity_gate(self, rows, op);
     }
 
     fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {

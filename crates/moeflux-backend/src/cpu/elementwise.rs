@@ -41,6 +41,15 @@ for_every_isa! {
 }
 
 for_every_isa! {
+    /// `x = silu(x * factor)`.
+    pub(super) fn scaled_silu(x: &mut [f32], factor: f32) {
+        for x in x {
+            *x = silu(*x * factor);
+        }
+    }
+}
+
+for_every_isa! {
     /// `x = cap * tanh(x / cap)`.
     pub fn soft_cap(x: &mut [f32], cap: f32) {
         for x in x {

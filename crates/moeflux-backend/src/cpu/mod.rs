@@ -25,6 +25,7 @@ mod rope;
 mod route;
 mod select;
 mod state;
+mod streams;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 

@@ -1,7 +1,8 @@
 //! Root-mean-square norms, one head at a time.
 
 use super::isa::for_every_isa;
-use super::math::{dot, silu, sum};
+use super::math::{dot, sigmoid, silu, sum};
+use crate::GateFunction;
 
 for_every_isa! {
     /// `out = x / sqrt(mean(x^2) + eps) * weight`.
@@ -24,11 +25,22 @@ for_every_isa! {
 }
 
 for_every_isa! {
-    /// `x = x / sqrt(mean(x^2) + eps) * weight * silu(gate)`.
-    pub(super) fn gated_rms_norm(x: &mut [f32], weight: &[f32], gate: &[f32], eps: f32) {
+    /// `x = x / sqrt(mean(x^2) + eps) * weight * function(gate)`.
+    pub(super) fn gated_rms_norm(
+        x: &mut [f32], weight: &[f32], gate: &[f32], function: GateFunction, eps: f32,
+    ) {
         let inverse = inverse_rms(x, eps);
-        for ((value, w), g) in x.iter_mut().zip(weight).zip(gate) {
-            *value = *value * inverse * w * silu(*g);
+        match function {
+            GateFunction::Silu => {
+                for ((value, w), g) in x.iter_mut().zip(weight).zip(gate) {
+                    *value = *value * inverse * w * silu(*g);
+                }
+            }
+            GateFunction::Sigmoid => {
+                for ((value, w), g) in x.iter_mut().zip(weight).zip(gate) {
+                    *value = *value * inverse * w * sigmoid(*g);
+                }
+            }
         }
     }
 }

@@ -44,11 +44,26 @@ impl RopeTable {
         }
     }
 
+    /// Rotates one head to a position.
+    pub(super) fn rotate_to(&self, isa: super::Isa, position: usize, head: &mut [f32]) {
+        let angles = self.spec.inv_freq.iter().map(|frequency| {
+            let (sin, cos) = sin_cos(position as f32 * frequency);
+            (sin * self.spec.scale, cos * self.spec.scale)
+        });
+        let (sin, cos): (Vec<f32>, Vec<f32>) = angles.unzip();
+        self.rotate_by(isa, head, &sin, &cos);
+    }
+
     /// Rotates one head of the `row`-th row, counted over all spans.
     pub(super) fn rotate(&self, isa: super::Isa, row: usize, head: &mut [f32]) {
         let n_pairs = self.spec.inv_freq.len();
         let sin = &self.sin[row * n_pairs..(row + 1) * n_pairs];
         let cos = &self.cos[row * n_pairs..(row + 1) * n_pairs];
+        self.rotate_by(isa, head, sin, cos);
+    }
+
+    fn rotate_by(&self, isa: super::Isa, head: &mut [f32], sin: &[f32], cos: &[f32]) {
+        let n_pairs = sin.len();
         let head = &mut head[..2 * n_pairs];
         match self.spec.pairs {
             RopePairs::Halves => {

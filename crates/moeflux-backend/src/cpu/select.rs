@@ -1,25 +1,29 @@
 //! The choice of positions that rows attend to.
 //!
-//! For one row and position: products of the query heads and the key by
+//! For one row and position, or pool: products of the query heads and the key by
 //! ascending head, each rectified, then one sum of them with the weights.
 
 use std::ops::Range;
 
-use super::attention::{self, KvCache, PAGE_POSITIONS, Scores};
+use super::attention::{self, KvCache, PAGE_POSITIONS, Rows, Scores};
+use super::chosen::Chosen;
 use super::floats::Floats;
 use super::isa::for_every_isa;
 use super::memory::CacheState;
+use super::norm::rms_norm_in_place;
 use super::pool::SharedMut;
 use super::prefetcher::Prefetcher;
 use super::state::{Cpu, n_rows};
-use crate::{SelectPositions, Span};
+use crate::{PoolKeys, SelectPositions, Span};
 
 /// Scores held at a time; long chunks are worked on in parts.
 const SCORES: usize = 4 << 20;
 
 pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span]) {
     assert!(op.top_k > 0, "a row sees a position");
-    assert!(op.weights.len == op.q.n_heads, "one weight an index head");
+    assert!(op.weights.is_none_or(|weights| weights.len == op.q.n_heads), "a weight an index head");
+    let size = op.pools.map_or(1, |pools| pools.size);
+    assert!(size > 0, "a pool has positions");
     let mut chosen = std::mem::take(&mut cpu.selections[op.out.0 as usize]);
     chosen.reset(n_rows(spans));
     let mut scores = std::mem::take(&mut cpu.index_scores);
@@ -33,19 +37,19 @@ pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span
         for (i, row) in span.rows.clone().enumerate() {
             kv.store(0, span.position + i, cpu.buf(op.k.buf).cols(row, op.k), &[]);
         }
-        let n_short = op.top_k.saturating_sub(span.position).min(span.rows.len());
+        if let Some(pools) = op.pools {
+            complete_pools(cpu, &pools, kv, span.position..span.position + span.rows.len());
+        }
+        // Rows that see `top_k` pools or fewer see all positions.
+        let first_long = (op.top_k + 1).saturating_mul(size) - 1;
+        let n_short = first_long.saturating_sub(span.position).min(span.rows.len());
         let mut row = span.rows.start + n_short;
         while row < span.rows.end {
-            let last = span.position + span.rows.len();
+            let last = (span.position + span.rows.len()) / size;
             let end = span.rows.end.min(row + (SCORES / last).max(1));
-            let part = Part {
-                cpu,
-                op: &op,
-                kv,
-                rows: row..end,
-                n_seen: span.position + (row - span.rows.start) + 1,
-            };
-            part.choose(&mut scores, chosen.extend(row..end, op.top_k));
+            let position = span.position + (row - span.rows.start);
+            let part = Part { cpu, op: &op, kv, rows: row..end, position, size };
+            part.choose(&mut scores, &mut chosen);
             row = end;
         }
         *cpu.cache_slot(span.sequence, op.cache) = state;
@@ -54,46 +58,108 @@ pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span
     cpu.selections[op.out.0 as usize] = chosen;
 }
 
-/// Rows of one sequence that see more positions than they may choose.
+/// Puts the keys of pools that end at `positions` in the places of their last positions, whose own
+/// keys are there.
+fn complete_pools(cpu: &Cpu, pools: &PoolKeys, kv: &mut KvCache, positions: Range<usize>) {
+    let (size, dim) = (pools.size, kv.k_dim());
+    let mut key = vec![0.0; dim];
+    let mut scratch = Floats::default();
+    for pool in positions.start / size..positions.end / size {
+        key.fill(0.0);
+        let members = pool * size..(pool + 1) * size;
+        for position in members.clone() {
+            let rows = kv.keys().run(cpu.isa, 0, position..position + 1, dim, &mut scratch);
+            add_member(cpu.isa, &mut key, rows.row(0, dim), size as f32);
+        }
+        rms_norm_in_place(cpu.isa, &mut key, cpu.vector(pools.weight), pools.eps);
+        cpu.ropes[pools.rope.0 as usize].rotate_to(cpu.isa, members.start, &mut key);
+        kv.store(0, members.end - 1, &key, &[]);
+    }
+}
+
+for_every_isa! {
+    /// `mean += x / n`.
+    fn add_member(mean: &mut [f32], x: &[f32], n: f32) {
+        for (mean, x) in mean.iter_mut().zip(x) {
+            *mean += x / n;
+        }
+    }
+}
+
+/// Rows of one sequence that see more pools than they may choose. A position that is chosen alone
+/// is a pool of one.
 struct Part<'a> {
     cpu: &'a Cpu,
     op: &'a SelectPositions,
     kv: &'a KvCache,
     rows: Range<usize>,
-    /// Positions that the first of them sees; each row sees one more.
-    n_seen: usize,
+    /// Of the first of them.
+    position: usize,
+    /// Positions of a pool.
+    size: usize,
 }
 
 impl Part<'_> {
-    /// Writes the `top_k` positions of every row.
-    fn choose(&self, scores: &mut Floats, out: &mut [u32]) {
-        let stride = self.n_seen + self.rows.len() - 1;
-        let scores = scores.first(self.rows.len() * stride);
+    /// Pools that the `i`-th row may choose.
+    fn n_seen(&self, i: usize) -> usize {
+        (self.position + i + 1) / self.size
+    }
+
+    /// Chooses pools for every row, and adds the positions that it sees.
+    fn choose(&self, scores: &mut Floats, chosen: &mut Chosen) {
+        let n_rows = self.rows.len();
+        let end = self.position + n_rows;
+        let stride = self.n_seen(n_rows - 1);
+        let scores = scores.first(n_rows * stride);
         let shared = SharedMut::new(scores);
-        self.cpu.pool.run(stride.div_ceil(PAGE_POSITIONS), &|page| {
+        self.cpu.pool.run(end.div_ceil(PAGE_POSITIONS), &|page| {
             let first = page * PAGE_POSITIONS;
-            self.score_page(first..stride.min(first + PAGE_POSITIONS), stride, shared);
+            self.score_page(first..end.min(first + PAGE_POSITIONS), stride, shared);
         });
         let scores = &*scores;
+        let (top_k, size) = (self.op.top_k, self.size);
+        let lens: Vec<usize> =
+            (0..n_rows).map(|i| top_k * size + (self.position + i + 1) % size).collect();
+        let mut starts = Vec::with_capacity(n_rows);
+        let out = chosen.extend(self.rows.clone(), &lens, &mut starts);
         let shared = SharedMut::new(out);
-        let top_k = self.op.top_k;
-        self.cpu.pool.run(self.rows.len(), &|i| {
+        self.cpu.pool.run(n_rows, &|i| {
             // SAFETY: task i alone uses the i-th part.
-            let out = unsafe { shared.slice(i * top_k..(i + 1) * top_k) };
-            best(&scores[i * stride..][..self.n_seen + i], out);
+            let out = unsafe { shared.slice(starts[i]..starts[i] + lens[i]) };
+            best(&scores[i * stride..][..self.n_seen(i)], &mut out[..top_k]);
+            spread(out, top_k, size);
+            let first = self.n_seen(i) * size;
+            for (out, position) in out[top_k * size..].iter_mut().zip(first..) {
+                *out = position as u32;
+            }
         });
     }
 
-    /// Scores positions of one page for all rows, into `(rows, stride)`.
+    /// Scores the pools that end in one page for all rows, into `(rows, stride)`.
     fn score_page(&self, page: Range<usize>, stride: usize, out: SharedMut<'_, f32>) {
-        let Part { cpu, op, kv, .. } = self;
-        let block_len = attention::block_len(op.q.head_dim);
+        let Part { cpu, op, kv, size, .. } = self;
+        let dim = op.q.head_dim;
+        let block_len = attention::block_len(dim);
         let mut products = vec![0.0; op.q.n_heads * block_len];
-        let mut scratch = Floats::default();
+        let (mut scratch, mut gathered) = (Floats::default(), Floats::default());
+        let ones = vec![1.0; op.q.n_heads];
         for block in attention::blocks(page, block_len) {
-            let keys = kv.keys().run(cpu.isa, 0, block.clone(), op.q.head_dim, &mut scratch);
+            // Those whose last positions are in the block.
+            let pools = (block.start + size) / size - 1..block.end / size;
+            let keys = kv.keys().run(cpu.isa, 0, block.clone(), dim, &mut scratch);
+            let keys = match size {
+                1 => keys,
+                _ => {
+                    let last = |pool: usize| (pool + 1) * size - 1 - block.start;
+                    let floats = gathered.first(pools.len() * dim);
+                    for (pool, out) in pools.clone().zip(floats.chunks_exact_mut(dim)) {
+                        out.copy_from_slice(keys.row(last(pool), dim));
+                    }
+                    Rows { floats, stride: dim }
+                }
+            };
             for (i, row) in self.rows.clone().enumerate() {
-                let seen = block.start..block.end.min(self.n_seen + i);
+                let seen = pools.start..pools.end.min(self.n_seen(i));
                 if seen.is_empty() {
                     continue;
                 }
@@ -104,11 +170,23 @@ impl Part<'_> {
                 let products_of = Scores { scores: &mut products, stride: block_len };
                 let prefetcher = &mut Prefetcher::nothing();
                 attention::score(cpu.isa, products_of, &q, keys, prefetcher, op.scale);
-                let weights = cpu.buf(op.weights.buf).cols(row, op.weights);
+                let weights =
+                    op.weights.map_or(&ones[..], |weights| cpu.buf(weights.buf).cols(row, weights));
                 // SAFETY: blocks do not overlap, each belongs to one page and a page to one task.
                 let out = unsafe { out.slice(i * stride + seen.start..i * stride + seen.end) };
                 weigh(cpu.isa, out, &products, block_len, weights);
             }
+        }
+    }
+}
+
+/// Replaces the first `n` numbers, which name pools, by the positions of these.
+fn spread(out: &mut [u32], n: usize, size: usize) {
+    // From the last to the first, so that a pool is read before its place is written.
+    for i in (0..n).rev() {
+        let first = out[i] as usize * size;
+        for (out, position) in out[i * size..(i + 1) * size].iter_mut().zip(first..) {
+            *out = position as u32;
         }
     }
 }

@@ -12,7 +12,7 @@ use super::parallel::{Spare, for_each_chunk};
 use super::product_scratch::{RoundedInputs, Scratch};
 use super::rope::RopeTable;
 use super::{Isa, Pool, attention, delta, route};
-use crate::{Buf, Cols, Heads, Span, StateSnapshot, Vector};
+use crate::{Buf, Cols, Heads, RmsNorm, Span, StateSnapshot, Vector};
 
 /// The processor, its threads and everything resident.
 #[derive(Debug)]
@@ -112,6 +112,14 @@ impl Cpu {
 
     pub(super) fn vector(&self, vector: Vector) -> &[f32] {
         &self.vectors[vector.0 as usize]
+    }
+
+    /// The factors of one head of a norm: its own, or those that all heads share.
+    pub(super) fn norm_weight(&self, op: &RmsNorm, head: usize) -> &[f32] {
+        let (all, dim) = (self.vector(op.weight), op.out.head_dim);
+        let is_shared = all.len() == dim;
+        assert!(is_shared || all.len() == op.out.n_heads * dim, "factors of a norm");
+        if is_shared { all } else { &all[head * dim..(head + 1) * dim] }
     }
 
     /// Calls `work` with the chosen columns of every row of `out`.

@@ -17,10 +17,10 @@ use self::work::{Facts, Work, all, experts, n_rows, touches};
 use crate::{
     Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
     DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HostMatrix, LayerNorm, LogitsExtras, MoeOnDevice, Ops, Projection,
-    Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope,
-    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, Span, Stage,
-    StateSnapshot, TokenLogit, Vector, Weight,
+    HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice,
+    Ops, Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
+    RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences,
+    SimilarityGate, Span, Stage, StateSnapshot, TokenLogit, Vector, Weight,
 };
 
 #[derive(Debug, Default)]
@@ -204,6 +204,10 @@ impl Ops for ProfilingBackend {
         fn add_bias(rows: usize, acc: Cols, bias: Vector) = |_| touches(rows, 1, acc.len);
         fn add(rows: usize, acc: Cols, x: Cols) = |_| touches(rows, 2, acc.len);
         fn scale(rows: usize, x: Cols, factor: f32) = |_| touches(rows, 1, x.len);
+        fn scaled_silu(rows: usize, x: Cols, factor: f32) = |_| touches(rows, 1, x.len);
+        fn mix_streams(rows: usize, op: MixStreams) = |_| touches(rows, 2, all(op.streams));
+        fn join_streams(rows: usize, op: JoinStreams) = |_| touches(rows, 1, all(op.streams));
+        fn similarity_gate(rows: usize, op: SimilarityGate) = |_| touches(rows, 2, all(op.a));
         fn activate(
             rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols
         ) = |_| touches(rows, 2, out.len);

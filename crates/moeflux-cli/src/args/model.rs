@@ -51,6 +51,9 @@ pub(crate) struct ModelArgs {
     /// State checkpoints, to roll chats back to
     #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
     checkpoint_memory: Option<u64>,
+    /// Cache of table rows [default: 128MiB]
+    #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
+    row_cache: Option<u64>,
     /// auto, mmap, pread or direct [default: auto]
     #[arg(long, value_name = "MODE", help_heading = MEMORY)]
     expert_io: Option<String>,
@@ -170,6 +173,7 @@ impl ModelArgs {
         memory.ctx = self.ctx;
         memory.chunk = self.chunk;
         memory.checkpoint_bytes = self.checkpoint_memory;
+        memory.row_cache = self.row_cache;
         memory.kv_type = match self.kv_type {
             KvFormat::F32 => KvType::F32,
             KvFormat::Bf16 => KvType::Bf16,

@@ -48,6 +48,12 @@ pub(crate) struct SynthArgs {
     /// Number of layers [default: the shape's]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) layers: Option<usize>,
+    /// Rows of each part of a table of rows [default: the shape's]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub(crate) table_rows: Option<usize>,
+    /// Leave holes for tables of rows: they read as zeros
+    #[arg(long)]
+    pub(crate) sparse_tables: bool,
     /// Random seed; the same seed writes the same bytes
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,

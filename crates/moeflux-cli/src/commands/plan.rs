@@ -138,6 +138,7 @@ fn name(kind: RowKind) -> &'static str {
         RowKind::Program => "program",
         RowKind::Cache => "expert cache",
         RowKind::Copies => "GPU copies of experts",
+        RowKind::Rows => "row cache",
     }
 }
 
@@ -168,6 +169,14 @@ fn note(plan: &Plan, kind: RowKind) -> String {
             Some(bytes) if bytes == plan.expert_bytes => "all experts: the cache only loads them",
             Some(_) => "beside the cache: the GPU shares the memory",
         }),
+        RowKind::Rows => {
+            let share = 100.0 * plan.row_cache_bytes as f64 / plan.table_bytes.max(1) as f64;
+            let share = if share < 1.0 { 0.0 } else { share.min(100.0) };
+            format!(
+                "{share:.0} % of tables' {}, rows read as tokens need them",
+                show(plan.table_bytes)
+            )
+        }
     }
 }
 
@@ -225,6 +234,8 @@ fn to_json(found: &Inspected, speed: Option<&Forecast>) -> Result<String> {
         "program_bytes": plan.program_bytes,
         "expert_bytes": plan.expert_bytes,
         "record_bytes": plan.record_bytes,
+        "table_bytes": plan.table_bytes,
+        "row_cache_bytes": plan.row_cache_bytes,
         "cache_bytes": plan.cache_bytes,
         "headroom_bytes": plan.headroom_bytes,
         "device_expert_bytes": plan.device_expert_bytes,

@@ -40,6 +40,8 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
         part_bytes: args.part_size,
         seed: args.seed,
         n_layers: args.layers,
+        has_sparse_tables: args.sparse_tables,
+        table_rows: args.table_rows,
         is_hollow: false,
     };
     let mut bar = Bar::new("writing", Unit::Bytes, false);

@@ -15,6 +15,7 @@ pub(crate) mod plan;
 mod progress;
 mod report;
 mod resident;
+mod tables;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -307,8 +308,14 @@ pub(crate) fn open_and_claim(dst: &Path, manifest: &Manifest) -> Result<(), Form
     for decl in &manifest.vectors {
         claims.vector(decl)?;
     }
+    for decl in &manifest.constants {
+        claims.constants(decl)?;
+    }
     for decl in &manifest.experts {
         claims.experts(decl)?;
+    }
+    for decl in &manifest.tables {
+        claims.table(decl)?;
     }
     claims.finish()
 }

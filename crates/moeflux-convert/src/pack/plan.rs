@@ -14,6 +14,7 @@ use moeflux_core::{ExpertBank, GateUp, LayerBank, MatrixLayout};
 
 use super::convert::plain_format;
 use super::files::{TensorEntry, safetensors_header};
+use super::tables::{TableTensor, tensors};
 use super::{PackOptions, Rounding};
 use crate::pack::layout::layer_path;
 
@@ -25,6 +26,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) reader: FileReader,
     pub(super) matrices: Vec<MatrixPlan<'a>>,
     pub(crate) vectors: Vec<(TensorEntry, VectorSource)>,
+    /// Those of tables whose rows are read one by one.
+    pub(super) tables: Vec<TableTensor>,
     pub(crate) layers: Vec<Option<LayerPlan>>,
     /// The beginning of the file of resident tensors.
     pub(super) header: Vec<u8>,
@@ -79,12 +82,19 @@ impl<'a> Plan<'a> {
                 vectors.push((entry, source));
             }
         }
+        for decl in &manifest.constants {
+            claims.constants(decl)?;
+        }
         let mut packed = BTreeMap::new();
         for decl in &manifest.experts {
             let bank = claims.experts(decl)?;
             count_left(&mut left, decl, &bank, options);
             let is_optional = checkpoint.is_optional(&decl.prefix);
             packed.insert(decl.layer.idx(), (is_optional, packed_layer(decl, &bank, options)));
+        }
+        let mut tables = Vec::new();
+        for decl in &manifest.tables {
+            tables.extend(tensors(&claims.table(decl)?));
         }
         claims.finish()?;
         let bank = claims.into_bank();
@@ -93,7 +103,7 @@ impl<'a> Plan<'a> {
             Some(LayerPlan { idx, is_optional, packed, bank: bank.clone()? })
         };
         let layers = bank.layers.iter().enumerate().map(layer).collect();
-        let entries = entries(&matrices, &vectors);
+        let entries = entries(&matrices, &vectors, &tables);
         let header = safetensors_header(&entries);
         let data: u64 = entries.iter().map(TensorEntry::n_bytes).sum();
         let resident_bytes = header.len() as u64 + data;
@@ -105,6 +115,7 @@ impl<'a> Plan<'a> {
             bank,
             matrices,
             vectors,
+            tables,
             layers,
             header,
             rounding,
@@ -121,10 +132,15 @@ impl<'a> Plan<'a> {
         layers.chain([(Container::RESIDENT.to_owned(), self.resident_bytes)])
     }
 
+    /// The resident tensors in the order in which they are written.
+    fn entries(&self) -> Vec<TensorEntry> {
+        entries(&self.matrices, &self.vectors, &self.tables)
+    }
+
     /// The parts of a file that have checksums of their own: its records, or its tensors.
     pub(super) fn parts(&self, path: &str) -> Vec<Range<u64>> {
         if path == Container::RESIDENT {
-            return tensor_ranges(&self.header, &entries(&self.matrices, &self.vectors));
+            return tensor_ranges(&self.header, &self.entries());
         }
         let layer = self.layers.iter().flatten().find(|layer| layer.packed.file == path);
         layer.map_or(Vec::new(), |layer| record_ranges(&layer.packed))
@@ -149,7 +165,7 @@ impl<'a> Plan<'a> {
         let layers = self.layers.iter().map(layer).collect();
         let mut container = container(config, source, tensors, layers, files);
         let sums = sums.get(Container::RESIDENT).map_or(&[][..], Vec::as_slice);
-        container.resident_xxh3_64 = resident_sums(&entries(&self.matrices, &self.vectors), sums);
+        container.resident_xxh3_64 = resident_sums(&self.entries(), sums);
         container
     }
 }
@@ -298,14 +314,16 @@ pub(crate) fn matrix_entries(
     }
 }
 
-/// The resident tensors in the order in which they are written.
+/// The resident tensors in the order in which they are written: matrices, vectors, tables.
 fn entries(
     matrices: &[MatrixPlan<'_>],
     vectors: &[(TensorEntry, VectorSource)],
+    tables: &[TableTensor],
 ) -> Vec<TensorEntry> {
     let of_matrix = |matrix: &MatrixPlan<'_>| {
         matrix_entries(&matrix.decl.name, &[matrix.decl.rows], matrix.decl.cols, matrix.target)
     };
     let matrices = matrices.iter().flat_map(of_matrix);
-    matrices.chain(vectors.iter().map(|(entry, _)| entry.clone())).collect()
+    let vectors = vectors.iter().map(|(entry, _)| entry.clone());
+    matrices.chain(vectors).chain(tables.iter().map(|table| table.entry.clone())).collect()
 }

@@ -9,6 +9,7 @@ use super::convert::{agrees, convert_rows_on};
 use super::files::{CHUNK_BYTES, FileWriter, TensorEntry, Written};
 use super::plan::{MatrixPlan, Plan, matrix_entries};
 use super::report::{FileReport, count, kind_of};
+use super::tables::TableContent;
 use crate::pack::error::PackError;
 
 /// Bytes of the source that are converted at once.
@@ -41,6 +42,15 @@ pub(super) fn write(
         copy(plan, *extent, Some(Encoding::Float(*float)), writer)?;
         count(&mut report, "vectors", extent.len, extent.len, QuantError::default());
         advance(extent.len as u64);
+    }
+    for table in &plan.tables {
+        let n_bytes = table.entry.n_bytes() as usize;
+        match &table.content {
+            TableContent::Rows(extent, encoding) => copy(plan, *extent, Some(*encoding), writer)?,
+            TableContent::Scale(scale) => writer.write(&scale.to_le_bytes())?,
+        }
+        count(&mut report, "tables", n_bytes, n_bytes, QuantError::default());
+        advance(n_bytes as u64);
     }
     Ok(report)
 }

@@ -38,6 +38,8 @@ impl Noise {
 /// What a run of bytes is filled with.
 #[derive(Clone, Debug)]
 pub(super) enum Fill {
+    /// Nothing: the file has a hole there.
+    Hole,
     /// Every bit random: packed integers of any width.
     Bits,
     /// These bytes over and over.
@@ -61,6 +63,9 @@ pub(super) struct Blocks {
     /// These bytes, block by block, over and over.
     scales: Vec<u8>,
 }
+
+/// The root of the mean square of the codes of E4M3 below two.
+pub(super) const E4M3_STD: f32 = 0.6;
 
 /// Entries of a cycle of scales: a prime, so that columns do not repeat.
 const CYCLE: u64 = 4099;
@@ -104,6 +109,7 @@ impl Fill {
         let first = offset / 8;
         let words = (first..).map(|idx| noise.word(idx));
         match self {
+            Fill::Hole => out.fill(0),
             Fill::Bits => {
                 for (out, word) in out.chunks_mut(8).zip(words) {
                     out.copy_from_slice(&word.to_le_bytes()[..out.len()]);

@@ -7,6 +7,7 @@ pub(crate) mod options;
 mod plan;
 mod published;
 mod shapes;
+mod tables;
 mod text;
 mod tools;
 
@@ -113,7 +114,7 @@ pub fn synth(
     progress: &mut OnSynthProgress<'_>,
 ) -> Result<u64, SynthError> {
     check(options)?;
-    let Some(config) = shapes::config(shape, options.n_layers) else {
+    let Some(config) = shapes::config(shape, options) else {
         let known = shape_names().collect::<Vec<_>>().join(", ");
         return Err(SynthError::UnknownShape { name: shape.to_owned(), known });
     };
@@ -126,16 +127,23 @@ pub fn synth(
         SynthFormat::Gguf => gguf::parts(shape, &config, &manifest, options)?,
         SynthFormat::Mlx | SynthFormat::Packed | SynthFormat::Tool(_) => Vec::new(),
     };
+    if options.format == SynthFormat::Gguf && !manifest.tables.is_empty() {
+        let (what, allowed) = ("tables of rows in GGUF", String::from("0: choose another format"));
+        return Err(SynthError::Option { what, value: manifest.tables.len(), allowed });
+    }
+    let tables = tables::tensors(&manifest, &config, options)?;
     let tensors = match options.format {
-        SynthFormat::Tool(tool) => tools::tensors(&manifest, tool, options.seed),
+        SynthFormat::Tool(tool) => tools::tensors(&manifest, tool, tables.clone(), options.seed),
         _ => Vec::new(),
     };
     let path = WorkDir::claim(out)?;
     let total = match options.format {
         SynthFormat::Gguf => parts.iter().map(gguf::Part::n_bytes).sum(),
-        SynthFormat::Mlx | SynthFormat::Packed => total_bytes(&manifest, options),
+        SynthFormat::Mlx | SynthFormat::Packed => total_bytes(&manifest, &tables, options),
         SynthFormat::Tool(_) => tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum(),
     };
+    let holes = tables.iter().filter(|table| matches!(table.fill, Fill::Hole));
+    let total = total - holes.map(|table| table.entry.n_bytes()).sum::<u64>();
     // Before the directory is made, so that a caller can arrange for its removal.
     progress(SynthProgress { file: "config.json", done: 0, total });
     let dir = WorkDir::create(path)?;
@@ -146,6 +154,7 @@ pub fn synth(
         dir: &dir.path,
         options,
         manifest: &manifest,
+        tables,
         progress,
         done: 0,
         total,
@@ -186,13 +195,16 @@ fn check(options: &SynthOptions) -> Result<(), SynthError> {
     if options.is_hollow && options.format == SynthFormat::Packed {
         return refuse("hollow containers", 1, String::from("0: their checksums would be wrong"));
     }
+    if options.has_sparse_tables && options.format == SynthFormat::Packed {
+        return refuse("sparse containers", 1, String::from("0: their checksums would be wrong"));
+    }
     match options.n_layers {
         Some(n) if !(1..=1000).contains(&n) => refuse("layers", n, "1 to 1000".to_owned()),
         _ => Ok(()),
     }
 }
 
-fn total_bytes(manifest: &Manifest, options: &SynthOptions) -> u64 {
+fn total_bytes(manifest: &Manifest, tables: &[Made], options: &SynthOptions) -> u64 {
     let of = |all: &[Made]| all.iter().map(|made| made.entry.n_bytes()).sum::<u64>();
     let experts = manifest.experts.iter().map(|expert| match options.format {
         SynthFormat::Mlx | SynthFormat::Gguf | SynthFormat::Tool(_) => {
@@ -203,7 +215,7 @@ fn total_bytes(manifest: &Manifest, options: &SynthOptions) -> u64 {
             layer.stride_bytes * layer.n_experts as u64
         }
     });
-    of(&plan::resident(manifest, options)) + experts.sum::<u64>()
+    of(&plan::resident(manifest, options)) + of(tables) + experts.sum::<u64>()
 }
 
 /// One checkpoint in the making.
@@ -211,6 +223,8 @@ struct Making<'a, 'p> {
     dir: &'a Path,
     options: &'a SynthOptions,
     manifest: &'a Manifest,
+    /// The tensors of tables, until they are written.
+    tables: Vec<Made>,
     progress: &'a mut OnSynthProgress<'p>,
     done: u64,
     total: u64,
@@ -264,7 +278,8 @@ impl Making<'_, '_> {
     fn safetensors(&mut self, name: &str, tensors: &[Made]) -> Result<PackedFile, SynthError> {
         let entries: Vec<_> = tensors.iter().map(|tensor| tensor.entry.clone()).collect();
         let header = safetensors_header(&entries);
-        if self.options.is_hollow {
+        let is_hole = |tensor: &Made| matches!(tensor.fill, Fill::Hole);
+        if self.options.is_hollow || tensors.iter().all(is_hole) {
             let data = tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum::<u64>();
             return self.hollow(name, &header, header.len() as u64 + data);
         }
@@ -317,6 +332,7 @@ impl Making<'_, '_> {
             self.manifest.experts.iter().flat_map(|expert| plan::stacked(expert, self.options));
         let mut all: Vec<Made> = plan::resident(self.manifest, self.options);
         all.extend(experts);
+        all.append(&mut self.tables);
         for made in &mut all {
             made.entry.name = mlx_name(&made.entry.name);
         }
@@ -380,7 +396,8 @@ impl Making<'_, '_> {
     ) -> Result<BTreeMap<usize, PackedLayer>, SynthError> {
         let folder = self.dir.join("packed_experts");
         fs::create_dir_all(&folder).map_err(WriteError::at(&folder))?;
-        let resident = plan::resident(self.manifest, self.options);
+        let mut resident = plan::resident(self.manifest, self.options);
+        resident.append(&mut self.tables);
         files.push(self.safetensors(Container::RESIDENT, &resident)?);
         let mut layers = BTreeMap::new();
         for decl in &self.manifest.experts {
@@ -437,7 +454,16 @@ fn mlx_name(canonical: &str) -> String {
     }
 }
 
+/// Tensors in files of up to [`SHARD_BYTES`]. Holes are in files of their own.
 fn into_shards(all: Vec<Made>) -> Vec<Vec<Made>> {
+    let (holes, others): (Vec<Made>, Vec<Made>) =
+        all.into_iter().partition(|made| matches!(made.fill, Fill::Hole));
+    let mut shards = in_order(others);
+    shards.append(&mut in_order(holes));
+    shards
+}
+
+fn in_order(all: Vec<Made>) -> Vec<Vec<Made>> {
     let mut shards: Vec<Vec<Made>> = Vec::new();
     let mut n_free = 0;
     for made in all {

@@ -23,6 +23,11 @@ pub struct SynthOptions {
     pub seed: u64,
     /// Replaces the shape's number of layers.
     pub n_layers: Option<usize>,
+    /// Leaves holes in the files for the rows of tables, which read as zeros and take no room. Not for
+    /// containers.
+    pub has_sparse_tables: bool,
+    /// Replaces the shape's number of rows that each part of a table has at least.
+    pub table_rows: Option<usize>,
     /// Leaves the weights out: the files have their sizes and take no room.
     /// For planning; not for containers.
     pub is_hollow: bool,
@@ -69,6 +74,8 @@ impl Default for SynthOptions {
             part_bytes: None,
             seed: 0,
             n_layers: None,
+            has_sparse_tables: false,
+            table_rows: None,
             is_hollow: false,
         }
     }

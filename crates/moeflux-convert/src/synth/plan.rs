@@ -10,6 +10,7 @@ use crate::pack::plan::matrix_entries;
 use crate::synth::options::SynthOptions;
 
 /// A tensor, and how to make it.
+#[derive(Clone)]
 pub(super) struct Made {
     pub(super) entry: TensorEntry,
     pub(super) fill: Fill,

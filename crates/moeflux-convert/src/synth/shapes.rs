@@ -3,6 +3,7 @@
 use moeflux_model::FAMILIES;
 use serde_json::{Value, json};
 
+use super::options::SynthOptions;
 use super::published;
 
 /// Figures of a Qwen3.5-MoE model that differ from one to the next.
@@ -118,7 +119,7 @@ pub fn shape_names() -> impl Iterator<Item = &'static str> {
 
 /// The family of a shape, where there is such a shape.
 pub fn shape_family(name: &str) -> Option<&'static str> {
-    let config = config(name, None)?;
+    let config = config(name, &SynthOptions::default())?;
     let model_type = config["model_type"].as_str()?;
     FAMILIES
         .iter()
@@ -127,13 +128,21 @@ pub fn shape_family(name: &str) -> Option<&'static str> {
 }
 
 /// The `config.json` of a shape.
-pub(super) fn config(name: &str, n_layers: Option<usize>) -> Option<Value> {
+pub(super) fn config(name: &str, options: &SynthOptions) -> Option<Value> {
+    let SynthOptions { n_layers, table_rows, .. } = *options;
     if let Some((_, make)) = published::MODELS.iter().find(|(model, _)| *model == name) {
         let mut config = make();
         if let Some(n_layers) = n_layers {
             let is_nested = config.get("text_config").is_some();
             let text = if is_nested { &mut config["text_config"] } else { &mut config };
             text["num_hidden_layers"] = n_layers.into();
+        }
+        if let Some(rows) = table_rows {
+            let is_nested = config.get("text_config").is_some();
+            let text = if is_nested { &mut config["text_config"] } else { &mut config };
+            if let Some(base) = text.get_mut("ngram_vocab_size_base") {
+                *base = rows.into();
+            }
         }
         return Some(config);
     }

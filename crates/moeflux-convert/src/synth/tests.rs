@@ -1,6 +1,6 @@
 //! Random checkpoints hold together.
 
-use moeflux_core::checkpoint::{Checkpoint, CheckpointKind};
+use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_model::{Declared, Variant, WithMtp};
 
 use crate::pack::{open_and_claim, verify};
@@ -135,6 +135,76 @@ fn formats_of_other_tools_are_claimed_whole() {
 }
 
 #[test]
+fn tables_are_claimed_whole_at_their_real_size_and_reduced() {
+    let dir = tempfile::tempdir().unwrap();
+    let formats = [
+        (SynthFormat::Mlx, 16),
+        (SynthFormat::Mlx, 4),
+        (SynthFormat::Tool(ToolFormat::Fp8), 4),
+        (SynthFormat::Tool(ToolFormat::Nvfp4), 4),
+    ];
+    for (i, (format, bits)) in formats.into_iter().enumerate() {
+        for table_rows in [None, Some(1000)] {
+            let out = dir.path().join(format!("{i}-{table_rows:?}"));
+            let (n_layers, is_hollow) = (Some(2), true);
+            let options = SynthOptions {
+                format,
+                bits,
+                n_layers,
+                table_rows,
+                is_hollow,
+                ..SynthOptions::default()
+            };
+            synth("qwen3.8-flash-next", &out, &options, &manifest_of, &mut |_| {}).unwrap();
+            check_claims(&out);
+        }
+    }
+}
+
+/// The tables of a model and nothing else.
+fn tables_of(config: &Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> {
+    let tables = manifest_of(config)?.tables;
+    Ok(Manifest { tables, ..Manifest::default() })
+}
+
+/// The values of the first rows of the only table.
+fn first_values(out: &Path) -> Vec<f32> {
+    let checkpoint = Checkpoint::open(out).unwrap();
+    let manifest = tables_of(checkpoint.config()).unwrap();
+    let table = Claims::new(&checkpoint).table(&manifest.tables[0]).unwrap();
+    let mut values = vec![0.0; 64 * table.cols];
+    let mut bytes = vec![0; table.row_bytes()];
+    for (row, values) in values.chunks_mut(table.cols).enumerate() {
+        let offset = table.parts[0].offset + (row * table.row_bytes()) as u64;
+        checkpoint.reader().read_at(table.parts[0].file, offset, &mut bytes).unwrap();
+        table.decode(&bytes, values);
+    }
+    values
+}
+
+#[test]
+fn rows_of_tables_have_values_around_one_or_are_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bits, has_sparse_tables) in
+        [("full-16", 16, false), ("full-4", 4, false), ("sparse-4", 4, true)]
+    {
+        let out = dir.path().join(name);
+        let table_rows = Some(if has_sparse_tables { 1_000_000 } else { 1000 });
+        let options = SynthOptions { bits, table_rows, has_sparse_tables, ..Default::default() };
+        let made = synth("qwen3.8-flash-next", &out, &options, &tables_of, &mut |_| {}).unwrap();
+        let values = first_values(&out);
+        let mean_square =
+            values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32;
+        if has_sparse_tables {
+            assert_eq!(mean_square, 0.0);
+            assert!(made < 1 << 20, "{made} bytes were written");
+        } else {
+            assert!((0.8..1.3).contains(&mean_square), "{name}: {mean_square}");
+        }
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = |name: &str, seed| {
@@ -203,7 +273,7 @@ fn an_empty_directory_and_the_rest_of_a_killed_run_are_no_obstacle() {
 fn real_shapes_have_the_sizes_of_the_models() {
     // Bytes of all experts at four bits, as the original system lists them.
     for (name, want) in [("qwen3.6-35b-a3b", 18.12e9), ("qwen3.5-397b-a17b", 217.43e9)] {
-        let config = shapes::config(name, None).unwrap();
+        let config = shapes::config(name, &SynthOptions::default()).unwrap();
         let config = Config::from_value(Path::new("config.json"), config).unwrap();
         let manifest = manifest_of(&config).unwrap();
         let options = SynthOptions::default();
@@ -235,6 +305,7 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("qwen3-vl-30b-a3b", 30.5),
         ("qwen3-vl-235b-a22b", 235.0),
         ("qwen3-next-80b-a3b", 80.0),
+        ("qwen3.8-flash-next", 176.94),
         ("hy3", 295.0),
         ("solar-open-100b", 102.65),
         ("k-exaone-236b-a23b", 236.0),
@@ -250,7 +321,7 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         *published::MODELS.iter().map(|model| model.0).collect::<Vec<_>>()
     );
     for (name, billions) in published {
-        let config = shapes::config(name, None).unwrap();
+        let config = shapes::config(name, &SynthOptions::default()).unwrap();
         let config = Config::from_value(Path::new("config.json"), config).unwrap();
         let manifest = manifest_of(&config).unwrap_or_else(|err| panic!("{name}: {err}"));
         let resident: usize =
@@ -258,7 +329,8 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         let experts = manifest.experts.iter();
         let experts: usize =
             experts.map(|expert| 3 * expert.n_experts * expert.hidden * expert.intermediate).sum();
-        let have = (resident + experts) as f64 / 1e9;
+        let tables: usize = manifest.tables.iter().map(|table| table.rows * table.cols).sum();
+        let have = (resident + experts + tables) as f64 / 1e9;
         assert!((have / billions - 1.0).abs() < 0.025, "{name}: {have} of {billions} billion");
     }
 }

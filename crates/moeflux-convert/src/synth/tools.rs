@@ -5,7 +5,7 @@ use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use serde_json::{Value, json};
 
-use super::fill::{Fill, Noise, affine_scales};
+use super::fill::{E4M3_STD, Fill, Noise, affine_scales};
 use super::options::ToolFormat;
 use super::plan::{Made, is_gate, made, part_shape, small};
 use crate::pack::files::TensorEntry;
@@ -17,15 +17,18 @@ const FP8_BLOCK: usize = 128;
 /// The root of the mean square of all codes of E2M1.
 const E2M1_STD: f32 = 2.926;
 
-/// The same of the codes of E4M3 below two.
-const E4M3_STD: f32 = 0.6;
-
 /// All tensors, under the names that Hugging Face gives them.
-pub(super) fn tensors(manifest: &Manifest, tool: ToolFormat, seed: u64) -> Vec<Made> {
+pub(super) fn tensors(
+    manifest: &Manifest,
+    tool: ToolFormat,
+    tables: Vec<Made>,
+    seed: u64,
+) -> Vec<Made> {
     let matrices = manifest.matrices.iter().flat_map(|decl| resident(decl, tool, seed));
     let vectors = manifest.vectors.iter().map(|decl| small(decl, seed));
     let experts = manifest.experts.iter().flat_map(|decl| of_layer(decl, tool, seed));
     let mut all: Vec<Made> = matrices.chain(vectors).chain(experts).collect();
+    all.extend(tables);
     for made in &mut all {
         if !made.entry.name.starts_with("lm_head") {
             made.entry.name.insert_str(0, "model.");

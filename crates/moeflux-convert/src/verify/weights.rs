@@ -8,7 +8,7 @@ use moeflux_core::checkpoint::{
 };
 use moeflux_core::files::open_regular;
 use moeflux_core::quant::Encoding;
-use moeflux_core::{ExpertBank, ExpertId, FileIdx, SourceFile};
+use moeflux_core::{ExpertBank, ExpertId, FileIdx, RowTable, SourceFile};
 use moeflux_model::{Declared, LoadError, Variant};
 
 use crate::checkpoints::ConvertError;
@@ -36,8 +36,14 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
         let encoding = Some(Encoding::Float(source.float));
         pieces.push(Piece { extent: source.extent, encoding, expert: None });
     }
+    for decl in &declared.manifest.constants {
+        claims.constants(decl).map_err(LoadError::from)?;
+    }
     for decl in &declared.manifest.experts {
         claims.experts(decl).map_err(LoadError::from)?;
+    }
+    for decl in &declared.manifest.tables {
+        pieces.extend(of_table(&claims.table(decl).map_err(LoadError::from)?));
     }
     claims.finish().map_err(LoadError::from)?;
     let bank = claims.into_bank();
@@ -79,6 +85,11 @@ fn of_matrix(source: &MatrixSource) -> impl Iterator<Item = Piece> + use<> {
     let extents = [source.weight, source.scales, source.biases];
     let parts = extents.into_iter().zip(source.format.encodings());
     parts.map(|(extent, encoding)| Piece { extent, encoding, expert: None })
+}
+
+fn of_table(table: &RowTable) -> impl Iterator<Item = Piece> + use<'_> {
+    let encoding = Some(table.encoding.encoding());
+    table.extents().map(move |extent| Piece { extent, encoding, expert: None })
 }
 
 /// The parts of all experts; `n_tensor_files` of the bank's files have names for them.

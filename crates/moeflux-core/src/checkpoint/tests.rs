@@ -458,6 +458,7 @@ fn refuses_prepared_tensors_outside_their_file() {
 
 mod published;
 mod small_floats;
+mod tables;
 
 mod container {
     use proptest::prelude::*;

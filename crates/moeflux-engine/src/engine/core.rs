@@ -9,7 +9,7 @@ use moeflux_backend::{
     Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, Span, TokenLogit, Weight,
 };
 use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
-use moeflux_model::{ExpertObserver, Model, MoeLists, RoutingObserver, Step};
+use moeflux_model::{ExpertObserver, Model, MoeLists, NoRows, RoutingObserver, Step};
 use moeflux_store::ExpertStore;
 
 use crate::engine::step::{
@@ -20,6 +20,7 @@ use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::record::Recorder;
 use crate::residency::holds_all;
+use crate::rows::{RequestedRows, StepRows, TableRows};
 
 /// The state that one step at a time may use, behind the lock of an engine. All but steps reach
 /// the device through [`Core::backend`].
@@ -27,6 +28,8 @@ pub(crate) struct Core {
     /// May hold the recorded step of `pipeline`.
     pub(super) backend: Box<dyn Backend>,
     pub(crate) experts: Arc<ExpertStore>,
+    /// Where the model has tables whose rows are read one by one.
+    pub(super) rows: Option<Arc<TableRows>>,
     /// Whether the device needs all experts to stay in the cache.
     pub(super) keeps_from_cache: bool,
     pub(super) model: Box<dyn Model>,
@@ -113,7 +116,8 @@ impl Core {
         let Core { backend, experts, model, lists, .. } = self;
         let (recorder, observer) = (None, None);
         let (backend, tokens, spans) = (backend.as_mut(), batch.tokens, batch.spans);
-        let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
+        let rows = &mut NoRows;
+        let mut step = Step { backend, experts, tokens, spans, recorder, observer, rows, lists };
         let outcome = model.forward_mtp(&mut step, batch.hidden, wants_output);
         if outcome.is_err() {
             self.drain_errors();
@@ -154,6 +158,7 @@ impl Core {
             return Err(err.into());
         }
         self.release_host_experts()?;
+        let _requested = self.request_rows(batch);
         let start = Instant::now();
         let may_prerecord = self.pipeline != Pipeline::Drafted;
         let outcome = self.replay_or_forward(batch);
@@ -190,16 +195,28 @@ impl Core {
         }
         if batch.snapshots.is_empty() {
             self.backend();
-            return self.forward(batch.spans, batch.tokens);
+            return self.forward(batch);
         }
         self.backend().snapshot_states(batch.snapshots);
-        let outcome = self.forward(batch.spans, batch.tokens);
+        let outcome = self.forward(batch);
         self.backend().snapshot_states(&[]);
         outcome
     }
 
-    fn forward(&mut self, spans: &[Span], tokens: &[TokenId]) -> Result<(), EngineError> {
+    /// Has the rows of a step read that are not on their way.
+    fn request_rows(&self, batch: &Batch<'_>) -> Vec<RequestedRows> {
+        let Some(tables) = &self.rows else { return Vec::new() };
+        let spans = batch.spans.iter().zip(batch.before);
+        spans
+            .map(|(span, before)| tables.request(before, &batch.tokens[span.rows.clone()]))
+            .collect()
+    }
+
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), EngineError> {
         let Core { backend, experts, model, recorder, observer, lists, .. } = self;
+        let Batch { spans, tokens, before, .. } = *batch;
+        let mut rows =
+            self.rows.as_deref().map(|tables| StepRows { tables, spans, tokens, before });
         let mut step = Step {
             backend: backend.as_mut(),
             experts,
@@ -209,6 +226,10 @@ impl Core {
             observer: observer
                 .as_mut()
                 .map(|observer| observer.as_mut() as &mut dyn ExpertObserver),
+            rows: match &mut rows {
+                Some(rows) => rows,
+                None => &mut NoRows,
+            },
             lists,
         };
         let outcome = catch_out_of_memory(|| model.forward(&mut step));
@@ -359,8 +380,9 @@ impl Readback<'_> {
         let Core { backend, experts, model, lists, .. } = &mut *self.core;
         let mut record = |backend: &mut dyn Backend| {
             let (recorder, observer) = (None, None);
-            let (tokens, spans) = (&tokens[..], &next[..]);
-            let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
+            let (tokens, spans, rows) = (&tokens[..], &next[..], &mut NoRows);
+            let mut step =
+                Step { backend, experts, tokens, spans, recorder, observer, rows, lists };
             model.forward(&mut step).is_ok()
         };
         let next_step =
@@ -391,7 +413,9 @@ impl Readback<'_> {
     fn next_spans(&self, rows: &[usize]) -> Vec<Span> {
         let ends = self.spans.iter().map(|span| span.rows.end - 1);
         let is_observed = self.core.recorder.is_some() || self.core.observer.is_some();
+        // Rows of tables follow from tokens, which are not known.
         if is_observed
+            || self.core.rows.is_some()
             || !self.may_prerecord
             || !ends.eq(rows.iter().copied())
             || !self.core.holds_all_layers(rows.len())

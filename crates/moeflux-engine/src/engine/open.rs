@@ -4,7 +4,7 @@
 //! 2. [`MemoryPlanner`]: what will be taken, refused here if it does not fit;
 //! 3. [`open_device`]: the device, with room for its experts;
 //! 4. [`load_resident`]: dense weights onto the device;
-//! 5. [`open_store`]: the cache of routed experts;
+//! 5. [`open_store`] and [`open_rows`]: the caches of routed experts and of rows of tables;
 //! 6. [`device::tune`]: a GPU's layouts, measured before experts take the memory that is left;
 //! 7. [`load_residency`]: experts that stay on the device.
 
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use moeflux_backend::profiling::{Profiler, ProfilingBackend, WeightFacts};
 use moeflux_backend::{ActivationPrecision, Backend, DeviceCounters};
 use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::{ExpertBank, LayerIdx, catch_out_of_memory};
+use moeflux_core::{ExpertBank, LayerIdx, RowBank, catch_out_of_memory};
 use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, MoeLists};
 use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 use moeflux_text::TextSource;
@@ -31,7 +31,8 @@ use crate::record::Recorder;
 use crate::residency::{
     ModelExperts, Residency, device_expert_bytes, load_all_experts, slab_bytes, slot_memory,
 };
-use crate::snapshot::{self, PrefixCache, WireShape};
+use crate::rows::TableRows;
+use crate::snapshot::{self, PrefixCache, StateError, WireShape};
 use crate::speculation::options::Speculation;
 
 /// Bytes of experts that a step holds at a time on the processor. They cannot be evicted while the
@@ -87,6 +88,7 @@ fn open_device(
 struct Resident {
     model: Box<dyn Model>,
     bank: ExpertBank,
+    rows: RowBank,
     names: Vec<String>,
     facts: Vec<WeightFacts>,
 }
@@ -103,10 +105,10 @@ fn load_resident(
     let (max_rows, variant) = (plan.chunk, declared.variant);
     let mut build = Build { weights: &mut loader, max_rows, inputs, variant };
     let model = declared.family.build(checkpoint.config(), &mut build)?;
-    let Loaded { bank, names, facts } = loader.finish()?;
+    let Loaded { bank, rows, names, facts } = loader.finish()?;
     // An empty read returns the errors of all uploads before it.
     backend.read(model.output().0.buf, 0)?;
-    Ok(Resident { model, bank, names, facts })
+    Ok(Resident { model, bank, rows, names, facts })
 }
 
 fn open_store(
@@ -133,6 +135,19 @@ fn open_store(
     };
     let slots = slot_memory(slab_bytes(plan, &bank, device)?);
     Ok(ExpertStore::open(bank, slots, store_options)?)
+}
+
+/// Opens the tables whose rows are read one by one, if there are any, as experts are read.
+fn open_rows(
+    bank: RowBank,
+    model: &dyn Model,
+    plan: &Plan,
+    options: &EngineOptions,
+) -> Result<Option<Arc<TableRows>>, EngineError> {
+    let may_fall_back = options.experts.io == IoChoice::Auto;
+    let (mode, cache_bytes) = (plan.io_mode, plan.row_cache_bytes);
+    let rows = TableRows::open(bank, model.row_ids(), mode, may_fall_back, cache_bytes)?;
+    Ok(rows.map(Arc::new))
 }
 
 /// Experts that stay on the device, and its counters where it has memory of its own.
@@ -198,7 +213,7 @@ fn open(
     let inputs = precision(options.compute.activations);
     let n_resident = plan.resident_bytes;
     let mut report = |n_loaded| progress(n_loaded, n_resident);
-    let Resident { model, bank, names, facts } =
+    let Resident { model, bank, rows, names, facts } =
         load_resident(&spec, &plan, inputs, backend.as_mut(), &mut report)?;
     let meter = profiler.map(|profiler| Meter::new(profiler, names, inputs));
 
@@ -208,7 +223,11 @@ fn open(
     let top_k = [shape.top_k, shape.config_top_k];
     let [identity, model_identity] = snapshot::identities(&checkpoint, family, &bank, top_k)?;
     let config = declared.family.resolve(checkpoint.config())?;
-    let wire = WireShape::new(&config, shape.own_caches(), shape.n_layers);
+    let wire = match rows.tables.is_empty() {
+        true => WireShape::new(&config, shape.own_caches(), shape.n_layers),
+        // Rows follow from tokens, which the format does not have.
+        false => Err(StateError::NoSuchLayers { what: "it looks up rows by tokens" }),
+    };
     let prefix_cache = options.prompt_cache.as_ref().map(PrefixCache::open).transpose()?;
 
     let layers: Vec<LayerIdx> = layers_with_experts(&bank);
@@ -217,7 +236,9 @@ fn open(
         layers.iter().copied().filter(|layer| layer.idx() < shape.n_layers).collect();
     let experts = open_store(bank, &plan, options, shape.top_k)?;
     plan.io_mode = experts.options().mode;
+    let rows = open_rows(rows, model.as_ref(), &plan, options)?;
     let mut warnings = experts.warnings().to_vec();
+    warnings.extend(rows.iter().filter_map(|rows| rows.warning().map(str::to_owned)));
     warnings.extend(
         declared.mtp_refusal.map(|why| format!("multi-token prediction is not used: {why}")),
     );
@@ -253,6 +274,7 @@ fn open(
     let experts = Arc::new(experts);
     let info = Info {
         experts: Arc::clone(&experts),
+        rows: rows.clone(),
         root: checkpoint.root().to_path_buf(),
         text: TextSource::of(&checkpoint),
         family,
@@ -280,6 +302,7 @@ fn open(
         n_refused: 0,
         backend,
         experts,
+        rows,
         keeps_from_cache: residency == Residency::DeviceAndHost,
         model,
         recorder,

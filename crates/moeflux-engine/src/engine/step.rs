@@ -21,6 +21,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) spans: &'a [Span],
     /// A token for each row of the spans.
     pub(crate) tokens: &'a [TokenId],
+    /// For each span, the tokens in front of it that rows of tables depend on.
+    pub(crate) before: &'a [Vec<TokenId>],
     /// Recurrent states that are copied in the middle of spans.
     pub(crate) snapshots: &'a [StateSnapshot],
     /// Results that are read back.
@@ -57,7 +59,7 @@ pub(crate) struct Outputs<'a> {
 pub(crate) struct StepOutput {
     /// In the order of [`Outputs::rows`].
     pub(crate) logits: LogitRows,
-    /// One after the other, `hidden` floats of the model's shape each.
+    /// One after the other, `mtp_width` floats of the model's shape each.
     pub(crate) hidden: Vec<f32>,
 }
 

@@ -36,7 +36,7 @@ pub use gpu::gpu_kernels;
 pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};
 pub use machine::{Machine, MemoryProbe};
 pub use moeflux_backend::{KernelTime, Stage};
-pub use moeflux_store::LayerCounts;
+pub use moeflux_store::{LayerCounts, RowStats};
 pub(crate) use product::product_gb_s;
 pub use profile::{DraftKernels, Lane, Profile, StageTimes, TokenTrace, draft_kernels, profile};
 pub use run::{Phase, Run, Workload, run, run_together};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceStats;
 use moeflux_core::{ExpertKey, TokenId};
-use moeflux_store::{EventKind, LayerCounts, StoreStats};
+use moeflux_store::{EventKind, LayerCounts, RowStats, StoreStats};
 
 use super::system::storage_bytes;
 use crate::engine::Engine;
@@ -32,6 +32,8 @@ pub struct Phase {
     pub time: Duration,
     /// What the store did meanwhile.
     pub store: StoreStats,
+    /// What the store of rows of tables did meanwhile, where the model has any.
+    pub rows: Option<RowStats>,
     /// What the experts in the device's own memory did meanwhile.
     pub device: Option<DeviceStats>,
     /// Hits and misses of each layer.
@@ -100,6 +102,12 @@ impl Phase {
     /// Share of the time that was spent waiting for experts.
     pub fn stall_share(&self) -> f64 {
         self.store.stall_ns as f64 / self.time.as_nanos().max(1) as f64
+    }
+
+    /// Share of the time that was spent waiting for rows of tables; `None` where there are none.
+    pub fn row_stall_share(&self) -> Option<f64> {
+        let time = self.time.as_nanos().max(1) as f64;
+        self.rows.map(|rows| rows.stall_ns as f64 / time)
     }
 
     /// Bytes that the store read for each token.
@@ -214,6 +222,6 @@ fn phase(
         _ => None,
     });
     let reads = reads.collect();
-    let (store, device) = (engine.stats(), engine.device_stats());
-    Ok(Phase { n_tokens, time, store, device, layers, storage_bytes, reads })
+    let (store, rows, device) = (engine.stats(), engine.row_stats(), engine.device_stats());
+    Ok(Phase { n_tokens, time, store, rows, device, layers, storage_bytes, reads })
 }

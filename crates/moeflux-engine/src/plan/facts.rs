@@ -5,7 +5,8 @@ use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::companions::VOCABULARIES;
 use moeflux_core::checkpoint::{Checkpoint, Claims};
 use moeflux_core::manifest::{Manifest, Role};
-use moeflux_model::{Declared, LoadError, ModelShape};
+use moeflux_model::{Declared, LoadError, ModelShape, row_bank};
+use moeflux_store::whole_row_cache_bytes;
 
 use crate::session::windows::most_positions;
 
@@ -47,6 +48,9 @@ pub(crate) struct ModelFacts {
     pub(crate) program_bytes: u64,
     /// All routed experts.
     pub(crate) expert_bytes: u64,
+    /// All tables whose rows are read one by one, and a cache that has all of these rows.
+    pub(crate) table_bytes: u64,
+    pub(crate) whole_row_cache_bytes: u64,
     /// Whether parts of experts are computed when they are read, so that files cannot be mapped.
     pub(crate) are_experts_derived: bool,
     /// The largest of them.
@@ -86,6 +90,7 @@ impl ModelFacts {
     ) -> Result<ModelFacts, LoadError> {
         let shape = &declared.shape;
         let resident = Resident::of(checkpoint, &declared.manifest)?;
+        let rows = row_bank(checkpoint, declared)?;
         let (windowed, whole): (Vec<_>, Vec<_>) =
             shape.caches.iter().copied().partition(|cache| cache.window().is_some());
         let layers = bank.layers.iter().flatten();
@@ -101,13 +106,15 @@ impl ModelFacts {
                 + tokenizer_bytes(checkpoint)
                 + TENSOR_BYTES * checkpoint.tensors().len() as u64,
             expert_bytes: bank.total_bytes(),
+            table_bytes: rows.total_bytes(),
+            whole_row_cache_bytes: whole_row_cache_bytes(&rows),
             are_experts_derived: bank.is_derived(),
             record_bytes: bank.max_record_bytes() as u64,
             working_set_bytes: working_set(bank, shape),
             top_k: shape.top_k,
             max_positions: shape.max_positions,
             scratch: ScratchFacts {
-                per_row: declared.scratch_per_row,
+                per_row: declared.scratch_per_row + declared.table_bytes_per_row,
                 widest_row: declared.widest_row,
                 intermediate: intermediate.unwrap_or(0),
                 vocab: shape.vocab as u64,

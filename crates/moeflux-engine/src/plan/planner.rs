@@ -34,6 +34,10 @@ const SHORTEST_CHUNK: usize = 128;
 /// Most sessions of an engine: more do not make it faster.
 pub const MAX_SESSIONS: usize = 256;
 
+/// Bytes of the cache of rows of tables by default. Rows of an answer come again seldom, so that it
+/// mainly has the rows of a prompt that were read ahead.
+const ROW_CACHE_BYTES: u64 = 128 << 20;
+
 /// Checkpoints of a session by default: this number, if they fit into the session's part of
 /// `CHECKPOINT_BYTES`, and at least `MIN_CHECKPOINTS`.
 const MAX_CHECKPOINTS: u64 = 64;
@@ -188,6 +192,8 @@ impl MemoryPlanner {
             record_bytes: model.record_bytes,
             working_set_bytes: model.working_set_bytes,
             bytes_per_token: model.resident_per_token + model.working_set_bytes,
+            table_bytes: model.table_bytes,
+            row_cache_bytes: self.row_cache_bytes(),
             cache_bytes,
             min_cache_bytes: self.min_cache_bytes(&device, cache_bytes),
             headroom_bytes: if follows_memory && device.io_mode != IoMode::Mmap {
@@ -472,6 +478,12 @@ impl MemoryPlanner {
         }
     }
 
+    /// What the cache of rows of tables may take. More than all rows counts as all.
+    fn row_cache_bytes(&self) -> u64 {
+        let wanted = self.options.memory.row_cache.unwrap_or(ROW_CACHE_BYTES);
+        wanted.min(self.model.whole_row_cache_bytes)
+    }
+
     // Sums.
 
     /// What may be planned with: what is free, without the headroom.
@@ -489,7 +501,7 @@ impl MemoryPlanner {
     /// Everything but the cache and the copies of a device.
     fn fixed_bytes(&self, sizes: &Sizes) -> u64 {
         let scratch = self.model.scratch.bytes(sizes.chunk);
-        (self.model.resident_bytes + scratch + self.model.program_bytes)
+        (self.model.resident_bytes + scratch + self.model.program_bytes + self.row_cache_bytes())
             .saturating_add(self.sessions_bytes(sizes))
     }
 }

@@ -22,6 +22,8 @@ pub enum RowKind {
     Cache,
     /// Copies of experts for a GPU that shares the memory.
     Copies,
+    /// The cache of rows of tables.
+    Rows,
 }
 
 /// A row of a plan.
@@ -70,7 +72,8 @@ impl Plan {
             (RowKind::Cache, self.cache_bytes),
         ];
         let copies = self.device_expert_bytes.map(|bytes| (RowKind::Copies, bytes));
-        let parts = parts.into_iter().chain(copies);
+        let rows = (self.table_bytes > 0).then_some((RowKind::Rows, self.row_cache_bytes));
+        let parts = parts.into_iter().chain(copies).chain(rows);
         let mut rows: Vec<PlanRow> =
             parts.map(|(kind, bytes)| PlanRow { kind, bytes, is_too_large: false }).collect();
         self.mark_too_large(&mut rows);
@@ -149,6 +152,10 @@ pub struct Plan {
     pub working_set_bytes: u64,
     /// Weights that one token reads, routed experts included.
     pub bytes_per_token: u64,
+    /// Tables whose rows are read one by one.
+    pub table_bytes: u64,
+    /// What the cache of their rows may take.
+    pub row_cache_bytes: u64,
     /// What the cache of experts may take; all of them where files are mapped.
     pub cache_bytes: u64,
     /// What the cache takes at least: all of it where its size was given, else the experts of one
@@ -185,7 +192,7 @@ impl Plan {
     pub fn fixed_bytes(&self) -> u64 {
         let sessions = self.session_bytes().saturating_mul(self.n_sessions as u64);
         let copies = self.device_expert_bytes.unwrap_or(0);
-        (self.resident_bytes + self.scratch_bytes + self.program_bytes)
+        (self.resident_bytes + self.scratch_bytes + self.program_bytes + self.row_cache_bytes)
             .saturating_add(copies)
             .saturating_add(sessions)
     }

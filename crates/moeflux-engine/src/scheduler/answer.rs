@@ -11,6 +11,7 @@ use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
 use crate::engine::step::RowLogits;
 use crate::error::EngineError;
 use crate::generate::Finish;
+use crate::rows::RequestedRows;
 use crate::sampler::{self, Sampler};
 use crate::session::Session;
 use crate::speculation::decode::{Verified, verify};
@@ -29,6 +30,8 @@ pub(super) struct Evaluated<'a> {
 pub(super) struct Running {
     pub(super) job: Job,
     pub(super) phase: Phase,
+    /// Rows of the prompt, until it is evaluated.
+    pub(super) requested: Option<RequestedRows>,
     sampler: Sampler,
     drafter: Option<Drafter>,
     /// How often each token occurs in the answer.
@@ -64,6 +67,7 @@ impl Running {
         Running {
             job,
             phase: Phase::Prompt(n_reused),
+            requested: None,
             sampler,
             drafter,
             counts: HashMap::new(),
@@ -127,6 +131,7 @@ impl Running {
             ControlFlow::Break(finish) => Some(finish),
             ControlFlow::Continue(token) => {
                 self.phase = Phase::Decode(token);
+                self.requested = None;
                 if let Some(drafter) = &mut self.drafter {
                     drafter.push(token);
                 }

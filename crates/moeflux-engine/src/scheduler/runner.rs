@@ -178,7 +178,10 @@ impl Runner {
         let slot = &mut self.pool.slots[i];
         slot.unsaved = Some(job.prompt.checkpoints.clone());
         let (speculation, tokenizer) = (self.engine.speculation(), &self.tokenizer);
-        slot.running = Some(Running::new(job, sampler, speculation, tokenizer, n_reused, arrived));
+        let requested = slot.session.request_rows(&job.prompt.tokens[n_reused..]);
+        let mut running = Running::new(job, sampler, speculation, tokenizer, n_reused, arrived);
+        running.requested = requested;
+        slot.running = Some(running);
     }
 
     fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {

@@ -94,6 +94,9 @@ pub(crate) fn eval_draft_batch(
     }
     let core = &mut *engine.core();
     let (spans, tokens) = lay_out(core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
+    let before = chunks.iter().zip(&spans);
+    let before: Vec<Vec<TokenId>> =
+        before.map(|(chunk, span)| chunk.chunk.session.tokens_before(span.position)).collect();
     let drafts = chunks.iter().zip(&spans).filter(|(chunk, _)| chunk.n_drafted > 0);
     let snapshots: Vec<StateSnapshot> = drafts
         .filter_map(|(chunk, span)| {
@@ -105,13 +108,14 @@ pub(crate) fn eval_draft_batch(
         chunks.iter().any(|chunk| chunk.chunk.session.speculation.drafting().is_some());
     let hidden_rows = if reads_hidden { tokens.len() } else { 0 };
     let outputs = Outputs { rows: &rows, n_top, hidden_rows };
-    let batch = Batch { spans: &spans, tokens: &tokens, snapshots: &snapshots, outputs };
+    let (spans, tokens, before) = (&spans[..], &tokens[..], &before[..]);
+    let batch = Batch { spans, tokens, before, snapshots: &snapshots, outputs };
     let outcome = core.step(&batch).and_then(|output| {
         record_step(chunks, &batch, &output.hidden);
         finish_chunks(core, chunks, output.logits)
     });
     if outcome.is_err() {
-        for (DraftChunk { chunk, .. }, span) in chunks.iter_mut().zip(&spans) {
+        for (DraftChunk { chunk, .. }, span) in chunks.iter_mut().zip(spans) {
             let is_recorded = chunk.session.timeline.n_cached() > span.position;
             let n_new = if is_recorded { chunk.tokens.len() } else { 0 };
             chunk.session.undo(core, chunk.session.position() - n_new, span.position);
@@ -159,6 +163,7 @@ fn record_step(chunks: &mut [DraftChunk<'_>], batch: &Batch<'_>, hidden: &[f32])
     for (DraftChunk { chunk, n_drafted }, span) in chunks.iter_mut().zip(batch.spans) {
         let session = &mut *chunk.session;
         session.timeline.extend_cached(&batch.tokens[span.rows.clone()]);
+        session.requested.clear();
         if *n_drafted > 0 {
             session.set_rollback_position(session.timeline.n_cached() - *n_drafted);
         }

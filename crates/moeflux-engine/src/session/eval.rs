@@ -151,6 +151,7 @@ impl Session {
         step: &mut StepChunk<'_>,
     ) -> Result<(), EngineError> {
         let engine = self.engine.clone();
+        let _requested = self.request_rows(tokens);
         let core = &mut *engine.core();
         self.speculation.discard_rollback();
         self.replay(core)?;
@@ -195,6 +196,7 @@ impl Session {
         match self.try_step(core, chunk, read) {
             Ok(output) => {
                 self.timeline.extend_cached(chunk);
+                self.requested.clear();
                 self.speculation.record_hidden(start, &output.hidden);
                 Ok(output)
             }
@@ -219,7 +221,8 @@ impl Session {
         if let Read::Last(n_top) = read {
             (outputs.rows, outputs.n_top) = (&last, n_top);
         }
-        let batch = Batch { spans, tokens: chunk, snapshots: &[], outputs };
+        let before = &[self.tokens_before(start)];
+        let batch = Batch { spans, tokens: chunk, before, snapshots: &[], outputs };
         match read {
             Read::Nothing | Read::Last(_) => core.step(&batch),
             Read::Every(sink) => {

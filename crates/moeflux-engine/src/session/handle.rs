@@ -7,6 +7,7 @@ use moeflux_core::TokenId;
 
 use crate::engine::{Core, Engine};
 use crate::error::EngineError;
+use crate::rows::{RequestedRows, TableRows};
 use crate::session::cache_copy::{read_states, write_states};
 use crate::session::checkpoints::{Retention, StateCheckpoints};
 use crate::session::timeline::Timeline;
@@ -30,6 +31,8 @@ pub struct Session {
     pub(crate) checkpoints: StateCheckpoints,
     pub(crate) windows: WindowCuts,
     pub(crate) speculation: SpeculationState,
+    /// Rows of tokens of the next step, requested before that begins.
+    pub(crate) requested: Vec<RequestedRows>,
     /// The file of this session in the engine's prefix cache.
     pub(super) stored: Option<PathBuf>,
 }
@@ -48,8 +51,16 @@ impl Session {
         let drafts = engine.speculation() != Speculation::Off;
         let speculation = SpeculationState::new(engine.shape(), drafts);
         let windows = WindowCuts::new(engine.shape().window());
-        let (timeline, stored) = (Timeline::default(), None);
-        Session { engine, sequence, timeline, checkpoints, windows, speculation, stored }
+        Session {
+            engine,
+            sequence,
+            timeline: Timeline::default(),
+            checkpoints,
+            windows,
+            speculation,
+            requested: Vec::new(),
+            stored: None,
+        }
     }
 
     /// The tokens evaluated so far, without those of the first
@@ -82,6 +93,26 @@ impl Session {
     /// Tokens that the caches do not hold and that the next step evaluates first.
     pub(crate) fn n_pending(&self) -> usize {
         self.timeline.pending().len()
+    }
+
+    /// Has rows of tables read for tokens that follow this session, as far as there is room for them;
+    /// `None` where the model has no tables.
+    pub(crate) fn request_rows(&self, tokens: &[TokenId]) -> Option<RequestedRows> {
+        let rows = self.engine.rows()?;
+        let before = self.timeline.tokens_before(self.position(), rows.context());
+        Some(rows.request(before, tokens))
+    }
+
+    /// Has rows of tables read for tokens of the next step.
+    pub(crate) fn request_next_rows(&mut self, tokens: &[TokenId]) {
+        let requested = self.request_rows(tokens);
+        self.requested.extend(requested);
+    }
+
+    /// The tokens in front of a position that rows of tables depend on.
+    pub(super) fn tokens_before(&self, position: usize) -> Vec<TokenId> {
+        let context = self.engine.rows().map_or(0, TableRows::context);
+        self.timeline.tokens_before(position, context).to_vec()
     }
 
     /// How many more tokens the context has room for.

@@ -49,6 +49,12 @@ impl Timeline {
         &self.tokens[positions.start - self.n_unknown..positions.end - self.n_unknown]
     }
 
+    /// The known ones of the last `n` tokens before a position.
+    pub(crate) fn tokens_before(&self, position: usize, n: usize) -> &[TokenId] {
+        let end = position - self.n_unknown;
+        &self.tokens[end.saturating_sub(n)..end]
+    }
+
     /// The tokens that the caches do not hold.
     pub(super) fn pending(&self) -> &[TokenId] {
         self.tokens_at(self.n_cached..self.position())

@@ -80,7 +80,9 @@ impl SpeculativeDecoder {
         let (rows, start) = (1 + session.n_pending(), Instant::now());
         let logits = session.eval_next(token, n_top)?;
         session.speculation_rates().step_cost.record(rows, start.elapsed(), false);
-        choose(&logits, session.tokens())
+        let chosen = choose(&logits, session.tokens())?;
+        session.request_rows_of(&chosen);
+        Ok(chosen)
     }
 
     /// Drafts tokens after `token`; none where there is no memory to roll them back.
@@ -114,6 +116,15 @@ impl SpeculativeDecoder {
     }
 }
 
+impl Session {
+    /// Has the rows of a chosen token read, which the next step evaluates.
+    fn request_rows_of<B>(&mut self, chosen: &ControlFlow<B, TokenId>) {
+        if let ControlFlow::Continue(token) = chosen {
+            self.request_next_rows(&[*token]);
+        }
+    }
+}
+
 /// Chooses tokens after a token and its drafts, which a session has just evaluated, as long as
 /// the drafts are what is chosen. Rolls the session back to before the first rejected draft.
 ///
@@ -138,5 +149,7 @@ pub(crate) fn verify<B>(
     if !draft.is_empty() {
         session.roll_back(draft.len() - n_accepted)?;
     }
-    Ok(Verified { chosen: chosen?, n_accepted })
+    let chosen = chosen?;
+    session.request_rows_of(&chosen);
+    Ok(Verified { chosen, n_accepted })
 }

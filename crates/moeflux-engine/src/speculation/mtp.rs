@@ -120,6 +120,9 @@ impl MtpDrafter<'_, '_> {
         for ((entries, end), logits) in self.active.iter_mut().zip(ends).zip(&logits) {
             let token = logits.likeliest();
             self.drafts[entries.request].push(token);
+            let request = &mut self.requests[entries.request];
+            let known = [&[request.token], &self.drafts[entries.request][..]].concat();
+            request.session.request_next_rows(&known);
             entries.tokens = vec![token];
             entries.hidden = hidden[end * width..][..width].to_vec();
             if round == 0 {

@@ -35,7 +35,7 @@ pub(crate) struct MtpHistory {
 
 impl MtpHistory {
     pub(super) fn new(shape: &ModelShape, drafts: bool) -> MtpHistory {
-        let width = shape.hidden;
+        let width = shape.mtp_width;
         MtpHistory { width, drafts, n_entries: 0, start: 0, rows: vec![0.0; width] }
     }
 

@@ -13,6 +13,7 @@ use crate::layers::attention::{
     AttentionBlocks, AttentionLayer, AttentionNames, AttentionShape, QkNorm, Values,
 };
 use crate::layers::builder::{Builder, Outline};
+use crate::layers::connection::Connection;
 use crate::layers::layer::{Layer, Mlp};
 use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
@@ -238,6 +239,14 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         };
         let mlp = mlps.load(&part("mlp"), &norms, router_norm, experts, builder)?;
         let scale = Some(builder.number(&part("layer_scalar"))?);
-        Ok(Layer { input_norm, mixer, mixer_norm, post_norm, mlp: Mlp::Parallel(mlp), scale })
+        Ok(Layer {
+            ngram: None,
+            mixer_connection: Connection::Norm(input_norm),
+            mixer,
+            mixer_norm,
+            mlp_connection: Connection::Norm(post_norm),
+            mlp: Mlp::Parallel(mlp),
+            scale,
+        })
     })
 }

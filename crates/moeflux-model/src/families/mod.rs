@@ -19,6 +19,7 @@ mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
 mod qwen3_vl_moe;
+mod qwen4_exp;
 #[cfg(test)]
 mod refusals;
 mod solar_open;
@@ -52,6 +53,7 @@ pub const FAMILIES: &[Family] = &[
     qwen3_moe::FAMILY,
     qwen3_next::FAMILY,
     qwen3_vl_moe::FAMILY,
+    qwen4_exp::FAMILY,
     solar_open::FAMILY,
 ];
 

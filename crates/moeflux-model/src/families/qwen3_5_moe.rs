@@ -73,7 +73,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     })
 }
 
-fn linear_attention(
+pub(super) fn linear_attention(
     blocks: &DeltaNetBlocks,
     name: &str,
     builder: &mut Builder<'_, '_>,

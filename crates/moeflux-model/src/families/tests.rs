@@ -13,6 +13,7 @@ use crate::layers::moe_lists::MoeLists;
 use crate::layers::step::Step;
 use crate::load::Loader;
 use crate::model::{Build, Variant};
+use crate::rows::NoRows;
 
 /// The ops of one batch of a golden case.
 fn trace(case: &str, tokens: &[u32]) -> String {
@@ -54,6 +55,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
         spans: &spans,
         recorder: None,
         observer: None,
+        rows: &mut NoRows,
         lists: &mut MoeLists::default(),
     };
     model.forward(&mut step).unwrap();

@@ -6,6 +6,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::linear::{Linear, project};
 use super::norm::Norm;
+use super::pool_indexer::PoolIndexer;
 use crate::layers::builder::Builder;
 use crate::layers::mixer::Mixer;
 use crate::layers::step::Step;
@@ -152,6 +153,8 @@ pub(crate) struct AttentionLayer {
     window: Option<usize>,
     /// Logits that take part in the softmax and have no value, one a head.
     pub(crate) sinks: Option<Vector>,
+    /// Chooses the positions that are seen; all are where it is absent.
+    pub(crate) indexer: Option<PoolIndexer>,
     cache: Cache,
     scratch: AttentionScratch,
 }
@@ -259,6 +262,7 @@ impl AttentionBlocks {
             scale: self.shape.scale,
             window,
             sinks: None,
+            indexer: None,
             cache: builder.kv_cache(n_kv_heads, head_dim, head_dim, window),
             scratch: self.scratch,
         })
@@ -315,6 +319,7 @@ impl Mixer for AttentionLayer {
             let rows = step.rows();
             step.backend.rms_norm(rows, norm.op(v, values));
         }
+        let selection = self.indexer.as_ref().map(|indexer| indexer.forward(step, x));
         let attention = Attention {
             out: mixed,
             q,
@@ -324,7 +329,7 @@ impl Mixer for AttentionLayer {
             scale: self.scale,
             window: self.window,
             sinks: self.sinks,
-            selection: None,
+            selection,
         };
         let norms = self.norms.map(|norms| norms.ops(q, k));
         let op = GatedAttention { norms, rope: self.rope, attention, gate };

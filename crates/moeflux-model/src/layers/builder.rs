@@ -1,22 +1,45 @@
 //! What blocks are loaded with.
 
+use std::sync::Arc;
+
 use moeflux_backend::{Activation, Cache, CacheSpec, Cols, Vector, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
 
+use super::connection::Connection;
 use super::norm::{Norm, NormWeights};
+use super::streams::{NormFormat, StreamsBlocks, StreamsShape};
 use crate::load::LoadError;
 use crate::model::Build;
+use crate::rows::RowIds;
 
-/// Activations between layers, `hidden_size` columns each.
+/// Activations between layers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Residual {
-    /// The residual stream.
+    /// The residual: one stream of `hidden_size` columns, or several side by side.
     pub(crate) hidden: Cols,
-    /// It, normalised.
+    /// What a half of a layer reads of it, `hidden_size` columns.
     pub(crate) normed: Cols,
-    /// What a mixer or a dense MLP gives, before it joins the stream.
+    /// What a mixer or an MLP gives before it joins the residual, `hidden_size` columns.
     pub(crate) mixed: Cols,
+    /// What several streams need, where there are several.
+    pub(crate) streams: Option<StreamsBlocks>,
+}
+
+impl Residual {
+    fn one(hidden: usize, build: &mut Build<'_>) -> Residual {
+        let mut cols = || build.cols(hidden);
+        Residual { hidden: cols(), normed: cols(), mixed: cols(), streams: None }
+    }
+
+    fn several(shape: StreamsShape, hidden: usize, build: &mut Build<'_>) -> Residual {
+        Residual {
+            hidden: build.cols(shape.n_streams * hidden),
+            normed: build.cols(hidden),
+            mixed: build.cols(hidden),
+            streams: Some(StreamsBlocks::new(shape, hidden, build)),
+        }
+    }
 }
 
 /// What every decoder's config says.
@@ -78,6 +101,8 @@ pub(crate) struct Builder<'a, 'b> {
     pub(crate) stored: NormWeights,
     /// Set by the mixture-of-experts blocks.
     pub(crate) experts: ExpertCounts,
+    /// Which rows tokens need of each table that was declared.
+    pub(crate) row_ids: Vec<Arc<dyn RowIds>>,
     pub(super) caches: Vec<CacheSpec>,
 }
 
@@ -87,10 +112,44 @@ impl<'a, 'b> Builder<'a, 'b> {
         stored: NormWeights,
         build: &'a mut Build<'b>,
     ) -> Builder<'a, 'b> {
-        let mut cols = || build.cols(outline.hidden);
-        let residual = Residual { hidden: cols(), normed: cols(), mixed: cols() };
-        let experts = ExpertCounts::default();
-        Builder { build, outline, residual, stored, experts, caches: Vec::new() }
+        let residual = Residual::one(outline.hidden, build);
+        Builder::with_residual(residual, outline, stored, build)
+    }
+
+    /// A builder of a model whose residual has several streams.
+    pub(crate) fn of_streams(
+        shape: StreamsShape,
+        outline: Outline,
+        stored: NormWeights,
+        build: &'a mut Build<'b>,
+    ) -> Builder<'a, 'b> {
+        let residual = Residual::several(shape, outline.hidden, build);
+        Builder::with_residual(residual, outline, stored, build)
+    }
+
+    fn with_residual(
+        residual: Residual,
+        outline: Outline,
+        stored: NormWeights,
+        build: &'a mut Build<'b>,
+    ) -> Builder<'a, 'b> {
+        let (experts, row_ids, caches) = Default::default();
+        Builder { build, outline, residual, stored, experts, row_ids, caches }
+    }
+
+    /// The connection of a half of a layer: a norm called `norm`, or where the residual has several
+    /// streams, gates called `gates`.
+    pub(crate) fn connection(
+        &mut self,
+        norm: &str,
+        gates: &str,
+        joins: bool,
+    ) -> Result<Connection, LoadError> {
+        let Some(streams) = self.residual.streams else {
+            return Ok(Connection::Norm(self.norm(norm, self.outline.hidden)?));
+        };
+        let norms = NormFormat { stored: self.stored, eps: self.outline.eps };
+        Ok(Connection::Gated(streams.load(gates, joins, norms, self.build)?))
     }
 
     /// A large projection.

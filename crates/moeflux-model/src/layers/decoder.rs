@@ -1,14 +1,16 @@
-//! The decoder that all families share: a residual stream that every layer
-//! reads through a norm, first for its mixer, then for its MLP.
+//! The decoder that all families share: a residual that every layer reads through a norm or
+//! through gates, first for its mixer, then for its MLP.
 
-use moeflux_backend::{CacheSpec, Cols, Stage, Weight};
+use std::sync::Arc;
+
+use moeflux_backend::{CacheSpec, Cols, Heads, Stage, Weight};
 use moeflux_core::LayerIdx;
 use moeflux_core::manifest::Role;
 
-use super::lookahead::Lookahead;
+use super::connection::Connection;
+use super::lookahead::{ExpertsJoin, Lookahead};
 use super::moe::MoeInput;
 use super::mtp::{Mtp, MtpNames};
-use super::norm::Norm;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, Outline, Residual};
 use crate::layers::layer::{Layer, Mlp};
@@ -17,6 +19,7 @@ use crate::layers::predict::Predict;
 use crate::layers::step::Step;
 use crate::load::LoadError;
 use crate::model::{Model, WithMtp};
+use crate::rows::RowIds;
 use crate::shape::ModelShape;
 
 /// A model of such layers.
@@ -25,12 +28,18 @@ struct Decoder {
     shape: ModelShape,
     embed_tokens: Weight,
     layers: Vec<Layer>,
-    norm: Norm,
+    /// Before the head.
+    end: Connection,
+    /// What the head multiplies.
+    output: Cols,
+    /// Next to the output: the streams of the last layer, for multi-token prediction.
+    carried: Option<Cols>,
     lm_head: Weight,
     embed_scale: Option<f32>,
     logit_softcap: Option<f32>,
     residual: Residual,
     mtp: Option<Mtp>,
+    row_ids: Vec<Arc<dyn RowIds>>,
 }
 
 impl Model for Decoder {
@@ -39,22 +48,21 @@ impl Model for Decoder {
     }
 
     fn forward(&self, step: &mut Step<'_>) -> Result<(), ForwardError> {
-        let Residual { hidden, normed, .. } = self.residual;
+        let hidden = self.residual.hidden;
         step.backend.begin_stage(Stage::Rest, None);
-        step.backend.embed(hidden, self.embed_tokens, step.tokens);
+        self.embed(step);
         if let Some(factor) = self.embed_scale {
             let rows = step.rows();
             step.backend.scale(rows, hidden, factor);
         }
         for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
-            self.mix(step, i, layer);
+            self.mix(step, i, layer)?;
             self.run_mlp(step, i, layer, next)?;
             if let Some(next) = next {
                 next.look(step)?;
             }
         }
-        step.backend.begin_stage(Stage::Head, None);
-        self.norm.forward(step, normed, hidden);
+        self.finish(step, &self.end);
         Ok(())
     }
 
@@ -65,46 +73,81 @@ impl Model for Decoder {
         wants_output: bool,
     ) -> Result<(), ForwardError> {
         let mtp = self.mtp.as_ref().expect("a model with multi-token prediction");
-        let Residual { hidden, normed, .. } = self.residual;
         step.backend.begin_stage(Stage::Rest, None);
-        mtp.join(step, self.residual, self.embed_tokens, before);
+        let input = match self.carried {
+            None => self.residual.mixed,
+            Some(carried) => carried,
+        };
+        step.backend.write(input.buf, before);
+        mtp.join(step, self.residual, self.embed_tokens, input);
         let i = u16::try_from(self.layers.len()).expect("configs bound the number of layers");
-        self.mix(step, i, &mtp.layer);
+        self.mix(step, i, &mtp.layer)?;
         if wants_output {
             self.run_mlp(step, i, &mtp.layer, None)?;
-            step.backend.begin_stage(Stage::Head, None);
-            mtp.norm.forward(step, normed, hidden);
+            self.finish(step, &mtp.output);
         }
         Ok(())
     }
 
     fn output(&self) -> (Cols, Weight) {
-        (self.residual.normed, self.lm_head)
+        (self.output, self.lm_head)
     }
 
     fn logit_softcap(&self) -> Option<f32> {
         self.logit_softcap
     }
+
+    fn row_ids(&self) -> Vec<Arc<dyn RowIds>> {
+        self.row_ids.clone()
+    }
 }
 
 impl Decoder {
-    /// The first half of a layer: `hidden += mixer(norm(hidden))`.
-    fn mix(&self, step: &mut Step<'_>, i: u16, layer: &Layer) {
-        let Residual { hidden, normed, mixed } = self.residual;
+    /// The residual of the step's tokens: their embeddings, in every stream.
+    fn embed(&self, step: &mut Step<'_>) {
+        let Residual { hidden, mixed, streams, .. } = self.residual;
+        let Some(streams) = streams else {
+            return step.backend.embed(hidden, self.embed_tokens, step.tokens);
+        };
+        step.backend.embed(mixed, self.embed_tokens, step.tokens);
+        let n_streams = streams.shape.n_streams;
+        let rows = step.rows();
+        let same = Heads { n_heads: n_streams, stride: 0, ..mixed.heads(1) };
+        step.backend.copy(rows, hidden.heads(n_streams), same);
+    }
+
+    /// What the head multiplies.
+    fn finish(&self, step: &mut Step<'_>, end: &Connection) {
+        step.backend.begin_stage(Stage::Head, None);
+        let hidden = self.residual.hidden;
+        end.read(step, self.output, hidden);
+        if let Some(carried) = self.carried {
+            let rows = step.rows();
+            step.backend.copy(rows, carried.heads(1), hidden.heads(1));
+        }
+    }
+
+    /// The first half of a layer: its mixer reads the residual and joins it.
+    fn mix(&self, step: &mut Step<'_>, i: u16, layer: &Layer) -> Result<(), ForwardError> {
+        let Residual { hidden, normed, mixed, .. } = self.residual;
         if let Some(moe) = layer.mlp.moe() {
             step.experts.begin_layer(moe.layer);
         }
+        if let Some(ngram) = &layer.ngram {
+            step.backend.begin_stage(Stage::Rest, Some(i));
+            ngram.forward(step, hidden)?;
+        }
         step.backend.begin_stage(layer.mixer.stage(), Some(i));
-        layer.input_norm.forward(step, normed, hidden);
+        layer.mixer_connection.read(step, normed, hidden);
         layer.mixer.forward(step, mixed, normed);
         if let Some(norm) = layer.mixer_norm {
             norm.forward(step, mixed, mixed);
         }
-        let rows = step.rows();
-        step.backend.add(rows, hidden, mixed);
+        layer.mixer_connection.join(step, hidden, mixed);
+        Ok(())
     }
 
-    /// The second half: `hidden += mlp(norm(hidden))`.
+    /// The second half: its MLP reads the residual and joins it.
     fn run_mlp(
         &self,
         step: &mut Step<'_>,
@@ -112,13 +155,25 @@ impl Decoder {
         layer: &Layer,
         next: Option<Lookahead<'_>>,
     ) -> Result<(), ForwardError> {
-        let Residual { hidden, normed, .. } = self.residual;
+        let Residual { hidden, normed, mixed, streams } = self.residual;
         step.backend.begin_stage(layer.mlp.stage(), Some(i));
-        layer.post_norm.forward(step, normed, hidden);
+        let connection = &layer.mlp_connection;
+        connection.read(step, normed, hidden);
         let next = next.as_ref().map(|next| next as &dyn Predict);
         match &layer.mlp {
-            Mlp::Dense(dense) => dense.forward(step, hidden, normed),
-            Mlp::Moe(moe) => moe.forward(step, hidden, MoeInput::of(normed), next)?,
+            Mlp::Dense(dense) => {
+                let out = dense.forward(step, normed);
+                connection.join(step, hidden, out);
+            }
+            Mlp::Moe(moe) => match streams {
+                None => moe.forward(step, hidden, MoeInput::of(normed), next)?,
+                Some(streams) => {
+                    let rows = step.rows();
+                    step.backend.copy(rows, mixed.heads(1), streams.scratch.zeros.heads(1));
+                    moe.forward(step, mixed, MoeInput::of(normed), next)?;
+                    connection.join(step, hidden, mixed);
+                }
+            },
             Mlp::Parallel(parallel) => parallel.forward(step, hidden, next)?,
         }
         if let Some(factor) = layer.scale {
@@ -130,19 +185,25 @@ impl Decoder {
 
     /// For each layer, what predicts the next one's routing, where that has any.
     fn following(&self) -> impl Iterator<Item = Option<Lookahead<'_>>> {
-        let Residual { hidden, mixed, .. } = self.residual;
+        let Residual { hidden, mixed, streams, .. } = self.residual;
         let pairs = self.layers.iter().zip(self.layers.iter().skip(1));
         let routers = pairs.map(move |(layer, next)| {
-            let joins = match &layer.mlp {
-                Mlp::Parallel(parallel) => Some(&**parallel),
-                Mlp::Dense(_) | Mlp::Moe(_) => None,
+            let joins = match (&layer.mlp, streams) {
+                (Mlp::Parallel(parallel), _) => ExpertsJoin::Parallel(parallel),
+                (_, None) => ExpertsJoin::Added,
+                (_, Some(streams)) => {
+                    let (connection, scratch) = (layer.mlp_connection, streams.scratch);
+                    ExpertsJoin::Streams { connection, scratch }
+                }
             };
-            let (norm, moe) = match &next.mlp {
+            let (connection, moe) = match &next.mlp {
                 Mlp::Dense(_) => return None,
-                Mlp::Moe(moe) => (next.post_norm, &**moe),
-                Mlp::Parallel(parallel) => (parallel.router_norm, &*parallel.moe),
+                Mlp::Moe(moe) => (next.mlp_connection, &**moe),
+                Mlp::Parallel(parallel) => (Connection::Norm(parallel.router_norm), &*parallel.moe),
             };
-            Some(Lookahead { joins, norm, moe, hidden, scratch: mixed })
+            // Experts of several streams are added up where one stream has its scratch.
+            let scratch = streams.map_or(mixed, |streams| streams.scratch.spare_out);
+            Some(Lookahead { joins, connection, moe, hidden, scratch })
         });
         routers.chain([None])
     }
@@ -156,12 +217,17 @@ impl Builder<'_, '_> {
         mixer: Box<dyn Mixer>,
         mlp: Mlp,
     ) -> Result<Layer, LoadError> {
-        let hidden = self.outline.hidden;
+        let part = |part: &str| format!("{name}.{part}");
+        let (norm, gates) = (part("input_layernorm"), part("attn_hyper_connection"));
+        let mixer_connection = self.connection(&norm, &gates, true)?;
+        let (norm, gates) = (part("post_attention_layernorm"), part("mlp_hyper_connection"));
+        let mlp_connection = self.connection(&norm, &gates, true)?;
         Ok(Layer {
-            input_norm: self.norm(&format!("{name}.input_layernorm"), hidden)?,
+            ngram: None,
+            mixer_connection,
             mixer,
             mixer_norm: None,
-            post_norm: self.norm(&format!("{name}.post_attention_layernorm"), hidden)?,
+            mlp_connection,
             mlp,
             scale: None,
         })
@@ -195,7 +261,7 @@ impl Builder<'_, '_> {
         for i in 0..n_layers {
             layers.push(layer(&mut self, at(i), &format!("layers.{i}"))?);
         }
-        let norm = self.norm("norm", hidden)?;
+        let end = self.connection("norm", "hyper_connection_mixer", false)?;
         // Embeddings are not tied to a head that is stored, as in the reference.
         let is_tied = is_tied && !self.build.weights.holds("lm_head.weight");
         let head = if is_tied { embedding } else { "lm_head" };
@@ -211,6 +277,7 @@ impl Builder<'_, '_> {
             let layer = layer(&mut self, at(n_layers), &names.layer)?;
             mtp_layer = Some(Mtp::load(&names, layer, &mut self)?);
         }
+        let (output, carried) = self.output(mtp_layer.is_some());
         let mut caches = self.caches;
         // The layer of multi-token prediction has gaps that are filled later, and recurrent
         // states return to positions that are far back.
@@ -233,18 +300,33 @@ impl Builder<'_, '_> {
             config_top_k: self.experts.config_top_k,
             max_positions,
             n_mtp_caches: caches.len() - n_caches,
+            mtp_width: hidden + carried.map_or(0, |streams| streams.len),
             caches,
         };
         Ok(Box::new(Decoder {
             shape,
             embed_tokens,
             layers,
-            norm,
+            end,
+            output,
+            carried,
             lm_head,
             embed_scale,
             logit_softcap,
             residual: self.residual,
             mtp: mtp_layer,
+            row_ids: self.row_ids,
         }))
+    }
+
+    /// What the head multiplies, and where streams are carried to multi-token prediction, which
+    /// gets whole rows of one buffer.
+    fn output(&mut self, has_mtp: bool) -> (Cols, Option<Cols>) {
+        let Residual { hidden, normed, streams, .. } = self.residual;
+        if streams.is_none() || !has_mtp {
+            return (normed, None);
+        }
+        let both = self.build.cols(normed.len + hidden.len);
+        (both.slice(0, normed.len), Some(both.slice(normed.len, hidden.len)))
     }
 }

@@ -2,8 +2,8 @@
 //! (Yang et al., 2024; as in transformers' `qwen3_5_moe` and `qwen3_next`).
 
 use moeflux_backend::{
-    Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Heads, Projection,
-    Stage, ValueOrder, Vector, Weight,
+    Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm, Heads,
+    Projection, Stage, ValueOrder, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub(crate) struct DeltaNetShape {
     pub(crate) kernel: usize,
     /// Which key head a value head reads.
     pub(crate) order: ValueOrder,
+    /// What gates of the output go through.
+    pub(crate) gate: GateFunction,
 }
 
 impl DeltaNetShape {
@@ -38,6 +40,7 @@ impl DeltaNetShape {
             v_dim: config.usize("linear_value_head_dim")?,
             kernel: config.usize("linear_conv_kernel_dim")?,
             order: value_order(config)?,
+            gate: GateFunction::Silu,
         };
         if !shape.n_v_heads.is_multiple_of(shape.n_k_heads) {
             let rule = "divide linear_num_value_heads";
@@ -101,6 +104,15 @@ pub(crate) fn full_attention_layers(
     config: &Config,
     n_layers: usize,
 ) -> Result<Vec<bool>, LoadError> {
+    full_attention_layers_named(config, n_layers, &["full_attention"])
+}
+
+/// The same where such layers have any of these names.
+pub(crate) fn full_attention_layers_named(
+    config: &Config,
+    n_layers: usize,
+    full: &[&str],
+) -> Result<Vec<bool>, LoadError> {
     let Some(types) = config.str_list("layer_types")? else {
         let interval = config.usize("full_attention_interval")?;
         return Ok((0..n_layers).map(|i| (i + 1).is_multiple_of(interval)).collect());
@@ -109,11 +121,12 @@ pub(crate) fn full_attention_layers(
         return Err(config.refuse("layer_types", "have num_hidden_layers entries").into());
     }
     let is_full = |name: &&str| match *name {
-        "full_attention" => Ok(true),
+        name if full.contains(&name) => Ok(true),
         "linear_attention" => Ok(false),
         _ => {
-            let rule = "hold only \"full_attention\" and \"linear_attention\"";
-            Err(config.refuse("layer_types", rule).into())
+            let full: Vec<String> = full.iter().map(|name| format!("{name:?}")).collect();
+            let rule = format!("hold only {} and \"linear_attention\"", full.join(", "));
+            Err(config.refuse("layer_types", &rule).into())
         }
     };
     types.iter().map(is_full).collect()
@@ -173,6 +186,7 @@ pub(crate) struct DeltaNetLayer {
     dt_bias: Vector,
     delta_cache: Cache,
     order: ValueOrder,
+    gate: GateFunction,
     norm: Norm,
     scratch: DeltaNetScratch,
 }
@@ -223,6 +237,7 @@ impl DeltaNetBlocks {
             dt_bias: builder.vector(&format!("{name}.dt_bias"), n_v_heads)?,
             delta_cache: builder.cache(CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim }),
             order: self.shape.order,
+            gate: self.shape.gate,
             norm,
             scratch: self.scratch,
         })
@@ -284,7 +299,7 @@ impl Mixer for DeltaNetLayer {
             dt_bias: self.dt_bias,
             cache: self.delta_cache,
         };
-        let norm = GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z };
+        let norm = GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z, function: self.gate };
         backend.delta_net(DeltaNet { conv, delta, norm }, spans);
         backend.project(rows, columns(mixed), &[Projection { weight: self.out_proj, out }]);
     }

@@ -96,11 +96,11 @@ impl Dense {
         Ok(Dense { mlp: scratch.load(name, builder)?, out: builder.residual.mixed })
     }
 
-    /// `acc += mlp(x)`.
-    pub(crate) fn forward(&self, step: &mut Step<'_>, acc: Cols, x: Cols) {
+    /// `mlp(x)`, and where it is.
+    pub(crate) fn forward(&self, step: &mut Step<'_>, x: Cols) -> Cols {
         let rows = step.rows();
         step.backend.project(rows, x, &self.mlp.first_projections());
         self.mlp.finish(step, self.out);
-        step.backend.add(rows, acc, self.out);
+        self.out
     }
 }

@@ -161,10 +161,11 @@ impl Indexer {
             out: self.selection,
             q,
             k,
-            weights,
+            weights: Some(weights),
             cache: self.cache,
             scale: (q.head_dim as f32).powf(-0.5),
             top_k: self.top_k,
+            pools: None,
         };
         backend.select_positions(op, spans);
         self.selection

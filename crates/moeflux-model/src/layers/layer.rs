@@ -2,8 +2,10 @@
 
 use moeflux_backend::Stage;
 
+use super::connection::Connection;
 use super::dense::Dense;
 use super::moe::Moe;
+use super::ngram::NgramLayer;
 use super::norm::Norm;
 use super::parallel_mlp::ParallelMlp;
 use crate::layers::mixer::Mixer;
@@ -39,12 +41,15 @@ impl Mlp {
 /// One layer.
 #[derive(Debug)]
 pub(crate) struct Layer {
-    pub(crate) input_norm: Norm,
+    /// Embeddings that join the residual first.
+    pub(crate) ngram: Option<NgramLayer>,
+    /// Stands around the mixer.
+    pub(crate) mixer_connection: Connection,
     pub(crate) mixer: Box<dyn Mixer>,
     /// Normalises what the mixer gives, before it joins the stream.
     pub(crate) mixer_norm: Option<Norm>,
-    /// Normalises the stream for the MLP.
-    pub(crate) post_norm: Norm,
+    /// Stands around the MLP.
+    pub(crate) mlp_connection: Connection,
     pub(crate) mlp: Mlp,
     /// Multiplies the stream, last.
     pub(crate) scale: Option<f32>,

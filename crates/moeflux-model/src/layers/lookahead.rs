@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use moeflux_backend::{Cols, Combine};
 use moeflux_core::{ExpertId, LayerIdx};
 
+use super::connection::Connection;
 use super::moe::Moe;
-use super::norm::Norm;
 use super::parallel_mlp::ParallelMlp;
+use super::streams::StreamsScratch;
 use crate::forward_error::ForwardError;
 use crate::layers::predict::Predict;
 use crate::layers::step::Step;
@@ -15,16 +16,26 @@ use crate::layers::step::Step;
 /// Predicts the routing of one layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lookahead<'a> {
-    /// How the experts of the layer before join the stream, where they are not just added.
-    pub(crate) joins: Option<&'a ParallelMlp>,
+    pub(crate) joins: ExpertsJoin<'a>,
     /// Stands before the router.
-    pub(crate) norm: Norm,
+    pub(crate) connection: Connection,
     /// The block that is predicted.
     pub(crate) moe: &'a Moe,
-    /// The residual stream.
+    /// The residual.
     pub(crate) hidden: Cols,
     /// Free from the end of the last layer's mixer to that of its own.
     pub(crate) scratch: Cols,
+}
+
+/// How the experts of the layer before join the residual.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ExpertsJoin<'a> {
+    /// They are added to the one stream.
+    Added,
+    /// They are added together with a dense MLP.
+    Parallel(&'a ParallelMlp),
+    /// They join several streams.
+    Streams { connection: Connection, scratch: StreamsScratch },
 }
 
 impl Lookahead<'_> {
@@ -35,7 +46,7 @@ impl Lookahead<'_> {
         if !is_wanted && step.recorder.is_none() {
             return Ok(());
         }
-        self.norm.forward(step, self.scratch, self.hidden);
+        self.connection.preview(step, self.scratch, self.hidden);
         let experts = self.moe.preview(step, self.scratch)?;
         if is_wanted {
             self.prefetch(step, &experts);
@@ -73,13 +84,25 @@ impl Predict for Lookahead<'_> {
         }
         let (rows, stream) = (step.rows(), self.scratch);
         match self.joins {
-            None => {
+            ExpertsJoin::Added => {
                 step.backend.copy(rows, stream.heads(1), self.hidden.heads(1));
                 step.backend.combine(rows, Combine { acc: stream, ..so_far });
             }
-            Some(parallel) => parallel.preview(step, stream, self.hidden, so_far),
+            ExpertsJoin::Parallel(parallel) => {
+                parallel.preview(step, stream, self.hidden, so_far);
+            }
+            ExpertsJoin::Streams { connection, scratch } => {
+                let streams = scratch.spare;
+                step.backend.copy(rows, streams.heads(1), self.hidden.heads(1));
+                step.backend.copy(rows, stream.heads(1), scratch.zeros.heads(1));
+                step.backend.combine(rows, Combine { acc: stream, ..so_far });
+                connection.join(step, streams, stream);
+                self.connection.preview(step, stream, streams);
+            }
         }
-        self.norm.forward(step, stream, stream);
+        if !matches!(self.joins, ExpertsJoin::Streams { .. }) {
+            self.connection.preview(step, stream, stream);
+        }
         let experts = self.moe.preview(step, stream)?;
         self.prefetch(step, &experts);
         Ok(())

@@ -2,6 +2,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod builder;
+pub(crate) mod connection;
 pub(crate) mod decoder;
 pub(crate) mod delta_net;
 pub(crate) mod dense;
@@ -15,10 +16,15 @@ pub(crate) mod mla;
 pub(crate) mod moe;
 pub(crate) mod moe_lists;
 pub(crate) mod mtp;
+pub(crate) mod mtp_streams;
+pub(crate) mod ngram;
+pub(crate) mod ngram_ids;
 pub(crate) mod norm;
 pub(crate) mod observe;
 pub(crate) mod parallel_mlp;
+pub(crate) mod pool_indexer;
 pub(crate) mod predict;
 pub(crate) mod rope;
 pub(crate) mod routing;
 pub(crate) mod step;
+pub(crate) mod streams;

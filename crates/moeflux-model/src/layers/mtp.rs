@@ -10,6 +10,8 @@
 use moeflux_backend::{Cols, Projection, Weight};
 use moeflux_core::manifest::Role;
 
+use super::connection::Connection;
+use super::mtp_streams::{StreamsEntry, StreamsEntryNames};
 use super::norm::Norm;
 use crate::layers::builder::{Builder, Residual};
 use crate::layers::layer::Layer;
@@ -22,6 +24,8 @@ pub(crate) struct MtpNames {
     embed_norm: String,
     hidden_norm: String,
     joint: String,
+    /// The projection of embeddings, where those of several streams go through `joint` apart.
+    embed_proj: Option<String>,
     norm: String,
     pub(crate) layer: String,
 }
@@ -33,8 +37,19 @@ impl MtpNames {
             embed_norm: "mtp.pre_fc_norm_embedding".to_owned(),
             hidden_norm: "mtp.pre_fc_norm_hidden".to_owned(),
             joint: "mtp.fc".to_owned(),
+            embed_proj: None,
             norm: "mtp.norm".to_owned(),
             layer: "mtp.layers.0".to_owned(),
+        }
+    }
+
+    /// By Qwen, where the residual has several streams.
+    pub(crate) fn qwen_streams() -> MtpNames {
+        MtpNames {
+            joint: "mtp.fc_hidden".to_owned(),
+            embed_proj: Some("mtp.fc_embedding".to_owned()),
+            norm: "mtp.hyper_connection_mixer".to_owned(),
+            ..MtpNames::qwen()
         }
     }
 
@@ -45,6 +60,7 @@ impl MtpNames {
             embed_norm: format!("{layer}.enorm"),
             hidden_norm: format!("{layer}.hnorm"),
             joint: format!("{layer}.eh_proj"),
+            embed_proj: None,
             norm: format!("{layer}.shared_head.norm"),
             layer,
         }
@@ -57,10 +73,18 @@ impl MtpNames {
 
     /// Whether a checkpoint has them; some keep a few.
     pub(crate) fn are_in(&self, weights: &dyn Weights) -> bool {
-        let MtpNames { embed_norm, hidden_norm, joint, norm, layer } = self;
-        let norms =
-            ["input_layernorm", "post_attention_layernorm"].map(|name| format!("{layer}.{name}"));
-        let all = [embed_norm, hidden_norm, joint, norm].into_iter().chain(&norms);
+        let MtpNames { embed_norm, hidden_norm, joint, embed_proj, norm, layer } = self;
+        let of_layer = |names: [&str; 2]| names.map(|name| format!("{layer}.{name}"));
+        let connections = match embed_proj {
+            None => of_layer(["input_layernorm", "post_attention_layernorm"]),
+            Some(_) => of_layer(["attn_hyper_connection.hc_norm", "mlp_hyper_connection.hc_norm"]),
+        };
+        let output = match embed_proj {
+            None => norm.clone(),
+            Some(_) => format!("{norm}.hc_norm"),
+        };
+        let all = [embed_norm, hidden_norm, joint, &output].into_iter().chain(embed_proj);
+        let all = all.chain(&connections);
         all.into_iter().all(|name| weights.holds(&format!("{name}.weight")))
     }
 }
@@ -69,12 +93,25 @@ impl MtpNames {
 #[derive(Debug)]
 pub(crate) struct Mtp {
     pub(crate) layer: Layer,
+    entry: Entry,
+    /// Before the head.
+    pub(crate) output: Connection,
+}
+
+/// What makes the layer's input.
+#[derive(Debug)]
+enum Entry {
+    Joint(JointEntry),
+    Streams(StreamsEntry),
+}
+
+/// One projection of what the model made of a position and of the next token, side by side.
+#[derive(Debug)]
+struct JointEntry {
     embed_norm: Norm,
     hidden_norm: Norm,
     /// `(hidden, 2 * hidden)`: from both, side by side, to the layer's input.
     joint: Weight,
-    /// Before the head.
-    pub(crate) norm: Norm,
     /// `2 * hidden` columns.
     joined: Cols,
 }
@@ -86,33 +123,56 @@ impl Mtp {
         builder: &mut Builder<'_, '_>,
     ) -> Result<Mtp, LoadError> {
         let hidden = builder.outline.hidden;
-        let joint =
-            builder.build.weights.matrix(&names.joint, hidden, 2 * hidden, Role::Projection)?;
-        Ok(Mtp {
-            layer,
-            embed_norm: builder.norm(&names.embed_norm, hidden)?,
-            hidden_norm: builder.norm(&names.hidden_norm, hidden)?,
-            joint,
-            norm: builder.norm(&names.norm, hidden)?,
-            joined: builder.build.cols(2 * hidden),
-        })
+        let entry = match (&names.embed_proj, builder.residual.streams) {
+            (Some(embed_proj), Some(streams)) => {
+                let names = StreamsEntryNames {
+                    hidden_norm: &names.hidden_norm,
+                    hidden_proj: &names.joint,
+                    embed_norm: &names.embed_norm,
+                    embed_proj,
+                };
+                Entry::Streams(StreamsEntry::load(&names, streams, builder)?)
+            }
+            _ => Entry::Joint(JointEntry {
+                joint: builder.build.weights.matrix(
+                    &names.joint,
+                    hidden,
+                    2 * hidden,
+                    Role::Projection,
+                )?,
+                embed_norm: builder.norm(&names.embed_norm, hidden)?,
+                hidden_norm: builder.norm(&names.hidden_norm, hidden)?,
+                joined: builder.build.cols(2 * hidden),
+            }),
+        };
+        let output = builder.connection(&names.norm, &names.norm, false)?;
+        Ok(Mtp { layer, entry, output })
     }
 
     /// Gives the layer its input, `residual.hidden`, from the tokens of the step and what the
-    /// model made of the positions before them, a row of `hidden` floats each.
+    /// model made of the positions before them: its output, or its streams where it has several,
+    /// which are in `carried`.
     pub(crate) fn join(
         &self,
         step: &mut Step<'_>,
         residual: Residual,
         embed_tokens: Weight,
-        before: &[f32],
+        carried: Cols,
     ) {
-        let Residual { hidden, mixed, .. } = residual;
+        match &self.entry {
+            Entry::Joint(joint) => joint.join(step, residual, embed_tokens, carried),
+            Entry::Streams(streams) => streams.join(step, residual, embed_tokens, carried),
+        }
+    }
+}
+
+impl JointEntry {
+    fn join(&self, step: &mut Step<'_>, residual: Residual, embed_tokens: Weight, before: Cols) {
+        let hidden = residual.hidden;
         let rows = step.rows();
-        step.backend.write(mixed.buf, before);
         step.backend.embed(hidden, embed_tokens, step.tokens);
         self.embed_norm.forward(step, self.joined.slice(0, hidden.len), hidden);
-        self.hidden_norm.forward(step, self.joined.slice(hidden.len, hidden.len), mixed);
+        self.hidden_norm.forward(step, self.joined.slice(hidden.len, hidden.len), before);
         let outputs = [Projection { weight: self.joint, out: hidden }];
         step.backend.project(rows, self.joined, &outputs);
     }

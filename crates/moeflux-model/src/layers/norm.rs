@@ -44,7 +44,12 @@ impl Norm {
         Norm { weight: weights.backend().load_vector(values), eps }
     }
 
-    /// The op on heads that share this weight.
+    /// The weight, as it multiplies.
+    pub(crate) fn weight(self) -> Vector {
+        self.weight
+    }
+
+    /// The op on heads that share this weight, or that have as many each.
     pub(crate) fn op(self, out: moeflux_backend::Heads, x: moeflux_backend::Heads) -> RmsNorm {
         RmsNorm { out, x, weight: self.weight, eps: self.eps }
     }

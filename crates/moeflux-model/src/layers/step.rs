@@ -6,6 +6,7 @@ use moeflux_store::ExpertStore;
 
 use crate::layers::moe_lists::MoeLists;
 use crate::layers::observe::{ExpertObserver, RoutingObserver};
+use crate::rows::RowSource;
 
 /// Everything that one forward pass may touch.
 pub struct Step<'a> {
@@ -21,6 +22,8 @@ pub struct Step<'a> {
     pub recorder: Option<&'a mut dyn RoutingObserver>,
     /// Sees the inputs of routed experts, while a calibration runs.
     pub observer: Option<&'a mut dyn ExpertObserver>,
+    /// Where the rows of tables come from that the tokens need.
+    pub rows: &'a mut dyn RowSource,
     /// What blocks of experts write down, empty between them.
     pub lists: &'a mut MoeLists,
 }

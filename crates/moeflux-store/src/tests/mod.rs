@@ -63,8 +63,8 @@ const BLOCK: usize = 512;
 
 /// A system whose files accept or refuse direct reads. They are read through the page cache in any
 /// case; the probe checks the alignment.
-struct Pretended {
-    direct: fn() -> io::Result<usize>,
+pub(crate) struct Pretended {
+    pub(crate) direct: fn() -> io::Result<usize>,
 }
 
 impl System for Pretended {

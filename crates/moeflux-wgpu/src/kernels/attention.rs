@@ -88,7 +88,21 @@ kernel! {
 kernel! {
     ScoreIndex in "attention/score_index"("rrrrw") include [KvFormats];
     {}
-    { kv: u32 = KV, }
+    { kv: u32 = KV, is_weighted: bool = WEIGHTED, }
+}
+
+kernel! {
+    /// Sums of index keys of pools.
+    SumPools in "attention/sum_pools"("wrr");
+    {}
+    {}
+}
+
+kernel! {
+    /// Keys of pools in their places.
+    PutPools in "attention/put_pools"("wrrr") include [Reduce { kind: "f32", threads: "64" }];
+    {}
+    { is_adjacent: bool = ADJACENT, }
 }
 
 kernel! {

@@ -11,4 +11,5 @@ pub(crate) mod pipelines;
 pub(crate) mod recurrent;
 pub(crate) mod shared;
 pub(crate) mod source;
+pub(crate) mod streams;
 mod template;

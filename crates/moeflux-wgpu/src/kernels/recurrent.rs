@@ -54,6 +54,8 @@ constants! {
     StepShape {
         v_dim: u32 = V_DIM,
         passes: u32 = PASSES,
+        /// Whether the norm's gate goes through a sigmoid, not `silu`.
+        is_sigmoid: bool = SIGMOID,
     }
 }
 

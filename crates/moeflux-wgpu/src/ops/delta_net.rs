@@ -11,7 +11,9 @@ use crate::ops::spans::packed;
 use crate::ops::spans::together;
 use crate::ops::spans::with_spans;
 use crate::state::prerecorded;
-use moeflux_backend::{Cache, CausalConv, Cols, DeltaNet, DeltaRule, Ops, Span, StateSnapshot};
+use moeflux_backend::{
+    Cache, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, Ops, Span, StateSnapshot,
+};
 
 use crate::commands::grid::Grid;
 use crate::kernels::recurrent::{DeltaMixer, DeltaStep, StateShape, StepShape};
@@ -137,7 +139,11 @@ fn step_parts(b: &Wgpu, op: &DeltaNet) -> StepParts {
         word(op.conv.x.len),
         word(op.delta.head_divisor()),
     ];
-    let step = StepShape { v_dim: word(v_dim), passes: word(v_dim.div_ceil(ELEMENTS)) };
+    let step = StepShape {
+        v_dim: word(v_dim),
+        passes: word(v_dim.div_ceil(ELEMENTS)),
+        is_sigmoid: op.norm.function == GateFunction::Sigmoid,
+    };
     StepParts { params, state: state_shape(k_dim), step }
 }
 

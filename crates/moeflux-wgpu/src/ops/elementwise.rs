@@ -24,6 +24,7 @@ enum Op {
     Scale = 4,
     Activate = 5,
     ActivateInPlace = 6,
+    ScaledSilu = 7,
 }
 
 /// An op with its constants.
@@ -110,7 +111,16 @@ pub(crate) fn sigmoid_gate(b: &mut Wgpu, rows: usize, x: Heads, gate: Heads) {
 }
 
 pub(crate) fn scale(b: &mut Wgpu, rows: usize, x: Cols, factor: f32) {
-    let op = Elementwise { numbers: [factor, 0.0], ..Op::Scale.into() };
+    multiply(b, Op::Scale, rows, x, factor);
+}
+
+pub(crate) fn scaled_silu(b: &mut Wgpu, rows: usize, x: Cols, factor: f32) {
+    multiply(b, Op::ScaledSilu, rows, x, factor);
+}
+
+/// Runs an op in place that has a factor and no other input.
+fn multiply(b: &mut Wgpu, op: Op, rows: usize, x: Cols, factor: f32) {
+    let op = Elementwise { numbers: [factor, 0.0], ..op.into() };
     // The kernel binds an input and does not read it.
     let mem = b.scratch.unused[0].words(&mut b.encoder, 4);
     run(b, op, rows, x.heads(1), Operand { mem, view: [0; 4] }, None);

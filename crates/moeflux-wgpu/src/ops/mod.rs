@@ -15,15 +15,17 @@ pub(crate) mod norm;
 mod operand;
 pub(crate) mod rope;
 mod spans;
+pub(crate) mod streams;
 
 pub(crate) use attention::{attention, gated_attention, select_positions};
 pub(crate) use conv::causal_conv;
 pub(crate) use delta_net::delta_net;
 pub(crate) use delta_rule::delta_rule;
-pub(crate) use elementwise::{activate, add, add_bias, copy, scale, sigmoid_gate};
+pub(crate) use elementwise::{activate, add, add_bias, copy, scale, scaled_silu, sigmoid_gate};
 pub(crate) use embed::embed;
 pub(crate) use logits::{logits, top_logits};
 pub(crate) use matmul::{head_product, project};
 pub(crate) use moe::{begin_upload, combine, experts, moe_on_device, resident_experts, route};
 pub(crate) use norm::{gated_rms_norm, layer_norm, rms_norm};
 pub(crate) use rope::rope;
+pub(crate) use streams::{join_streams, mix_streams, similarity_gate};

@@ -2,7 +2,7 @@
 
 use crate::ops::fused_sum;
 use crate::ops::operand::heads;
-use moeflux_backend::{GatedRmsNorm, Heads, LayerNorm, RmsNorm, Vector};
+use moeflux_backend::{GateFunction, GatedRmsNorm, Heads, LayerNorm, RmsNorm, Vector};
 
 use crate::commands::grid::Grid;
 use crate::kernels::basic::{self as kernels, NormQuantized, NormShape};
@@ -27,10 +27,17 @@ struct Norm {
 fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     let in_place = op.out == op.x;
     assert!(in_place || op.out.buf != op.x.buf, "an op writes a buffer that it also reads");
-    let (y, x) = (heads(b, op.out), heads(b, op.x));
+    let (mut y, x) = (heads(b, op.out), heads(b, op.x));
     let gate = op.gate.map_or_else(|| x.clone(), |gate| heads(b, gate));
     b.written(op.out.buf);
     let weight = b.vector(op.weight).clone();
+    let n_weights = weight.bytes() / 4;
+    let is_shared = n_weights == op.out.head_dim as u64;
+    assert!(
+        is_shared || n_weights == (op.out.n_heads * op.out.head_dim) as u64,
+        "factors of a norm"
+    );
+    y.view[3] = if is_shared { 0 } else { word(op.out.head_dim) };
     let bias = op.bias.map_or_else(|| weight.clone(), |bias| b.vector(bias).clone());
     let threads = threads(op.out.head_dim);
     let n = rows * op.out.n_heads;
@@ -77,7 +84,11 @@ pub(crate) fn rms_norm(b: &mut Wgpu, rows: usize, op: RmsNorm) {
 
 pub(crate) fn gated_rms_norm(b: &mut Wgpu, rows: usize, op: GatedRmsNorm) {
     let RmsNorm { out, x, weight, eps } = op.norm;
-    norm(b, rows, Norm { kind: 1, out, x, weight, gate: Some(op.gate), bias: None, eps });
+    let kind = match op.function {
+        GateFunction::Silu => 1,
+        GateFunction::Sigmoid => 3,
+    };
+    norm(b, rows, Norm { kind, out, x, weight, gate: Some(op.gate), bias: None, eps });
 }
 
 pub(crate) fn layer_norm(b: &mut Wgpu, rows: usize, op: LayerNorm) {

@@ -15,6 +15,8 @@ pub(crate) struct Scratch {
     /// Queries, keys and values as halves, and their factors.
     pub(crate) f16: [Grown; 3],
     pub(crate) index_scores: Grown,
+    /// Means of index keys of pools.
+    pub(crate) pool_means: Grown,
     pub(crate) delta: [Grown; 2],
     pub(crate) routing: Grown,
     /// Experts on their way.

@@ -79,10 +79,11 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         out: b.new_selection(),
         q: index.slice(0, 16).heads(1),
         k: index.slice(16, 16),
-        weights: index.slice(32, 1),
+        weights: Some(index.slice(32, 1)),
         cache: Cache(1),
         scale: 0.5,
         top_k,
+        pools: None,
     });
     let attention = Attention {
         out: out.heads(n_heads),

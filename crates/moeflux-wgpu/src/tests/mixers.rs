@@ -2,7 +2,8 @@
 
 use moeflux_backend::{
     ActivationPrecision, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
-    ExpertResidency, GatedRmsNorm, Ops, Projection, RmsNorm, Sequences, Span, ValueOrder,
+    ExpertResidency, GateFunction, GatedRmsNorm, Ops, Projection, RmsNorm, Sequences, Span,
+    ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
@@ -74,7 +75,7 @@ impl Net {
         let op = DeltaNet {
             conv: CausalConv { out: qkv, x, weight, cache: Cache(0) },
             delta,
-            norm: GatedRmsNorm { norm, gate: z.heads(n_v_heads) },
+            norm: GatedRmsNorm { norm, gate: z.heads(n_v_heads), function: GateFunction::Silu },
         };
         let specs = [
             CacheSpec::Conv { channels, kernel },

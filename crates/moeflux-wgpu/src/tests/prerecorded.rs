@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use moeflux_backend::{
     ActivationPrecision, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
-    ExpertResidency, GatedRmsNorm, LogitsExtras, Ops, PrerecordedStep, Recording, RmsNorm,
-    Sequence, Sequences, Span, ValueOrder, Weight,
+    ExpertResidency, GateFunction, GatedRmsNorm, LogitsExtras, Ops, PrerecordedStep, Recording,
+    RmsNorm, Sequence, Sequences, Span, ValueOrder, Weight,
 };
 use moeflux_core::TokenId;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -52,7 +52,7 @@ impl Model {
         let op = DeltaNet {
             conv: CausalConv { out: qkv, x: input, weight: taps, cache: Cache(0) },
             delta,
-            norm: GatedRmsNorm { norm, gate },
+            norm: GatedRmsNorm { norm, gate, function: GateFunction::Silu },
         };
         let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
         let table =

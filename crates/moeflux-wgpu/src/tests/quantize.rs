@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, Cols, ExpertResidency, GatedRmsNorm, Heads, Ops, Projection,
-    RmsNorm,
+    Activation, ActivationPrecision, Cols, ExpertResidency, GateFunction, GatedRmsNorm, Heads, Ops,
+    Projection, RmsNorm,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
@@ -30,7 +30,10 @@ const PRODUCERS: [(&str, Producer); 5] = [
     }),
     ("gated norm of heads", |b, out, x, gate| {
         let norm = norm(b, out.heads(2), x.heads(2));
-        b.gated_rms_norm(ROWS, GatedRmsNorm { norm, gate: gate.heads(2) });
+        b.gated_rms_norm(
+            ROWS,
+            GatedRmsNorm { norm, gate: gate.heads(2), function: GateFunction::Silu },
+        );
     }),
     ("swiglu", |b, out, gate, up| b.activate(ROWS, Activation::Swiglu, out, gate, up)),
     ("gelu", |b, out, gate, up| b.activate(ROWS, Activation::GeluTanh, out, gate, up)),

@@ -194,10 +194,11 @@ impl Run {
             out,
             q: index_q.heads(INDEX_HEADS),
             k: index_k,
-            weights,
+            weights: Some(weights),
             cache: Cache(1),
             scale: INDEX_SCALE,
             top_k,
+            pools: None,
         });
         let attention = Attention {
             out: out.heads(n_heads),
@@ -230,7 +231,8 @@ impl Run {
         if let Some(select) = self.select {
             self.fill(select.q.buf, Kind::IndexQ, rows, INDEX_HEADS * INDEX_DIM);
             self.fill(select.k.buf, Kind::IndexK, rows, INDEX_DIM);
-            self.fill(select.weights.buf, Kind::IndexWeights, rows, INDEX_HEADS);
+            let weights = select.weights.expect("weights of index heads");
+            self.fill(weights.buf, Kind::IndexWeights, rows, INDEX_HEADS);
             self.cpu.select_positions(select, spans);
         }
         self.cpu.attention(op, spans);

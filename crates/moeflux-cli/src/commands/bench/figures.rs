@@ -1,8 +1,8 @@
 //! What all outputs show: medians of what was measured, and their spread.
 
 use moeflux_engine::measure::{
-    DraftKernels, DriveRate, LayerCounts, Machine, Phase, Profile, Run, Spread, TeacherForced,
-    prefill_limit,
+    DraftKernels, DriveRate, LayerCounts, Machine, Phase, Profile, RowStats, Run, Spread,
+    TeacherForced, prefill_limit,
 };
 use moeflux_engine::{DeviceStats, DeviceTuning, Engine};
 
@@ -73,8 +73,27 @@ pub(super) struct PhaseFigures {
     /// Of the drive while the store was reading.
     pub(super) read_gb_s: Option<f64>,
     pub(super) rh: Option<Spread>,
+    /// Where the model has tables whose rows are read one by one.
+    pub(super) rows: Option<RowFigures>,
     /// Where a device has memory of its own.
     pub(super) device: Option<DeviceFigures>,
+}
+
+/// What became of rows of tables that tokens needed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowFigures {
+    /// Rows of a token.
+    pub(super) per_token: f64,
+    /// Share of them that were in the cache when a layer asked for them, read ahead or used before.
+    pub(super) ready_rate: f64,
+    /// Share of them that needed no read of their own.
+    pub(super) hit_rate: f64,
+    /// Bytes that were read for a token.
+    pub(super) read_per_token: f64,
+    /// Reads a second while there were any in progress.
+    pub(super) reads_s: Option<f64>,
+    /// Share of the time in which steps waited for rows.
+    pub(super) stall_share: f64,
 }
 
 /// What became of experts on a device with memory of its own.
@@ -278,6 +297,25 @@ impl DeviceFigures {
     }
 }
 
+impl RowFigures {
+    fn new(all: &[(&Phase, Option<f64>)]) -> Option<RowFigures> {
+        let of_rows = |part: &dyn Fn(&Phase, &RowStats) -> f64| {
+            let rows = all.iter().filter_map(|phase| Some(part(phase.0, phase.0.rows.as_ref()?)));
+            Spread::of(rows).map(|spread| spread.median)
+        };
+        let per_token = |n: u64, phase: &Phase| n as f64 / phase.n_tokens.max(1) as f64;
+        let reads_s = all.iter().filter_map(|(phase, _)| phase.rows?.reads_s());
+        Some(RowFigures {
+            per_token: of_rows(&|phase, rows| per_token(rows.rows, phase))?,
+            ready_rate: of_rows(&|_, rows| rows.ready_rate())?,
+            hit_rate: of_rows(&|_, rows| rows.hit_rate())?,
+            read_per_token: of_rows(&|phase, rows| per_token(rows.bytes_read, phase))?,
+            reads_s: Spread::of(reads_s).map(|spread| spread.median),
+            stall_share: of_rows(&|phase, _| phase.row_stall_share().unwrap_or(0.0))?,
+        })
+    }
+}
+
 impl PhaseFigures {
     fn new(engine: &Engine, all: &[(&Phase, Option<f64>)]) -> PhaseFigures {
         let spread =
@@ -301,6 +339,7 @@ impl PhaseFigures {
             read_gb_s: Spread::of(all.iter().filter_map(|(phase, _)| phase.read_gb_s()))
                 .map(|spread| spread.median),
             rh: Spread::of(rh),
+            rows: RowFigures::new(all),
             device: DeviceFigures::new(all),
         }
     }

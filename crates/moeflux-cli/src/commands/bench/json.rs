@@ -4,7 +4,7 @@ use anyhow::Result;
 use moeflux_engine::measure::{KernelTime, Spread, StageTimes};
 use serde_json::{Map, Value, json};
 
-use super::figures::{Figures, PhaseFigures, TeacherForcedFigures, quantile};
+use super::figures::{Figures, PhaseFigures, RowFigures, TeacherForcedFigures, quantile};
 use super::gpu;
 
 pub(super) fn text(figures: &Figures) -> Result<String> {
@@ -157,6 +157,7 @@ fn phase(figures: &PhaseFigures, times: &StageTimes) -> Value {
 /// What became of the experts that a phase asked for.
 fn traffic(figures: &PhaseFigures) -> Map<String, Value> {
     let all = [
+        ("rows", figures.rows.as_ref().map_or(Value::Null, rows)),
         ("bytes_per_token", json!(figures.bytes_per_token)),
         ("read_bytes_per_token", json!(figures.read_per_token)),
         ("storage_bytes_per_token", json!(figures.storage_per_token)),
@@ -171,6 +172,18 @@ fn traffic(figures: &PhaseFigures) -> Map<String, Value> {
         ("device_wait_share", json!(figures.device.map(|device| device.wait_share))),
     ];
     all.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
+}
+
+/// What became of rows of tables.
+fn rows(figures: &RowFigures) -> Value {
+    json!({
+        "rows_per_token": figures.per_token,
+        "ready_rate": figures.ready_rate,
+        "hit_rate": figures.hit_rate,
+        "read_bytes_per_token": figures.read_per_token,
+        "reads_s": figures.reads_s,
+        "stall_share": figures.stall_share,
+    })
 }
 
 fn layers(figures: &Figures) -> Value {

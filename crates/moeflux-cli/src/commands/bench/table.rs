@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use moeflux_engine::measure::{KernelTime, Spread, Stage, StageTimes};
 
-use super::figures::{Drive, Figures, PhaseFigures, Setting, TeacherForcedFigures, quantile};
+use super::figures::{
+    Drive, Figures, PhaseFigures, RowFigures, Setting, TeacherForcedFigures, quantile,
+};
 use super::gpu;
 use crate::bytes::show;
 
@@ -168,6 +170,11 @@ fn experts(text: &mut String, figures: &Figures) {
     if let Some(together) = &figures.together {
         line(text, &format!("{} sequences", figures.setting.sequences), &traffic(together));
     }
+    for (name, phase) in [("rows, prefill", &figures.prefill), ("rows, decode", &figures.decode)] {
+        if let Some(rows) = &phase.rows {
+            line(text, name, &row_traffic(rows));
+        }
+    }
     let decode = &figures.decode;
     let rh = match decode.rh {
         Some(rh) => format!("{} of the drive limit", percent(rh)),
@@ -211,6 +218,21 @@ fn traffic(phase: &PhaseFigures) -> String {
             "; {kernels:.0} kernels per token, {wait:.1} % of the time waiting for the device"
         )
         .expect("a string takes any text");
+    }
+    all
+}
+
+fn row_traffic(rows: &RowFigures) -> String {
+    let mut all = format!(
+        "{:.1} per token, {:.1} % in the cache when needed, {:.1} % without a read, {} read, {:.1} % of the time waiting",
+        rows.per_token,
+        100.0 * rows.ready_rate,
+        100.0 * rows.hit_rate,
+        show(rows.read_per_token as u64),
+        100.0 * rows.stall_share,
+    );
+    if let Some(rate) = rows.reads_s {
+        write!(all, ", {rate:.0} reads/s while reading").expect("a string takes any text");
     }
     all
 }

@@ -30,6 +30,7 @@ pub(super) const MODELS: &[(&str, Make)] = &[
     ("qwen3-vl-30b-a3b", qwen::qwen3_vl_30b_a3b),
     ("qwen3-vl-235b-a22b", qwen::qwen3_vl_235b_a22b),
     ("qwen3-next-80b-a3b", qwen::qwen3_next_80b_a3b),
+    ("qwen3.8-flash-next", qwen::qwen38_flash_next),
     ("hy3", others::hy3),
     ("solar-open-100b", others::solar_open_100b),
     ("k-exaone-236b-a23b", others::k_exaone_236b_a23b),

@@ -1,11 +1,13 @@
 //! Matches the declarations of a family with the tensors of a checkpoint: each declared tensor is
 //! found with the right shape, and none is left over.
 
+mod constants;
 mod fp4;
 mod fp8;
 mod integers;
 mod source;
 mod stored;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use super::derived::DerivedTensors;
 use super::{Checkpoint, Dtype, FormatError, Tensor};
 use crate::manifest::{ExpertsDecl, MatrixDecl, VectorDecl};
 use crate::quant::{Float, MatrixFormat};
-use crate::{ExpertBank, LayerBank, SourceFile};
+use crate::{ExpertBank, LayerBank, RowBank, SourceFile};
 
 /// The tensors of a checkpoint, which are claimed one declaration after another.
 #[derive(Debug)]
@@ -25,13 +27,15 @@ pub struct Claims<'a> {
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) claimed: BTreeSet<String>,
     pub(super) bank: ExpertBank,
+    rows: RowBank,
 }
 
 impl<'a> Claims<'a> {
     /// Starts with no tensor claimed.
     pub fn new(checkpoint: &'a Checkpoint) -> Claims<'a> {
         let bank = ExpertBank { files: checkpoint.files().to_vec(), layers: Vec::new() };
-        Claims { checkpoint, claimed: BTreeSet::new(), bank }
+        let rows = RowBank { files: checkpoint.files().to_vec(), tables: Vec::new() };
+        Claims { checkpoint, claimed: BTreeSet::new(), bank, rows }
     }
 
     /// Claims a matrix, or a stack of matrices that together have the declared number of rows. A

@@ -17,12 +17,13 @@ use crate::session::handle::Session;
 use crate::speculation::mtp::{MtpRequest, mtp_draft};
 use crate::speculation::options::Speculation;
 
-const CASES: [&str; 6] = [
+const CASES: [&str; 7] = [
     "qwen3_5_moe-mtp",
     "qwen3_next-mtp",
     "deepseek_v3-mtp",
     "glm4_moe-mtp",
     "hy_v3-mtp",
+    "qwen4_exp-mtp",
     "gguf-qwen35moe",
 ];
 /// Places where tokens are drafted, and how many.

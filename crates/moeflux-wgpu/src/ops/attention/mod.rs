@@ -5,6 +5,7 @@
 mod attend;
 mod coop_matrix;
 mod inputs;
+mod pools;
 mod rows;
 mod select;
 mod shape;

@@ -9,13 +9,14 @@ use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention as kernels;
 use crate::ops::attention::inputs::{PART_WORDS, grow, pages};
+use crate::ops::attention::pools;
 use crate::ops::attention::store::{Vectors, store};
 use crate::state::backend::Wgpu;
 use crate::words::{ELEMENTS, n_rows, word};
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
     assert!(op.top_k > 0, "a row sees a position");
-    assert!(op.weights.len == op.q.n_heads, "one weight an index head");
+    assert!(op.weights.is_none_or(|weights| weights.len == op.q.n_heads), "a weight an index head");
     let longest = spans.iter().map(|span| span.position + span.rows.len()).max().unwrap_or(0);
     let words = longest.div_ceil(32);
     let mut mask = std::mem::take(&mut b.selections[op.out.0 as usize]);
@@ -36,6 +37,9 @@ pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]
     }
     store(b, op.cache, Vectors { k: op.k.heads(1), v: None, prepared: None }, spans);
     for span in spans {
+        if let Some(pools) = &op.pools {
+            pools::complete(b, &op, pools, span);
+        }
         let per_part = (PART_WORDS / (span.position + span.rows.len())).max(1);
         for first in (0..span.rows.len()).step_by(per_part) {
             let n = per_part.min(span.rows.len() - first);
@@ -63,8 +67,14 @@ fn choose(
     let position = span.position + first;
     let end = position + n;
     let row = span.rows.start + first;
-    let scores = b.scratch.index_scores.words(&mut b.encoder, n * end);
-    let (q, weights) = (b.buf(op.q.buf).clone(), b.buf(op.weights.buf).clone());
+    let size = op.pools.map_or(1, |pools| pools.size);
+    let n_pools = end / size;
+    let scores = b.scratch.index_scores.words(&mut b.encoder, (n * n_pools).max(1));
+    let q = b.buf(op.q.buf).clone();
+    let weights = op.weights.map(|weights| (weights.start, b.buf(weights.buf).clone()));
+    let (weights_start, weights_width) =
+        weights.as_ref().map_or((0, 0), |(start, buf)| (*start, buf.width));
+    let weights = weights.map_or_else(|| q.mem.clone(), |(_, buf)| buf.mem);
     let lists = b.encoder.arena();
     let kind = pages(b, span.sequence, op.cache).1.kind();
     for Run { slab, first, words } in runs(b, op, span, end) {
@@ -72,33 +82,40 @@ fn choose(
             let pages = pages(b, span.sequence, op.cache).1;
             (pages.mem(slab).clone(), pages.k.row_words)
         };
-        let len = (words.len() * PAGE).min(end - first);
+        let positions = first..end.min(first + words.len() * PAGE);
+        let first_pool = (first + size) / size - 1;
+        let len = (positions.end / size).saturating_sub(first_pool);
+        if len == 0 {
+            continue;
+        }
         let params = [
             word(op.q.n_heads),
             word(op.q.head_dim),
             word(op.q.start),
             word(q.width),
             word(op.q.stride),
-            word(op.weights.start),
-            word(weights.width),
+            word(weights_start),
+            word(weights_width),
             op.scale.to_bits(),
             word(row),
             word(first),
+            word(first_pool),
             word(len),
             word(k_words),
-            word(end),
+            word(n_pools),
             b.encoder.list(&words),
             word(PAGE),
+            word(size),
             word(n * len),
         ];
         b.encoder.dispatch(
-            kernels::ScoreIndex { kv: kind },
+            kernels::ScoreIndex { kv: kind, is_weighted: op.weights.is_some() },
             &params,
-            &[&q.mem, &mem, &weights.mem, &lists, &scores],
+            &[&q.mem, &mem, &weights, &lists, &scores],
             Grid::Linear((n * len).div_ceil(ELEMENTS)),
         );
     }
-    let params = [op.top_k, row, position, end, mask.row_words, n].map(word);
+    let params = [op.top_k, row, position, n_pools, mask.row_words, size, n].map(word);
     b.encoder.dispatch(kernels::ChooseIndex {}, &params, &[&scores, &mask.mem], Grid::Linear(n));
 }
 

@@ -1,5 +1,5 @@
-// The positions of the highest scores of each row, as bits; among equals the
-// lower ones. One workgroup a row: the score that still counts is found digit
+// The positions of the pools of the highest scores of each row, as bits; among equals the
+// lower ones; and the positions after the last whole pool. One workgroup a row: the score that still counts is found digit
 // by digit of eight bits.
 
 struct Params {
@@ -10,6 +10,8 @@ struct Params {
     // Scores of a row.
     stride: u32,
     mask_words: u32,
+    // Positions of a pool.
+    size: u32,
     n: u32,
 }
 
@@ -23,7 +25,8 @@ var<workgroup> wanted: u32;
 var<workgroup> equals: array<u32, 256>;
 
 #main_per_workgroup row 256 p.n
-    let n_seen = p.position + row + 1u;
+    let n_positions = p.position + row + 1u;
+    let n_seen = n_positions / p.size;
     let first = row * p.stride;
     let out = (p.first_row + row) * p.mask_words;
     if (thread == 0u) {
@@ -61,13 +64,15 @@ var<workgroup> equals: array<u32, 256>;
     }
     // Of those that equal the last, this many of the lowest positions.
     let last = prefix;
-    let n_words = (n_seen + 31u) / 32u;
+    let n_words = (n_positions + 31u) / 32u;
     let per_thread = (n_words + 255u) / 256u;
     let begin = min(thread * per_thread, n_words);
     let to = min(begin + per_thread, n_words);
     var mine = 0u;
+    // Those pools whose first positions the thread has.
+    let own = (begin * 32u + p.size - 1u) / p.size;
     if (!takes_all) {
-        for (var i = begin * 32u; i < min(to * 32u, n_seen); i++) {
+        for (var i = own; i < min((to * 32u + p.size - 1u) / p.size, n_seen); i++) {
             if (ordered(scores[first + i]) == last) { mine += 1u; }
         }
     }
@@ -76,13 +81,20 @@ var<workgroup> equals: array<u32, 256>;
     var before = 0u;
     for (var i = 0u; i < thread; i++) { before += equals[i]; }
     let n_equal = wanted;
+    // Whether the pool at hand is chosen: at first one that begins before the thread's positions,
+    // which `before` counts already where it equals the last.
+    var is_chosen = takes_all;
+    if (!takes_all && own > 0u && own * p.size > begin * 32u && own <= n_seen) {
+        let key = ordered(scores[first + own - 1u]);
+        is_chosen = key > last || (key == last && before <= n_equal);
+    }
     for (var word = begin; word < to; word++) {
         var bits = 0u;
         for (var k = 0u; k < 32u; k++) {
-            let i = word * 32u + k;
+            let position = word * 32u + k;
+            let i = position / p.size;
             if (i < n_seen) {
-                var is_chosen = takes_all;
-                if (!takes_all) {
+                if (!takes_all && position == i * p.size) {
                     let key = ordered(scores[first + i]);
                     is_chosen = key > last;
                     if (key == last) {
@@ -91,6 +103,8 @@ var<workgroup> equals: array<u32, 256>;
                     }
                 }
                 if (is_chosen) { bits |= 1u << k; }
+            } else if (position < n_positions) {
+                bits |= 1u << k;
             }
         }
         chosen[out + word] = bits;

@@ -1,4 +1,6 @@
-// Scores of positions by their index keys; a thread has one position of a row.
+// Scores of pools of positions by their index keys, which are at the last position of each; a
+// thread has one pool of a row. A position that is chosen alone is a pool of one. WEIGHTED: heads
+// have weights.
 
 struct Params {
     n_heads: u32,
@@ -10,8 +12,9 @@ struct Params {
     weights_width: u32,
     scale: f32,
     first_row: u32,
-    // Of pages that are in one buffer.
+    // The first position of pages that are in one buffer, and the pools that end in them.
     first: u32,
+    first_pool: u32,
     len: u32,
     k_words: u32,
     // Scores of a row.
@@ -19,6 +22,8 @@ struct Params {
     // Where pages begin, and their positions.
     list: u32,
     page: u32,
+    // Positions of a pool.
+    size: u32,
     n: u32,
 }
 
@@ -30,7 +35,8 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> scores: array<f32>;
 
 #main_per_element idx p.n
-    let position = idx % p.len;
+    let pool = p.first_pool + idx % p.len;
+    let position = (pool + 1u) * p.size - 1u - p.first;
     let row = idx / p.len;
     let vector = lists[p.list + position / p.page] + (position % p.page) * p.k_words;
     var sum = 0.0;
@@ -42,8 +48,11 @@ struct Params {
             if (KV == KV_Q8) { k *= bitcast<f32>(keys[vector + (i >> 6u) * 17u]); }
             product = fma(q[begin + i], k, product);
         }
-        let weight = weights[(p.first_row + row) * p.weights_width + p.weights_start + head];
+        var weight = 1.0;
+        if (WEIGHTED != 0u) {
+            weight = weights[(p.first_row + row) * p.weights_width + p.weights_start + head];
+        }
         sum = fma(weight, max(product * p.scale, 0.0), sum);
     }
-    scores[row * p.stride + p.first + position] = sum;
+    scores[row * p.stride + pool] = sum;
 }

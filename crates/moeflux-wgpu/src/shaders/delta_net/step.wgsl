@@ -4,7 +4,8 @@
 //
 // TAPS: where set, `conv/step.wgsl` comes before, which keeps this many inputs: of CHANNELS
 // channels that a value head needs, those of its key head included, OWN a thread. Where DIGITS is
-// set, rows are rounded too, see `include/quantize.wgsl`.
+// set, rows are rounded too, see `include/quantize.wgsl`. SIGMOID: the gate of the norm goes through
+// a sigmoid, not `silu`.
 
 struct Params {
     n_k_heads: u32,
@@ -102,6 +103,11 @@ fn value_at(first: u32, i: u32) -> f32 { return x[first + i]; }
 #end
 
 const THREADS: u32 = 256u;
+
+fn gate_factor(gate: f32) -> f32 {
+    if (SIGMOID != 0u) { return sigmoid(gate); }
+    return silu(gate);
+}
 
 // Of length one; zeros after the last element.
 var<workgroup> query: array<vec4<f32>, 4 * KEPT>;
@@ -268,7 +274,7 @@ fn main(
 #each s PASSES
         if (lane == 0u && 64u * $su + quad < V_DIM) {
             let i = 64u * $su + quad;
-            let it = mixed[i] * inverse * weight$s * silu(gate$s);
+            let it = mixed[i] * inverse * weight$s * gate_factor(gate$s);
             y[y_at + i] = it;
 #if DIGITS
             mixed[i] = it;

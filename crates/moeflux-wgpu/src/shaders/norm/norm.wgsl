@@ -1,5 +1,5 @@
-// Norms of heads, one a workgroup. KIND: 0 root mean square; 1 the same, gated; 2 mean and
-// variance. A thread has PER fours of elements, THREADS fours apart; ALIGNED: all of them are
+// Norms of heads, one a workgroup. KIND: 0 root mean square; 1 the same, gated by `silu`; 2 mean
+// and variance; 3 root mean square, gated by a sigmoid. A thread has PER fours of elements, THREADS fours apart; ALIGNED: all of them are
 // whole and are at multiples of four. Where DIGITS is set, heads are one after the other and are
 // rounded too, see `include/quantize.wgsl`.
 //
@@ -8,13 +8,15 @@
 
 const KIND_GATED_RMS: u32 = 1u;
 const KIND_LAYER: u32 = 2u;
+const KIND_SIGMOID_RMS: u32 = 3u;
 
 struct View {
     start: u32,
     width: u32,
     stride: u32,
+    // Of the first view: from one head's weights to the next one's, 0 where heads share them.
     // Parts of parameters are whole multiples of 16 bytes.
-    unused: u32,
+    weights: u32,
 }
 
 struct Params {
@@ -171,7 +173,7 @@ fn main(
     let i$k = min(own$k, last);
     let counts$k = vec4<u32>(own$k) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(p.head_dim);
     let input$k = input_four(at_y + i$k, at_x + i$k);
-    let weight$k = weight_four(i$k);
+    let weight$k = weight_four(head * p.y.weights + i$k);
 #end
 #if SUM
 #if SUM/2
@@ -236,6 +238,10 @@ fn main(
     if (KIND == KIND_GATED_RMS) {
         let it = gate_four(at_gate + i$k);
         y$k *= vec4<f32>(silu(it.x), silu(it.y), silu(it.z), silu(it.w));
+    }
+    if (KIND == KIND_SIGMOID_RMS) {
+        let it = gate_four(at_gate + i$k);
+        y$k *= vec4<f32>(sigmoid(it.x), sigmoid(it.y), sigmoid(it.z), sigmoid(it.w));
     }
     if (KIND == KIND_LAYER) { y$k += bias_four(i$k); }
 #end

@@ -1,0 +1,134 @@
+//! An indexer that chooses pools of positions by the means of their keys, as in transformers'
+//! `modeling_qwen4_exp`.
+
+use moeflux_backend::{
+    Cache, CacheSpec, Cols, KvType, PoolKeys, Projection, Rope, SelectPositions, Selection, Weight,
+};
+use moeflux_core::checkpoint::Config;
+
+use super::norm::Norm;
+use crate::layers::builder::Builder;
+use crate::layers::step::Step;
+use crate::load::LoadError;
+
+/// What the indexers of a model have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolIndexerShape {
+    pub(crate) n_heads: usize,
+    pub(crate) head_dim: usize,
+    /// Pools that a token sees.
+    pub(crate) top_k: usize,
+    /// Positions of a pool.
+    pub(crate) pool: usize,
+}
+
+impl PoolIndexerShape {
+    /// Of heads whose first `rope_dim` columns are rotated.
+    pub(crate) fn read(config: &Config, rope_dim: usize) -> Result<PoolIndexerShape, LoadError> {
+        let head_dim = config.usize_in("indexer_head_dim", 1..=1 << 14)?;
+        if head_dim < rope_dim {
+            let rule = format!("be at least the {rope_dim} rotated columns of attention heads");
+            return Err(config.refuse("indexer_head_dim", &rule).into());
+        }
+        config.usize_in("indexer_kv_heads", 1..=1)?;
+        let pool = config.usize_in("indexer_compress_ratio", 1..=4096)?;
+        let budget = config.usize_in("indexer_budget", 1..=1 << 30)?;
+        if !budget.is_multiple_of(pool) {
+            let rule = "be divisible by indexer_compress_ratio";
+            return Err(config.refuse("indexer_budget", rule).into());
+        }
+        let n_heads = config.usize_in("indexer_n_heads", 1..=4096)?;
+        Ok(PoolIndexerShape { n_heads, head_dim, top_k: budget / pool, pool })
+    }
+}
+
+/// Loads indexers that share their activations, and their choice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolIndexerBlocks {
+    shape: PoolIndexerShape,
+    rope: Rope,
+    /// Queries, then the key.
+    qk: Cols,
+    selection: Selection,
+}
+
+/// One indexer.
+#[derive(Debug)]
+pub(crate) struct PoolIndexer {
+    shape: PoolIndexerShape,
+    qk_proj: Weight,
+    q_norm: Norm,
+    pools: PoolKeys,
+    cache: Cache,
+    qk: Cols,
+    selection: Selection,
+}
+
+impl PoolIndexerBlocks {
+    /// Allocates what the indexers of a model share.
+    pub(crate) fn new(
+        shape: PoolIndexerShape,
+        rope: Rope,
+        builder: &mut Builder<'_, '_>,
+    ) -> PoolIndexerBlocks {
+        let qk = builder.build.cols((shape.n_heads + 1) * shape.head_dim);
+        let selection = builder.build.backend().new_selection();
+        PoolIndexerBlocks { shape, rope, qk, selection }
+    }
+
+    /// The indexer called `name`. Its keys are cached as they are: a rounded one could choose
+    /// other pools.
+    pub(crate) fn load(
+        &self,
+        name: &str,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<PoolIndexer, LoadError> {
+        let PoolIndexerShape { n_heads, head_dim, pool, .. } = self.shape;
+        let hidden = builder.outline.hidden;
+        let rows = (n_heads + 1) * head_dim;
+        let qk_proj = builder.projection(&format!("{name}.index_qk_proj"), rows, hidden)?;
+        let q_norm = builder.norm(&format!("{name}.q_layernorm"), head_dim)?;
+        let k_norm = builder.norm(&format!("{name}.k_layernorm"), head_dim)?;
+        let (weight, eps) = (k_norm.weight(), builder.outline.eps);
+        Ok(PoolIndexer {
+            shape: self.shape,
+            qk_proj,
+            q_norm,
+            pools: PoolKeys { size: pool, weight, eps, rope: self.rope },
+            cache: builder.cache(CacheSpec::Kv {
+                n_heads: 1,
+                k_dim: head_dim,
+                v_dim: 0,
+                dtype: KvType::F32,
+                window: None,
+            }),
+            qk: self.qk,
+            selection: self.selection,
+        })
+    }
+}
+
+impl PoolIndexer {
+    /// Chooses positions for every row, from the attention's input.
+    pub(crate) fn forward(&self, step: &mut Step<'_>, x: Cols) -> Selection {
+        let rows = step.rows();
+        let PoolIndexerShape { n_heads, head_dim, top_k, .. } = self.shape;
+        let Step { backend, spans, .. } = step;
+        backend.project(rows, x, &[Projection { weight: self.qk_proj, out: self.qk }]);
+        let q = self.qk.slice(0, n_heads * head_dim).heads(n_heads);
+        backend.rms_norm(rows, self.q_norm.op(q, q));
+        backend.rope(q, self.pools.rope, spans);
+        let op = SelectPositions {
+            out: self.selection,
+            q,
+            k: self.qk.slice(n_heads * head_dim, head_dim),
+            weights: None,
+            cache: self.cache,
+            scale: (head_dim as f32).powf(-0.5),
+            top_k,
+            pools: Some(self.pools),
+        };
+        backend.select_positions(op, spans);
+        self.selection
+    }
+}

@@ -1,0 +1,69 @@
+//! Residuals of several streams: reading through gates, joining, gates of similarity.
+
+use moeflux_backend::{Buf, JoinStreams, MixStreams, SimilarityGate};
+
+use crate::commands::grid::Grid;
+use crate::kernels::streams as kernels;
+use crate::ops::operand::{cols, heads};
+use crate::state::backend::Wgpu;
+use crate::words::{ELEMENTS, word};
+
+fn assert_apart(out: Buf, inputs: &[Buf]) {
+    assert!(!inputs.contains(&out), "an op writes a buffer that it also reads");
+}
+
+pub(crate) fn mix_streams(b: &mut Wgpu, rows: usize, op: MixStreams) {
+    let MixStreams { out, streams, gates } = op;
+    assert!(
+        gates.n_heads == streams.n_heads
+            && [streams, gates].iter().all(|heads| heads.head_dim == out.len),
+        "a gate for every element of a stream"
+    );
+    assert_apart(out.buf, &[streams.buf, gates.buf]);
+    let (y, x, gate) = (cols(b, out), heads(b, streams), heads(b, gates));
+    b.written(out.buf);
+    let n = rows * out.len;
+    let mut params = vec![word(n), word(streams.n_heads), word(out.len), 0];
+    params.extend([y.view, x.view, gate.view].as_flattened());
+    b.encoder.begin();
+    let buffers = [&y.mem, &x.mem, &gate.mem];
+    let grid = Grid::Linear(n.div_ceil(ELEMENTS));
+    b.encoder.dispatch(kernels::MixStreams {}, &params, &buffers, grid);
+}
+
+pub(crate) fn join_streams(b: &mut Wgpu, rows: usize, op: JoinStreams) {
+    let JoinStreams { streams, x, gates, scale } = op;
+    assert!(gates.len == streams.n_heads && x.len == streams.head_dim, "a gate for every stream");
+    assert_apart(streams.buf, &[x.buf, gates.buf]);
+    let (y, x, gate) = (heads(b, streams), cols(b, x), cols(b, gates));
+    b.written(streams.buf);
+    let n = rows * streams.n_heads * streams.head_dim;
+    let counts = [word(n), word(streams.n_heads), word(streams.head_dim), scale.to_bits()];
+    let mut params = counts.to_vec();
+    params.extend([y.view, x.view, gate.view].as_flattened());
+    b.encoder.begin();
+    let buffers = [&y.mem, &x.mem, &gate.mem];
+    let grid = Grid::Linear(n.div_ceil(ELEMENTS));
+    b.encoder.dispatch(kernels::JoinStreams {}, &params, &buffers, grid);
+}
+
+pub(crate) fn similarity_gate(b: &mut Wgpu, rows: usize, op: SimilarityGate) {
+    let SimilarityGate { out, a: left, b: right, x, scale } = op;
+    assert!(
+        left.n_heads == out.n_heads
+            && right.n_heads == out.n_heads
+            && left.head_dim == right.head_dim,
+        "streams that are compared"
+    );
+    assert!(x.len == out.head_dim, "as many columns as a stream");
+    assert_apart(out.buf, &[left.buf, right.buf, x.buf]);
+    let n = rows * out.n_heads;
+    let mut params = [n, out.n_heads, left.head_dim, out.head_dim].map(word).to_vec();
+    let (y, left, right, x) = (heads(b, out), heads(b, left), heads(b, right), cols(b, x));
+    b.written(out.buf);
+    params.extend([y.view, left.view, right.view, x.view].as_flattened());
+    params.push(scale.to_bits());
+    b.encoder.begin();
+    let buffers = [&y.mem, &left.mem, &right.mem, &x.mem];
+    b.encoder.dispatch(kernels::SimilarityGate {}, &params, &buffers, Grid::Linear(n));
+}
