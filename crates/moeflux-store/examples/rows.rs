@@ -7,7 +7,9 @@
 //!
 //! The file is taken for rows of 160 numbers in E4M3, of which a token needs 16 at random places.
 
-use std::path::PathBuf;
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report")]
+
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -32,7 +34,7 @@ fn main() -> ExitCode {
     let n_tokens = number().unwrap_or(4096);
     let readers = number().map_or(READERS.to_vec(), |n| vec![n]);
     for n_readers in readers {
-        if let Err(err) = measure(&PathBuf::from(&path), mode, n_tokens, n_readers) {
+        if let Err(err) = measure(Path::new(&path), mode, n_tokens, n_readers) {
             eprintln!("{err}");
             return ExitCode::FAILURE;
         }
@@ -40,8 +42,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn open(path: &PathBuf, mode: IoMode, n_readers: usize) -> Result<RowStore, StoreError> {
-    let opened = path.metadata().map_err(|source| StoreError::Open { path: path.clone(), source });
+fn open(path: &Path, mode: IoMode, n_readers: usize) -> Result<RowStore, StoreError> {
+    let opened =
+        path.metadata().map_err(|source| StoreError::Open { path: path.to_path_buf(), source });
     let len = opened?.len();
     let table = RowTable {
         name: String::from("table"),
@@ -50,17 +53,13 @@ fn open(path: &PathBuf, mode: IoMode, n_readers: usize) -> Result<RowStore, Stor
         scale: 1.0,
         parts: vec![RowPart { file: FileIdx(0), offset: 0, rows: len / COLS as u64 }],
     };
-    let bank = RowBank { files: vec![SourceFile::new(path.clone(), len)], tables: vec![table] };
+    let bank =
+        RowBank { files: vec![SourceFile::new(path.to_path_buf(), len)], tables: vec![table] };
     let cache_bytes = 128 << 20;
     RowStore::open(bank, RowStoreOptions { mode, may_fall_back: false, cache_bytes, n_readers })
 }
 
-fn measure(
-    path: &PathBuf,
-    mode: IoMode,
-    n_tokens: usize,
-    n_readers: usize,
-) -> Result<(), StoreError> {
+fn measure(path: &Path, mode: IoMode, n_tokens: usize, n_readers: usize) -> Result<(), StoreError> {
     let store = open(path, mode, n_readers)?;
     let n_rows = store.bank().tables[0].rows();
     let mut key = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id()) << 32;

@@ -185,14 +185,15 @@ impl Decoder {
 
     /// For each layer, what predicts the next one's routing, where that has any.
     fn following(&self) -> impl Iterator<Item = Option<Lookahead<'_>>> {
-        let Residual { hidden, mixed, streams, .. } = self.residual;
+        let Residual { hidden, mixed, .. } = self.residual;
+        let streams = self.residual.streams.as_ref();
         let pairs = self.layers.iter().zip(self.layers.iter().skip(1));
         let routers = pairs.map(move |(layer, next)| {
             let joins = match (&layer.mlp, streams) {
                 (Mlp::Parallel(parallel), _) => ExpertsJoin::Parallel(parallel),
                 (_, None) => ExpertsJoin::Added,
                 (_, Some(streams)) => {
-                    let (connection, scratch) = (layer.mlp_connection, streams.scratch);
+                    let (connection, scratch) = (&layer.mlp_connection, &streams.scratch);
                     ExpertsJoin::Streams { connection, scratch }
                 }
             };

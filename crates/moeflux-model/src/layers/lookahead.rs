@@ -35,7 +35,7 @@ pub(crate) enum ExpertsJoin<'a> {
     /// They are added together with a dense MLP.
     Parallel(&'a ParallelMlp),
     /// They join several streams.
-    Streams { connection: Connection, scratch: StreamsScratch },
+    Streams { connection: &'a Connection, scratch: &'a StreamsScratch },
 }
 
 impl Lookahead<'_> {

@@ -100,8 +100,10 @@ impl NgramIds {
 
 /// The primes from `first` on, at least 2.
 fn primes(first: u64) -> impl Iterator<Item = u64> {
-    let is_prime =
-        |n: &u64| (2..).take_while(|divisor| divisor * divisor <= *n).all(|d| n % d != 0);
+    let is_prime = |n: &u64| {
+        let mut divisors = (2..).take_while(|divisor| divisor * divisor <= *n);
+        divisors.all(|divisor| !n.is_multiple_of(divisor))
+    };
     (first..).filter(is_prime)
 }
 

@@ -18,7 +18,7 @@ fn claim(tensors: Tensors<'_>, rows: usize) -> Result<RowTable, FormatError> {
     let mut claims = Claims::new(&checkpoint);
     let table = claims.table(&TableDecl { name: "layers.1.t".into(), rows, cols: 16 })?;
     claims.finish()?;
-    assert_eq!(claims.row_bank().tables, [table.clone()]);
+    assert_eq!(claims.row_bank().tables, std::slice::from_ref(&table));
     for extent in table.extents() {
         assert!(extent.offset + extent.len as u64 <= checkpoint.files()[0].len);
     }
