@@ -24,21 +24,29 @@ impl Chosen {
         self.positions.clear();
     }
 
-    /// Room for the choices of some rows, of `lens` positions each; `starts` gets where each begins.
+    /// Room for the choices of some rows, the `i`-th of `len_of(i)` positions.
     pub(super) fn extend(
         &mut self,
         rows: Range<usize>,
-        lens: &[usize],
-        starts: &mut Vec<usize>,
-    ) -> &mut [u32] {
+        len_of: impl Fn(usize) -> usize,
+    ) -> Room<'_> {
         let first = self.positions.len();
-        let mut start = first;
-        for (row, len) in self.rows[rows].iter_mut().zip(lens) {
-            *row = start..start + len;
-            starts.push(start - first);
-            start += len;
+        let mut end = first;
+        for (i, row) in self.rows[rows.clone()].iter_mut().enumerate() {
+            let start = end;
+            end += len_of(i);
+            *row = start..end;
         }
-        self.positions.resize(start, 0);
-        &mut self.positions[first..]
+        self.positions.resize(end, 0);
+        Room { places: &self.rows[rows], first, positions: &mut self.positions[first..] }
     }
+}
+
+/// Room for the choices of some rows.
+pub(super) struct Room<'a> {
+    /// By row: where its choice is stored.
+    pub(super) places: &'a [Range<usize>],
+    /// Where the first of them begins, and `positions`.
+    pub(super) first: usize,
+    pub(super) positions: &'a mut [u32],
 }

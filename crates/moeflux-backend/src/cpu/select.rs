@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::attention::{self, KvCache, PAGE_POSITIONS, Rows, Scores};
-use super::chosen::Chosen;
+use super::chosen::{Chosen, Room};
 use super::floats::Floats;
 use super::isa::for_every_isa;
 use super::memory::CacheState;
@@ -118,18 +118,16 @@ impl Part<'_> {
         });
         let scores = &*scores;
         let (top_k, size) = (self.op.top_k, self.size);
-        let lens: Vec<usize> =
-            (0..n_rows).map(|i| top_k * size + (self.position + i + 1) % size).collect();
-        let mut starts = Vec::with_capacity(n_rows);
-        let out = chosen.extend(self.rows.clone(), &lens, &mut starts);
-        let shared = SharedMut::new(out);
+        let len_of = |i| top_k * size + (self.position + i + 1) % size;
+        let Room { places, first, positions } = chosen.extend(self.rows.clone(), len_of);
+        let shared = SharedMut::new(positions);
         self.cpu.pool.run(n_rows, &|i| {
             // SAFETY: task i alone uses the i-th part.
-            let out = unsafe { shared.slice(starts[i]..starts[i] + lens[i]) };
+            let out = unsafe { shared.slice(places[i].start - first..places[i].end - first) };
             best(&scores[i * stride..][..self.n_seen(i)], &mut out[..top_k]);
             spread(out, top_k, size);
-            let first = self.n_seen(i) * size;
-            for (out, position) in out[top_k * size..].iter_mut().zip(first..) {
+            let tail = self.n_seen(i) * size;
+            for (out, position) in out[top_k * size..].iter_mut().zip(tail..) {
                 *out = position as u32;
             }
         });
@@ -142,7 +140,8 @@ impl Part<'_> {
         let block_len = attention::block_len(dim);
         let mut products = vec![0.0; op.q.n_heads * block_len];
         let (mut scratch, mut gathered) = (Floats::default(), Floats::default());
-        let ones = vec![1.0; op.q.n_heads];
+        // Without weights each head counts once.
+        let ones = if op.weights.is_none() { vec![1.0; op.q.n_heads] } else { Vec::new() };
         for block in attention::blocks(page, block_len) {
             // Those whose last positions are in the block.
             let pools = (block.start + size) / size - 1..block.end / size;

@@ -300,7 +300,8 @@ impl Making<'_, '_> {
     fn gguf(&mut self, part: &gguf::Part) -> Result<(), SynthError> {
         let name = &part.name;
         if self.options.is_hollow {
-            self.hollow(name, &part.header, part.n_bytes())?;
+            let start = [&part.header, gguf::read_at_once(&part.tensors)].concat();
+            self.hollow(name, &start, part.n_bytes())?;
             return Ok(());
         }
         let mut writer = FileWriter::create(&self.dir.join(name))?;
@@ -314,7 +315,7 @@ impl Making<'_, '_> {
         Ok(writer.finish()?.publish()?)
     }
 
-    /// A file of the right size with nothing behind its header.
+    /// A file of the right size that begins so and has nothing after that.
     fn hollow(&mut self, name: &str, header: &[u8], bytes: u64) -> Result<PackedFile, SynthError> {
         let path = self.dir.join(name);
         fs::write(&path, header).map_err(WriteError::at(&path))?;

@@ -16,7 +16,7 @@ use header::{Key, Value, header};
 use keys::Model;
 use tensors::{Maker, Stored};
 
-pub(super) use tensors::ALIGNMENT;
+pub(super) use tensors::{ALIGNMENT, read_at_once};
 
 /// The names of families' architectures in GGUF files.
 const ARCHITECTURES: [(&str, &str); 12] = [

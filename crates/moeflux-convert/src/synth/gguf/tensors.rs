@@ -11,6 +11,9 @@ use crate::pack::files::TensorEntry;
 use crate::synth::fill::{Fill, Noise, vector};
 use crate::synth::plan::{Made, gain, is_gate};
 
+/// The tensor with what the frequencies of full layers are divided by. It is the first.
+const DIVISORS: &str = "rope_freqs.weight";
+
 /// What tensors are aligned to.
 pub(in crate::synth) const ALIGNMENT: usize = 32;
 
@@ -34,6 +37,14 @@ impl Stored {
     /// Bytes from its start to that of the next tensor.
     pub(in crate::synth) fn padded_bytes(&self) -> u64 {
         self.made.entry.n_bytes().next_multiple_of(ALIGNMENT as u64)
+    }
+}
+
+/// What readers look into of `tensors`, the bytes of a file after its header, when they open it.
+pub(in crate::synth) fn read_at_once(tensors: &[Stored]) -> &[u8] {
+    match tensors.first().map(|first| &first.made) {
+        Some(Made { entry, fill: Fill::Cycle(bytes), .. }) if entry.name == DIVISORS => bytes,
+        _ => &[],
     }
 }
 
@@ -76,7 +87,7 @@ struct Shaped {
 impl Maker<'_> {
     /// All tensors of a model.
     pub(super) fn all(&self, manifest: &Manifest) -> Result<Vec<Stored>, FormatError> {
-        let mut all = Vec::new();
+        let mut all: Vec<Stored> = self.divisors()?.into_iter().collect();
         for decl in &manifest.matrices {
             for shaped in self.shapes(decl)? {
                 all.push(self.matrix(decl, shaped));
@@ -88,7 +99,6 @@ impl Maker<'_> {
         for decl in &manifest.experts {
             all.extend(self.experts(decl));
         }
-        all.extend(self.divisors()?);
         Ok(all)
     }
 
@@ -102,7 +112,7 @@ impl Maker<'_> {
         let n_turning = (part * n_pairs as f64) as usize;
         let values = (0..n_pairs).map(|pair| if pair < n_turning { 1.0_f32 } else { 1e30 });
         let bytes = values.flat_map(f32::to_le_bytes).collect();
-        Ok(Some(self.floats(String::from("rope_freqs.weight"), vec![n_pairs], bytes)))
+        Ok(Some(self.floats(DIVISORS.to_owned(), vec![n_pairs], bytes)))
     }
 
     /// The name in the file. Families declare nothing that files have no name for.
