@@ -17,6 +17,7 @@ use crate::kernels::matmul::*;
 use crate::kernels::moe::*;
 use crate::kernels::recurrent::*;
 use crate::kernels::shared::WeightFormat;
+use crate::kernels::streams::*;
 use crate::tuning::layout::{F16Tiles, F32Tiles};
 use crate::weights::format::Decoder;
 
@@ -37,12 +38,13 @@ const VERSIONS: [(u8, u8); 5] = [(2, 1), (2, 3), (2, 4), (3, 0), (3, 1)];
 const FUSED: [&str; 3] = ["NormOfSum", "MatvecActivates", "DeltaMixer"];
 
 /// The files that declare kernels.
-const DECLARATIONS: [&str; 5] = [
+const DECLARATIONS: [&str; 6] = [
     include_str!("../kernels/attention.rs"),
     include_str!("../kernels/basic.rs"),
     include_str!("../kernels/matmul.rs"),
     include_str!("../kernels/moe.rs"),
     include_str!("../kernels/recurrent.rs"),
+    include_str!("../kernels/streams.rs"),
 ];
 
 /// A kernel with its constants in the order of its declaration.
@@ -195,7 +197,7 @@ fn variants() -> Vec<Variant> {
             &mut all,
             &[&[kind, 70, 0, 70, 0, 0, 0, 0], &[kind, 256, 128, 256, 1, 32, kind & 1, 1]],
         );
-        add::<ScoreIndex>(&mut all, &[&[kind]]);
+        add::<ScoreIndex>(&mut all, &[&[kind, 0], &[kind, 1]]);
         let wide = [4, 2, 1][kind as usize];
         add::<AttentionTiles>(
             &mut all,
@@ -243,15 +245,20 @@ fn variants() -> Vec<Variant> {
     add::<ConvStep>(&mut all, &[&[1], &[3]]);
     add::<CopyState>(&mut all, &[&[]]);
     add::<DeltaRows>(&mut all, &[&[4, 128, 8, 4, 4], &[1, 21, 2, 4, 1], &[4, 256, 16, 2, 4]]);
-    add::<DeltaStep>(&mut all, &[&[4, 128, 8, 128, 2], &[1, 21, 2, 130, 3]]);
+    add::<DeltaStep>(&mut all, &[&[4, 128, 8, 128, 2, 0], &[1, 21, 2, 130, 3, 1]]);
     add::<DeltaMixer>(
         &mut all,
         &[
-            &[4, 128, 8, 128, 2, 64, 2, 1, 0, 3, 384, 2],
-            &[1, 21, 2, 130, 3, 0, 0, 0, 0, 1, 172, 1],
-            &[4, 16, 1, 1536, 24, 32, 1, 2, 2, 3, 1568, 7],
+            &[4, 128, 8, 128, 2, 0, 64, 2, 1, 0, 3, 384, 2],
+            &[1, 21, 2, 130, 3, 1, 0, 0, 0, 0, 1, 172, 1],
+            &[4, 16, 1, 1536, 24, 0, 32, 1, 2, 2, 3, 1568, 7],
         ],
     );
+    add::<SumPools>(&mut all, &[&[]]);
+    add::<PutPools>(&mut all, &[&[0], &[1]]);
+    add::<MixStreams>(&mut all, &[&[]]);
+    add::<JoinStreams>(&mut all, &[&[]]);
+    add::<SimilarityGate>(&mut all, &[&[]]);
     add::<ChooseIndex>(&mut all, &[&[]]);
     add::<Conv>(&mut all, &[&[]]);
     add::<ConvHistory>(&mut all, &[&[]]);
