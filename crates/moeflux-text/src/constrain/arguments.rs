@@ -18,7 +18,7 @@ const MAX_COUNTED_NESTED: usize = 3;
 /// Levels of nested objects whose members may come in any order.
 pub(super) const MAX_NESTED: usize = 2;
 /// Rules that the members of all tools may make.
-const MAX_RULES: usize = 2048;
+pub(super) const MAX_RULES: usize = 2048;
 
 /// Members of an object, in any order.
 #[derive(Default)]

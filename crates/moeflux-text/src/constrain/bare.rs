@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::arguments::{Level, MAX_NESTED, Notation};
+use super::arguments::{Level, MAX_NESTED, MAX_RULES, Notation};
 use super::rules::{Rules, lenient, quoted, with_definitions};
 use crate::Kind;
 
@@ -19,7 +19,8 @@ impl Rules<'_> {
         level: Level,
     ) -> String {
         let target = schema["$ref"].as_str().and_then(|name| name.strip_prefix('#'));
-        if level.depth > MAX_NESTED + 1 {
+        // Alternatives that refer to each other multiply with each level.
+        if level.depth > MAX_NESTED + 1 || self.n > MAX_RULES {
             return self.any_bare_value(quote);
         }
         if let Some(target) = target.and_then(|pointer| root.pointer(pointer)) {
