@@ -305,11 +305,14 @@ impl Subject {
         let same = prompt.char_indices().zip(whole.chars()).take_while(|((_, a), b)| a == b);
         let mut at = same.last().map_or(0, |((at, c), _)| at + c.len_utf8());
         // A mark stays whole, and so do thoughts that a prompt without thinking leaves empty.
-        if let Some(mark) = prompt[..at].rfind('<').filter(|_| at < prompt.len())
-            && (!prompt[mark..at].contains('>')
-                || ["<think>", "<|channel>"].iter().any(|open| prompt[mark..].starts_with(open)))
-        {
-            at = mark;
+        if at < prompt.len() {
+            let part = prompt[..at].rfind('<').filter(|mark| !prompt[*mark..at].contains('>'));
+            at = part.unwrap_or(at);
+            let opens = ["<think>", "<|channel>"];
+            let opened = prompt[..at].rfind('<');
+            let opened =
+                opened.filter(|mark| opens.iter().any(|tag| prompt[*mark..].starts_with(tag)));
+            at = opened.unwrap_or(at);
         }
         Some((prompt, whole[at..].to_owned()))
     }
