@@ -76,7 +76,7 @@ pub(crate) struct BenchArgs {
     /// Time each kernel instead of the model
     #[arg(long, conflicts_with_all = ["report", "cold", "sequences"])]
     pub(crate) kernels: bool,
-    /// UTF-8 text for prompts [default: built in, or random tokens]
+    /// UTF-8 text for prompts [default: built in, or random tokens, decoded ones too]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
     /// Also decode the rest of this text (teacher-forced), with and without drafts

@@ -11,7 +11,8 @@
 //! let machine = measure::Machine::probe(&options)?;
 //! let engine = Engine::open("models/qwen3.6-35b-a3b".as_ref(), &options)?;
 //! let prompt: Vec<TokenId> = (0..512).map(TokenId).collect();
-//! let run = measure::run(&engine, &Workload { prompt: &prompt, n_gen: 64, is_cold: false })?;
+//! let work = Workload { prompt: &prompt, n_gen: 64, given: &[], is_cold: false };
+//! let run = measure::run(&engine, &work)?;
 //! let share = run.decode.weight_gb_s(&engine) / machine.memory_gb_s[1];
 //! println!("{:.1} tok/s, {:.0} % of the memory's limit", run.decode.tok_s(), 100.0 * share);
 //! # Ok(())

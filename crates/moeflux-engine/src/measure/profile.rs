@@ -127,8 +127,8 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
     engine.core().experts.record_timeline(MAX_EVENTS);
     meter.stopwatch.start();
     let mut starts = vec![Instant::now()];
-    for _ in 0..work.n_gen {
-        next = step(&mut session, next)?;
+    for i in 0..work.n_gen {
+        next = step(&mut session, work.token(i, next))?;
         starts.push(Instant::now());
     }
     let recording = meter.stopwatch.stop();

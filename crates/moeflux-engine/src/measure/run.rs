@@ -17,10 +17,20 @@ use crate::session::{DraftChunk, SequenceChunk, Session, eval_draft_batch};
 pub struct Workload<'a> {
     /// Read in chunks, from an empty session.
     pub prompt: &'a [TokenId],
-    /// Then made one by one, the likeliest each time.
+    /// Tokens evaluated one by one after the prompt.
     pub n_gen: usize,
+    /// The first of these; after them, the likeliest each time. A model with random weights soon
+    /// repeats its likeliest tokens, and then needs the same experts again and again.
+    pub given: &'a [TokenId],
     /// Whether no expert is in memory in the beginning.
     pub is_cold: bool,
+}
+
+impl Workload<'_> {
+    /// The `i`-th token after the prompt, where `likeliest` is the likeliest.
+    pub(super) fn token(&self, i: usize, likeliest: TokenId) -> TokenId {
+        self.given.get(i).copied().unwrap_or(likeliest)
+    }
 }
 
 /// What one phase of a run took.
@@ -150,9 +160,9 @@ pub fn run(engine: &Engine, work: &Workload<'_>) -> Result<Run, EngineError> {
     })?;
     let mut steps = Vec::with_capacity(work.n_gen);
     let decode = phase(engine, work.n_gen, || {
-        for _ in 0..work.n_gen {
+        for i in 0..work.n_gen {
             let start = Instant::now();
-            next = step(&mut session, next)?;
+            next = step(&mut session, work.token(i, next))?;
             steps.push(start.elapsed());
         }
         Ok(())

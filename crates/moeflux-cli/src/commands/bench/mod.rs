@@ -157,7 +157,8 @@ impl Bench<'_> {
 
     fn work(&self, i: usize) -> Workload<'_> {
         let prompt = self.prompts.get(i);
-        Workload { prompt, n_gen: self.args.gen_tokens, is_cold: self.args.cold }
+        let (n_gen, given) = (self.args.gen_tokens, self.prompts.given(i));
+        Workload { prompt, n_gen, given, is_cold: self.args.cold }
     }
 
     fn run(&self, i: usize) -> Result<measure::Run> {

@@ -20,6 +20,9 @@ const DEMO_TEXT: &str = include_str!("prompt.txt");
 pub(crate) struct Prompts {
     tokens: Vec<TokenId>,
     n_prompt: usize,
+    /// Random tokens that follow random prompts; none follow a text.
+    given: Vec<TokenId>,
+    n_gen: usize,
 }
 
 /// The text of `--text`.
@@ -91,15 +94,19 @@ impl Prompts {
         let text = text.or_else(|| is_demo.then(|| String::from(DEMO_TEXT)));
         let n_prompt = args.prompt_tokens.min(limit);
         let n_runs = args.repeat.saturating_add(2).saturating_mul(args.sequences).min(64);
-        let tokens = match text {
-            Some(text) => encode(engine, &text)?,
-            None => random(n_prompt * n_runs, engine.shape().vocab, args.seed),
+        let (vocab, n_gen) = (engine.shape().vocab, args.gen_tokens);
+        let (tokens, given) = match text {
+            Some(text) => (encode(engine, &text)?, Vec::new()),
+            None => (
+                random(n_prompt * n_runs, vocab, args.seed),
+                random(n_gen * n_runs, vocab, args.seed.wrapping_add(1)),
+            ),
         };
         if tokens.is_empty() {
             let message = "--text: the model's tokenizer has no tokens for it: give another text";
             return Err(UsageError(String::from(message)).into());
         }
-        Ok(Prompts { tokens: cycled(tokens, n_prompt), n_prompt })
+        Ok(Prompts { tokens: cycled(tokens, n_prompt), n_prompt, given, n_gen })
     }
 
     /// The prompt of a run: what follows that of the run before, from the
@@ -108,6 +115,15 @@ impl Prompts {
         let n_starts = self.tokens.len() - self.n_prompt + 1;
         let start = i * self.n_prompt % n_starts;
         &self.tokens[start..start + self.n_prompt]
+    }
+
+    /// The tokens to decode after the prompt of a run; none where the model chooses them.
+    pub(crate) fn given(&self, i: usize) -> &[TokenId] {
+        let n_runs = self.given.len() / self.n_gen.max(1);
+        match n_runs {
+            0 => &[],
+            n_runs => &self.given[i % n_runs * self.n_gen..][..self.n_gen],
+        }
     }
 }
 
@@ -130,14 +146,18 @@ mod tests {
     #[test]
     fn runs_read_different_parts_as_long_as_there_are_any() {
         let tokens = cycled(random(50, 100, 7), 10);
-        let prompts = Prompts { tokens, n_prompt: 10 };
+        let prompts = Prompts { tokens, n_prompt: 10, given: random(6, 100, 8), n_gen: 3 };
         let all: Vec<&[TokenId]> = (0..5).map(|i| prompts.get(i)).collect();
         for (i, prompt) in all.iter().enumerate() {
             assert_eq!(prompt.len(), 10);
             assert!(!all[..i].contains(prompt), "{i}");
         }
-        let short = Prompts { tokens: cycled(random(3, 100, 7), 10), n_prompt: 10 };
+        assert_ne!(prompts.given(0), prompts.given(1));
+        assert_eq!(prompts.given(2), prompts.given(0));
+        let tokens = cycled(random(3, 100, 7), 10);
+        let short = Prompts { tokens, n_prompt: 10, given: Vec::new(), n_gen: 0 };
         assert_eq!(short.get(4), short.get(0));
+        assert_eq!(short.given(4), []);
         assert_eq!(random(9, 1, 3), vec![TokenId(0); 9]);
     }
 }
