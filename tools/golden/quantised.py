@@ -159,6 +159,28 @@ class Awq(NamedTuple):
         return np.stack(values, 1)
 
 
+class Mlx(NamedTuple):
+    """MLX's affine integers: streams of bits along rows, a scale and a bias for each group."""
+
+    bits: int
+    group: int = 64
+
+    def store(self, w, _rng):
+        parts = w.reshape(len(w), -1, self.group)
+        low, high = parts.min(-1), parts.max(-1)
+        scales = tensor((high - low) / (2**self.bits - 1)).to(torch.bfloat16)
+        biases = tensor(low).to(torch.bfloat16)
+        exact = (parts - floats(biases)[..., None]) / floats(scales)[..., None]
+        codes = np.clip(np.round(exact), 0, 2**self.bits - 1).astype(int).reshape(w.shape)
+        words = tensor(stream(codes, self.bits).view(np.uint32))
+        return {"weight": words, "scales": scales, "biases": biases}
+
+    def read(self, tensors):
+        cols = tensors["scales"].shape[1] * self.group
+        codes = codes_of(tensors["weight"].view(torch.int32).numpy(), self.bits, cols)
+        return codes * spread(floats(tensors["scales"]), cols) + spread(floats(tensors["biases"]), cols)
+
+
 class Fp8(NamedTuple):
     """E4M3 with a scale of the whole matrix, of each row, or of each block."""
 
@@ -166,6 +188,7 @@ class Fp8(NamedTuple):
     """Rows and columns of a block; a length of 0 is that of the matrix."""
     dtype: torch.dtype = torch.float32
     more: dict = {}
+    scale: str = "weight_scale"
 
     def sides(self, shape):
         rows, cols = self.block or (0, 0)
@@ -179,13 +202,13 @@ class Fp8(NamedTuple):
         scales = tensor(np.array(largest, np.float32) / 440).to(self.dtype)
         scaled = np.stack([row / np.repeat(floats(scales)[i // rows], cols)[: len(row)] for i, row in enumerate(matrix)])
         codes = tensor(scaled.reshape(w.shape)).to(torch.float8_e4m3fn)
-        return {"weight": codes, "weight_scale": scales if self.block else scales.reshape(()), **self.more}
+        return {"weight": codes, self.scale: scales if self.block else scales.reshape(()), **self.more}
 
     def read(self, tensors):
         elements = E4M3[bytes_of(tensors["weight"])]
         matrix = elements.reshape(len(elements), -1)
         rows, cols = self.sides(matrix.shape)
-        scales = np.atleast_2d(floats(tensors["weight_scale"]))
+        scales = np.atleast_2d(floats(tensors[self.scale]))
         grown = np.kron(scales, np.ones((rows, cols), np.float32))[: matrix.shape[0], : matrix.shape[1]]
         return (matrix * grown).reshape(elements.shape)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 import family_shapes as shapes
-from quantised import Awq, Fp8, Gptq, Mxfp4, Nvfp4, Packed, SignedBytes
+from quantised import Awq, Fp8, Gptq, Mlx, Mxfp4, Nvfp4, Packed, SignedBytes
 
 
 class Case(NamedTuple):
@@ -17,6 +17,10 @@ class Case(NamedTuple):
     """What is declared in hf_quant_config.json."""
     more: dict = {}
     """Further tensors, which a model that computes in floats does not need."""
+    names: str = "listed"
+    """How experts are published: `listed` one by one, `fused` in two tensors whose parts follow an underscore, or as `mlx` stacks them."""
+    has_mtp: bool = False
+    """Whether a random module of multi-token prediction stands beside the model."""
 
 
 SMALL = dict(vocab_size=32, num_hidden_layers=2, num_experts_per_tok=2)
@@ -49,6 +53,21 @@ MODELOPT = {
     **{f"model.layers.{layer}.mlp.experts": algorithm("NVFP4", 16) for layer in range(2)}, "lm_head": algorithm("NVFP4", 16),
     **{f"model.layers.{layer}.mlp.shared_expert": algorithm("FP8_PER_CHANNEL_PER_TOKEN") for layer in range(2)},
     "model.layers.0.linear_attn": algorithm("FP8"), "model.layers.1.self_attn": algorithm("FP8"),
+}
+GEMMA_HEADS = dict(num_attention_heads=4, num_key_value_heads=2, num_global_key_value_heads=1, head_dim=8, global_head_dim=16)
+GEMMA = dict(
+    vocab_size=32, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], sliding_window=9, hidden_size=32, intermediate_size=32,
+    moe_intermediate_size=32, num_experts=4, top_k_experts=2, **GEMMA_HEADS)
+QWEN4 = shapes.qwen4_exp(
+    vocab_size=32, eos_token_id=11, hidden_size=32, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], hc_count=2, hc_lowrank=8,
+    num_attention_heads=4, num_key_value_heads=1, head_dim=16, linear_num_key_heads=1, linear_num_value_heads=2, linear_key_head_dim=16,
+    linear_value_head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16, indexer_n_heads=6,
+    indexer_head_dim=16, indexer_budget=16, ple_layer_ids=[1], ple_embed_dim=32, heads_per_ngram=2, ngram_vocab_size_base=40, split_ngram_parts=3)
+# As nvidia's mixes: experts in four bits, the table of n-grams in eight with one scale, experts of the prediction in blocks.
+QWEN4_LAYERS = {
+    **{f"model.language_model.layers.{layer}.mlp.experts": algorithm("NVFP4", 16) for layer in range(2)},
+    "model.language_model.layers.1.self_attn": algorithm("FP8"),
+    "model.language_model.layers.0.ple.ple_embedding.ngram_embedding": algorithm("FP8"), "mtp.layers.0.mlp.experts": algorithm("FP8_BLOCK_SCALES"),
 }
 INPUT = dict(input_scale=torch.tensor(0.0123))
 
@@ -99,4 +118,45 @@ CASES = {
         shapes.mixtral(**SMALL, **{**HEADS, "head_dim": 16}, hidden_size=64, intermediate_size=32, num_local_experts=4),
         {EXPERTS: Awq(32), r"layers\.1\.self_attn": Awq(64)},
         dict(quant_method="awq", bits=4, group_size=32, zero_point=True, version="gemm", modules_to_not_convert=["gate", "model.layers.0.self_attn"])),
+    "gemma4-fp8": Case(
+        shapes.gemma4(**GEMMA),
+        {EXPERTS: Fp8((32, 16), torch.bfloat16), r"self_attn|mlp\.": Fp8((1, 0), torch.bfloat16)},
+        compressed(
+            group([r"re:.*experts\..*"], "float-quantized", num_bits=8, type="float", strategy="block", block_structure=[32, 16]),
+            group([r"re:.*self_attn.*", r"re:.*layers\.\d+\.mlp\..*"], "float-quantized", num_bits=8, type="float", strategy="channel"),
+            ignore=["lm_head", "re:.*router.*", "re:.*vision_tower.*", "re:.*embed_vision.*"])),
+    "gemma4-nvfp4": Case(
+        shapes.gemma4(**GEMMA),
+        {EXPERTS: Nvfp4(is_divisor=False, more=INPUT), r"\.mlp\.": Nvfp4(is_divisor=False, more=INPUT)},
+        dict(quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head", "model.language_model.layers.*.router*", "*self_attn*", "model.vision_tower*"],
+             config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(num_bits=4, type="float", group_size=16)))),
+        file=dict(producer=dict(name="modelopt"), quantization=dict(
+            quant_algo="NVFP4", kv_cache_quant_algo="FP8", group_size=16,
+            exclude_modules=["lm_head", "model.language_model.layers.*.router*", "*self_attn*", "model.vision_tower*"])),
+        more={"model.language_model.layers.1.self_attn.k_proj.k_scale": torch.tensor(0.02),
+              "model.vision_tower.patch_embedder.norm.weight": torch.ones(16)}),
+    # Experts of a layer together, and no word for the weight in the names of their parts.
+    "gemma4-ct-fused": Case(
+        shapes.gemma4(**GEMMA),
+        {EXPERTS: Packed(4, 32), r"self_attn|\.mlp\.": Packed(4, 32)},
+        compressed(
+            group(["Linear"], "pack-quantized", num_bits=4, type="int", strategy="group", group_size=32),
+            ignore=["lm_head", "re:.*router.*", "re:.*vision_tower.*"]) | dict(format="pack-quantized"),
+        names="fused"),
+    "gemma4-mlx-q4": Case(
+        shapes.gemma4(**{
+            **GEMMA, "hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 64, "num_experts": 3, "head_dim": 16, "global_head_dim": 32}),
+        {r"router\.proj": Mlx(8), r"": Mlx(4)},
+        dict(group_size=64, bits=4, mode="affine", **{f"language_model.model.layers.{layer}.router.proj": dict(group_size=64, bits=8) for layer in range(2)}),
+        names="mlx"),
+    "qwen4_exp-nvfp4": Case(
+        QWEN4,
+        {r"mtp\..*" + EXPERTS: Fp8((128, 128), torch.bfloat16, scale="weight_scale_inv"), EXPERTS: Nvfp4(is_divisor=False, more=INPUT),
+         r"layers\.\d+\.self_attn\.\w_proj": Fp8(more=INPUT)},
+        dict(quant_method="modelopt", quant_algo="MIXED_PRECISION", ignore=["lm_head", "*.mlp.gate", "*.mlp.shared_expert*", "mtp.*"],
+             quantized_layers=QWEN4_LAYERS),
+        file=dict(producer=dict(name="modelopt"), quantization=dict(quant_algo="MIXED_PRECISION", kv_cache_quant_algo=None, quantized_layers=QWEN4_LAYERS)),
+        has_mtp=True),
+    "qwen4_exp-fp8-mtp": Case(
+        QWEN4, {EXPERTS: Fp8((128, 128), torch.bfloat16, scale="weight_scale_inv")}, shapes.EXPERTS_FP8, has_mtp=True),
 }

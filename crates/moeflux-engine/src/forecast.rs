@@ -2,9 +2,10 @@
 //! a token reads of each.
 //!
 //! A token takes the time of its computation, in which all its weights are read from memory, and of
-//! those reads from the drive that computation does not hide. The probes do what the program does:
-//! products with a matrix of the model's format, and direct reads of the model's experts, as many at
-//! once as the store has.
+//! those reads from the drive that computation does not hide. Rows of tables are requested when the
+//! token is known, so that computation hides them unless they take longer. The probes do what the
+//! program does: products with a matrix of the model's format, direct reads of the model's experts,
+//! as many at once as the store has, and reads of rows by a store of rows.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use moeflux_core::PAGE_BYTES;
 
 use crate::inspect::Inspection;
-use crate::measure::{DriveProbe, MemoryProbe, product_gb_s};
+use crate::measure::{DriveProbe, MemoryProbe, product_gb_s, row_seconds};
 use crate::options::EngineOptions;
 use crate::plan::Plan;
 
@@ -69,6 +70,9 @@ pub struct Forecast {
     /// What direct reads of whole records bring from the drive, in GB/s; `None` where
     /// the file system knows no direct reads.
     pub drive_gb_s: Option<f64>,
+    /// Seconds for the rows of tables that a token needs, read from the drive all at once; `None`
+    /// where the model has no tables, or where the drive was not measured.
+    pub row_seconds: Option<f64>,
     /// Tokens a second if all experts were in memory.
     pub resident: Option<Rate>,
     /// Tokens a second with the planned cache.
@@ -87,6 +91,9 @@ impl Forecast {
             memory_gb_s,
             product_gb_s: product_gb_s(facts, options, most_bytes),
             drive_gb_s: has_content.then(|| drive_rate(facts)).flatten(),
+            row_seconds: has_content
+                .then(|| row_seconds(&facts.tables, &facts.rows_per_token, DRIVE_TIME))
+                .flatten(),
             resident: None,
             streamed: None,
             n_layers: facts.shape.n_layers,
@@ -96,14 +103,21 @@ impl Forecast {
 
     /// The forecast for another plan of the same model.
     pub fn of_plan(&self, plan: &Plan) -> Forecast {
-        let resident = self.product_gb_s.map(|gb_s| self.rate(|i| self.compute(plan, gb_s, i)));
+        let of_rows = self.unhidden_rows(plan);
+        let resident = self.product_gb_s.map(|gb_s| {
+            self.rate(|i| {
+                let compute = self.compute(plan, gb_s, i);
+                compute + of_rows(compute)
+            })
+        });
         let is_read = plan.cache_bytes < plan.expert_bytes;
         let streamed = match (self.product_gb_s, self.drive_gb_s) {
             _ if !is_read => resident,
             (Some(product), Some(drive)) => Some(self.rate(|i| {
                 let missing = (1.0 - plan.cached_share()).powf(SKEW[i]);
                 let reads = missing * plan.working_set_bytes as f64 / (drive * 1e9);
-                self.compute(plan, product, i) + reads * (1.0 - HIDDEN_SHARE[i])
+                let compute = self.compute(plan, product, i);
+                compute + reads * (1.0 - HIDDEN_SHARE[i]) + of_rows(compute)
             })),
             _ => None,
         };
@@ -113,6 +127,14 @@ impl Forecast {
     /// From the seconds of a token, at worst and at best.
     fn rate(&self, seconds: impl Fn(usize) -> f64) -> Rate {
         Rate { low: 1.0 / seconds(0), high: 1.0 / seconds(1) }
+    }
+
+    /// By the seconds that a token is computed in: those that the reads of its rows take longer.
+    fn unhidden_rows(&self, plan: &Plan) -> impl Fn(f64) -> f64 {
+        // Rows are drawn by hashes: the cache has those of its share of a table.
+        let cached = plan.row_cache_bytes as f64 / plan.table_bytes.max(1) as f64;
+        let seconds = self.row_seconds.unwrap_or(0.0) * (1.0 - cached).max(0.0);
+        move |compute| (seconds - compute).max(0.0)
     }
 
     fn compute(&self, plan: &Plan, product_gb_s: f64, bound: usize) -> f64 {
@@ -165,17 +187,39 @@ mod tests {
         }
     }
 
+    /// A forecast of a machine without a drive.
+    fn unknown() -> Forecast {
+        Forecast {
+            memory_gb_s: Some(60.0),
+            product_gb_s: Some(50.0),
+            drive_gb_s: None,
+            row_seconds: None,
+            resident: None,
+            streamed: None,
+            n_layers: 8,
+        }
+    }
+
+    #[test]
+    fn rows_of_tables_cost_what_computation_does_not_hide() {
+        let with_rows = |seconds, row_cache_bytes| {
+            let forecast = Forecast { row_seconds: Some(seconds), ..unknown() };
+            let (table_bytes, plan) = (48_000_000_000, plan(3_400_000_000));
+            forecast.of_plan(&Plan { table_bytes, row_cache_bytes, ..plan }).streamed.unwrap()
+        };
+        let without = unknown().of_plan(&plan(3_400_000_000)).streamed.unwrap();
+        assert_eq!(with_rows(1e-3, 0), without);
+        let slow = with_rows(0.5, 0);
+        assert!((1.99..2.01).contains(&slow.low) && (1.99..2.01).contains(&slow.high), "{slow}");
+        let cached = with_rows(0.5, 24_000_000_000);
+        assert!((3.98..4.02).contains(&cached.middle()), "{cached}");
+        assert_eq!(with_rows(0.5, 48_000_000_000), without);
+    }
+
     #[test]
     fn less_cache_and_slower_drives_make_it_slower() {
         let of = |drive, cache_bytes| {
-            let unknown = Forecast {
-                memory_gb_s: Some(60.0),
-                product_gb_s: Some(50.0),
-                drive_gb_s: drive,
-                resident: None,
-                streamed: None,
-                n_layers: 8,
-            };
+            let unknown = Forecast { drive_gb_s: drive, ..unknown() };
             unknown.of_plan(&plan(cache_bytes))
         };
         let whole = of(None, 3_400_000_000);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{ExpertBank, RowEncoding};
-use moeflux_model::{Declared, LoadError, ModelShape, bank};
+use moeflux_core::{ExpertBank, RowBank, RowEncoding};
+use moeflux_model::{Declared, LoadError, ModelShape, bank, row_bank};
 use moeflux_text::TextSource;
 
 use crate::error::EngineError;
@@ -40,6 +40,9 @@ pub struct Inspection {
     /// Plans of this model with one flag changed.
     pub alternatives: Vec<Alternative>,
     pub(crate) bank: ExpertBank,
+    /// Its tables whose rows are read one by one, and how many rows a token needs of each.
+    pub(crate) tables: RowBank,
+    pub(crate) rows_per_token: Vec<usize>,
 }
 
 /// Tensors of a kind that are stored alike.
@@ -78,7 +81,9 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         n_passed_over: checkpoint.n_skipped(),
         storage: storage(&checkpoint, &declared.manifest, &bank)?,
         files: files(&checkpoint, &bank),
+        tables: row_bank(&checkpoint, &declared)?,
         shape: declared.shape,
+        rows_per_token: declared.rows_per_token,
         alternatives: planner.alternatives(&plan),
         plan,
         bank,

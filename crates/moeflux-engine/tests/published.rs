@@ -31,7 +31,7 @@ struct Published {
     experts_per_token: usize,
     /// Parameters of an expert.
     expert_elements: usize,
-    /// Keys and values of a position, where that is all that a position takes.
+    /// Keys and values of a position, and keys of indexers, where that is all that a position takes.
     kv_elements: Option<usize>,
     config: Value,
 }
@@ -56,7 +56,8 @@ fn parameters(manifest: &Manifest) -> usize {
     let matrices = manifest.matrices.iter().map(|matrix| matrix.rows * matrix.cols);
     let experts = manifest.experts.iter();
     let experts = experts.map(|layer| layer.n_experts * 3 * layer.hidden * layer.intermediate);
-    matrices.chain(experts).sum()
+    let tables = manifest.tables.iter().map(|table| table.rows * table.cols);
+    matrices.chain(experts).chain(tables).sum()
 }
 
 /// A checkpoint of the shape at four bits without weights, planned for 4,096 positions and chunks of
@@ -126,7 +127,8 @@ fn the_page_of_models_has_what_they_need() {
         if gb < 9.95 { format!("{gb:.1} GB") } else { format!("{gb:.0} GB") }
     };
     for (model, Inspection { plan, .. }) in published().iter().zip(all_inspected()) {
-        let (memory, drive) = (plan.needed_bytes(), plan.resident_bytes + plan.expert_bytes);
+        let memory = plan.needed_bytes();
+        let drive = plan.resident_bytes + plan.expert_bytes + plan.table_bytes;
         let (names, family) = (model.models.join(", "), &model.family);
         let [memory, drive, of_token] = [memory, drive, plan.working_set_bytes].map(gb);
         let _ = writeln!(made, "| {names} | `{family}` | {memory} | {drive} | {of_token} |");

@@ -4,11 +4,17 @@
 mod common;
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use common::{Golden, golden_dir, greedy, logits_by_chunk};
-use moeflux_engine::{Activations, Engine, EngineOptions, RowKind, SequenceChunk, eval_batch};
+use moeflux_engine::sampler::SamplerOptions;
+use moeflux_engine::{
+    Activations, Engine, EngineOptions, GenerateOptions, Prompt, RowKind, SequenceChunk, Sink,
+    Speculation, SpeculationStats, eval_batch, generate,
+};
 use moeflux_store::IoChoice;
+use moeflux_text::Special;
 
 fn case() -> PathBuf {
     golden_dir().join("qwen4_exp-hf")
@@ -105,6 +111,68 @@ fn rows_are_counted_and_planned() {
     assert_eq!(again.rows_read, first.rows_read, "a cache of all rows reads each once");
     engine.reset_stats();
     assert_eq!(engine.row_stats().unwrap().rows, 0);
+}
+
+/// A folder of the case with multi-token prediction, and a tokenizer of another case.
+fn with_tokenizer(case: &str, dir: &Path) -> PathBuf {
+    let copy = dir.join(case);
+    fs::create_dir(&copy).unwrap();
+    let files = [
+        (case, "config.json"),
+        (case, "model.safetensors"),
+        ("hf-bf16", "tokenizer.json"),
+        ("hf-bf16", "tokenizer_config.json"),
+    ];
+    for (case, file) in files {
+        fs::copy(golden_dir().join(case).join(file), copy.join(file)).unwrap();
+    }
+    copy
+}
+
+/// The text of an answer.
+#[derive(Default)]
+struct Written(String);
+
+impl Sink for Written {
+    fn text(&mut self, piece: &str) -> ControlFlow<()> {
+        self.0.push_str(piece);
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn drafts_whose_rows_are_read_change_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let golden = Golden::read(&case());
+    let dir = with_tokenizer("qwen4_exp-mtp", dir.path());
+    let samplers = [0.0, 0.8].map(|temperature| SamplerOptions {
+        temperature,
+        seed: 3,
+        ..SamplerOptions::default()
+    });
+    let written = |speculation: Speculation, cache: u64, sampler: &SamplerOptions| {
+        let options = EngineOptions::default().speculation(speculation).row_cache(Some(cache));
+        let engine = Engine::open(&dir, &options.ctx(Some(256))).unwrap();
+        let tokenizer = engine.tokenizer().unwrap();
+        let (sampler, special) = (sampler.clone(), Special::Show);
+        let options = GenerateOptions { max_tokens: 48, stop: Vec::new(), sampler, special };
+        let whole = Prompt { tokens: &golden.greedy_prompt, checkpoints: &[] };
+        let mut sink = Written::default();
+        let mut session = engine.session();
+        let answer = generate(&mut session, &tokenizer, whole, &options, &mut sink).unwrap();
+        (sink.0, session.tokens().to_vec(), answer.speculation)
+    };
+    for sampler in &samplers {
+        let (text, tokens, none) = written(Speculation::Off, 1 << 20, sampler);
+        assert!(text.len() > 8 && none == SpeculationStats::default(), "{text:?}, {none:?}");
+        for (n, cache) in [(1, 1 << 20), (3, 300), (4, 0)] {
+            let (drafted, made, stats) = written(Speculation::Fixed(n), cache, sampler);
+            assert_eq!(drafted, text, "drafts of {n}, a cache of {cache} bytes");
+            let n_same = made.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
+            assert_eq!(n_same, made.len().min(tokens.len()), "{made:?}, {tokens:?}");
+            assert!(stats.drafted > 0 && stats.accepted < stats.drafted, "{stats:?}");
+        }
+    }
 }
 
 /// A copy of the case whose tables hold no numbers.

@@ -28,6 +28,8 @@ pub struct Declared {
     pub widest_row: u64,
     /// What one row gets from the table that gives it most, in bytes.
     pub table_bytes_per_row: u64,
+    /// Rows that a token needs of each table.
+    pub rows_per_token: Vec<usize>,
 }
 
 impl Declared {
@@ -90,8 +92,9 @@ impl Declared {
             Ok::<_, LoadError>((family, shape, model.row_ids(), survey.finish()))
         };
         let (family, shape, row_ids, (manifest, one_row, widest)) = survey(1)?;
-        let tables = manifest.tables.iter().zip(row_ids);
-        let floats = tables.map(|(decl, ids)| decl.cols * ids.per_token());
+        let rows_per_token: Vec<usize> = row_ids.iter().map(|ids| ids.per_token()).collect();
+        let tables = manifest.tables.iter().zip(&rows_per_token);
+        let floats = tables.map(|(decl, n_rows)| decl.cols * n_rows);
         Ok(Declared {
             family,
             shape,
@@ -100,6 +103,7 @@ impl Declared {
             scratch_per_row: one_row as u64,
             widest_row: widest as u64,
             table_bytes_per_row: 4 * floats.max().unwrap_or(0) as u64,
+            rows_per_token,
             manifest,
         })
     }

@@ -24,6 +24,7 @@ pub(crate) fn reply(app: &App) -> Reply {
 fn engine_figures(app: &App) -> Registry {
     let load = app.scheduler.stats();
     let store = app.engine.stats();
+    let rows = app.engine.row_stats().unwrap_or_default();
     let read_seconds = store.read_ns as f64 / 1e9;
     let mut registry = Registry::default();
     for (name, help, value) in [
@@ -37,6 +38,11 @@ fn engine_figures(app: &App) -> Registry {
         ("moeflux_expert_hits", "Experts that were in memory when needed", store.hits),
         ("moeflux_expert_misses", "Experts that were not", store.misses),
         ("moeflux_expert_bytes_read", "Bytes of experts read", store.bytes_read),
+        ("moeflux_table_rows", "Rows of tables that tokens needed", rows.rows),
+        ("moeflux_table_row_hits", "Those that were in memory when needed", rows.ready),
+        ("moeflux_table_rows_read", "Rows of tables read", rows.rows_read),
+        ("moeflux_table_reads", "Reads of these rows", rows.reads),
+        ("moeflux_table_bytes_read", "Bytes of these reads", rows.bytes_read),
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }
@@ -47,6 +53,11 @@ fn engine_figures(app: &App) -> Registry {
             "moeflux_expert_stall_seconds",
             "Time spent waiting for experts",
             store.stall_ns as f64 / 1e9,
+        ),
+        (
+            "moeflux_table_stall_seconds",
+            "Time spent waiting for rows of tables",
+            rows.stall_ns as f64 / 1e9,
         ),
     ] {
         registry.register(name, help, ConstCounter::new(value));

@@ -47,9 +47,10 @@ fn result(id: &str, text: &str) -> Value {
     json!({"role": "tool", "tool_call_id": id, "content": text})
 }
 
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "hermes",
     "qwen_xml",
+    "qwen3_8",
     "glm_4_5",
     "glm_4_7",
     "deepseek_v3",
@@ -98,7 +99,9 @@ fn system_messages_are_taken_anywhere_and_lose_nothing() {
 #[test]
 fn a_late_system_message_leaves_the_text_before_it_as_it_was() {
     // Templates that put the last question or all system messages at the beginning change it.
-    for name in ["hermes", "qwen_xml", "glm_4_5", "glm_4_7", "kimi", "harmony", "minimax"] {
+    for name in
+        ["hermes", "qwen_xml", "qwen3_8", "glm_4_5", "glm_4_7", "kimi", "harmony", "minimax"]
+    {
         let template = template(name);
         let begins = [says("system", "Rule A."), says("user", "Q1"), says("assistant", "A1")];
         let before = render(&template, &Value::from(begins.to_vec()));

@@ -26,6 +26,7 @@ fn own_templates() -> Vec<(PathBuf, ToolSyntax)> {
     [
         ("hermes", ToolSyntax::Hermes),
         ("qwen_xml", ToolSyntax::QwenXml),
+        ("qwen3_8", ToolSyntax::QwenXml),
         ("glm_4_5", ToolSyntax::Glm),
         ("glm_4_7", ToolSyntax::Glm),
         ("deepseek_v3", ToolSyntax::DeepSeekFenced),

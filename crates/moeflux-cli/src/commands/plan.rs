@@ -63,8 +63,11 @@ fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
     let of = |rate: Option<f64>| {
         rate.map_or(String::from("not measured"), |gb_s| format!("{gb_s:.2} GB/s"))
     };
+    let rows = speed.row_seconds.map_or(String::new(), |seconds| {
+        format!("rows of tables that a token needs: {:.2} ms from the drive\n", 1e3 * seconds)
+    });
     text + &format!(
-        "\neach token reads {}, {} of it experts\nmemory {}, matrix products {}, drive {}\n",
+        "\neach token reads {}, {} of it experts\nmemory {}, matrix products {}, drive {}\n{rows}",
         show(plan.bytes_per_token),
         show(plan.working_set_bytes),
         of(speed.memory_gb_s),
@@ -249,6 +252,7 @@ fn to_json(found: &Inspected, speed: Option<&Forecast>) -> Result<String> {
         "memory_gb_s": speed.and_then(|speed| speed.memory_gb_s),
         "product_gb_s": speed.and_then(|speed| speed.product_gb_s),
         "drive_gb_s": speed.and_then(|speed| speed.drive_gb_s),
+        "row_seconds": speed.and_then(|speed| speed.row_seconds),
         "tok_s_resident": speed.and_then(|speed| speed.resident).map(|rate| rate.middle()),
         "tok_s_streamed": streamed.map(|rate| rate.middle()),
         "tok_s_low": streamed.map(|rate| rate.low),

@@ -117,11 +117,14 @@ pub(super) fn small(decl: &VectorDecl, seed: u64) -> Made {
 
 /// The experts of a layer as MLX stacks them.
 pub(super) fn stacked(decl: &ExpertsDecl, options: &SynthOptions) -> Vec<Made> {
+    // Where the experts are no part of an MLP, their module has a name of its own.
+    let is_mlp = ["mlp", "moe"].iter().any(|end| decl.prefix.ends_with(end));
+    let block = if is_mlp { "switch_mlp" } else { "experts.switch_glu" };
     let part = |i: usize| {
         let (rows, cols) = part_shape(decl, i);
         let format = expert_formats(options, decl)[i];
         let part = ["gate_proj", "up_proj", "down_proj"][i];
-        let module = format!("{}.switch_mlp.{part}", decl.prefix);
+        let module = format!("{}.{block}.{part}", decl.prefix);
         let entries = matrix_entries(&module, &[decl.n_experts, rows], cols, format);
         made(entries, format, 1.0 / (cols as f32).sqrt(), options.seed, &module)
     };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::fill::{E4M3_STD, Fill, Noise, affine_scales};
 use super::options::ToolFormat;
-use super::plan::{Made, is_gate, made, part_shape, small};
+use super::plan::{Made, gain, is_gate, made, part_shape, small};
 use crate::pack::files::TensorEntry;
 use crate::pack::plan::matrix_entries;
 
@@ -61,17 +61,11 @@ pub(super) fn declaration(tool: ToolFormat) -> Value {
 fn resident(decl: &MatrixDecl, tool: ToolFormat, seed: u64) -> Vec<Made> {
     let is_quantised =
         decl.role == Role::Projection && !is_gate(&decl.name) && tool != ToolFormat::Int4;
-    let gain = match decl.role {
-        Role::Embedding => (decl.cols as f32).sqrt(),
-        Role::Head => 2.0,
-        _ if is_gate(&decl.name) => 3.0,
-        _ => 1.0,
-    };
     let matrix = Matrix {
         module: decl.name.clone(),
         rows: decl.rows,
         cols: decl.cols,
-        std: gain / (decl.cols as f32).sqrt(),
+        std: gain(decl) / (decl.cols as f32).sqrt(),
         seed,
     };
     if is_quantised && tool.fits(decl.rows, decl.cols) { matrix.made(tool) } else { matrix.plain() }

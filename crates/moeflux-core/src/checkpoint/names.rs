@@ -51,6 +51,9 @@ const SKIPPED_BUFFERS: [&str; 16] = [
     "kv_cache_scaling_factor",
 ];
 
+/// What comes before the last component where a tensor belongs to all experts of a layer.
+const FUSED_EXPERTS: [&str; 2] = ["gate_up_proj_", "down_proj_"];
+
 /// The name without the prefixes: `layers.0.mlp.gate.weight`, `lm_head.weight`.
 pub fn canonical_name(name: &str) -> &str {
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
@@ -77,7 +80,11 @@ impl SkipRule {
     pub(crate) fn skips(&self, name: &str) -> bool {
         let first = name.split('.').next().unwrap_or_default();
         let last = name.rsplit('.').next().unwrap_or_default();
-        SKIPPED_PARTS.contains(&first) || SKIPPED_BUFFERS.contains(&last)
+        let of_all_experts = || {
+            let rest = FUSED_EXPERTS.iter().find_map(|name| last.strip_prefix(name));
+            rest.is_some_and(|rest| rest == "shape" || SKIPPED_BUFFERS.contains(&rest))
+        };
+        SKIPPED_PARTS.contains(&first) || SKIPPED_BUFFERS.contains(&last) || of_all_experts()
     }
 
     /// Whether the tensor belongs to multi-token prediction, without which a model runs.
@@ -170,6 +177,8 @@ mod tests {
             "model.layers.0.self_attn.k_proj.k_scale",
             "model.layers.0.self_attn.attn.v_scale",
             "model.layers.0.mlp.experts.3.up_proj.input_scale",
+            "model.layers.0.mlp.experts.gate_up_proj_input_scale",
+            "model.language_model.layers.0.experts.down_proj_shape",
         ] {
             check(json!({}), name, None);
         }

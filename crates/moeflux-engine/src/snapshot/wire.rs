@@ -272,10 +272,16 @@ impl WireShape {
 /// The layers that caches, listed layer by layer, belong to.
 fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, StateError> {
     let refuse = |what| StateError::NoSuchLayers { what };
+    let has_values = |cache: &CacheSpec| matches!(cache, CacheSpec::Kv { v_dim: 1.., .. });
+    let is_latent = !caches.iter().any(has_values);
     let mut layers = Vec::new();
     let mut rest = caches.iter().zip(0..).map(|(cache, i)| (*cache, Cache(i)));
     while let Some((spec, cache)) = rest.next() {
         layers.push(match spec {
+            // Those of an indexer, whose family may have no latent attention to ask for.
+            CacheSpec::Kv { v_dim: 0, .. } if !is_latent => {
+                return Err(refuse("keys without values"));
+            }
             CacheSpec::Kv { n_heads: heads, k_dim, v_dim: 0, dtype, .. } => {
                 let rank = config.usize("kv_lora_rank").ok().filter(|n| *n < k_dim);
                 let rank = rank.ok_or(refuse("keys without values"))?;
@@ -396,6 +402,7 @@ impl<'a> In<'a> {
 mod tests {
     use std::path::Path;
 
+    use moeflux_core::checkpoint::ResolvedKeys;
     use serde_json::{Value, json};
 
     use super::*;
@@ -461,6 +468,10 @@ mod tests {
             let refused = shape(config, &caches, n_layers).unwrap_err();
             assert!(matches!(refused, StateError::NoSuchLayers { .. }), "{refused}");
         }
+        let config = Config::from_value(Path::new("config.json"), json!({})).unwrap();
+        let config = config.resolved(ResolvedKeys::default());
+        let with_indexer = [rows(2, 64, 64), rows(1, 24, 0)];
+        assert!(WireShape::new(&config, &with_indexer, 1).is_err());
         let overlong = shape(json!({}), &hybrid(4, 32), 4).unwrap().size(1 << 31).unwrap_err();
         assert!(matches!(overlong, StateError::LenOverflow { .. }), "{overlong}");
     }

@@ -111,10 +111,11 @@ impl<'a> Claims<'a> {
     }
 
     /// The name of a module's tensor, if there is one. Tensors of all experts of a layer are named
-    /// with an underscore.
+    /// with an underscore, and some of them leave `weight` out: `down_proj_packed`.
     pub(in super::super) fn name_of(&self, module: &str, part: &str) -> Option<String> {
+        let short = part.strip_prefix("weight_").map(|part| format!("{module}_{part}"));
         let names = [format!("{module}.{part}"), format!("{module}_{part}")];
-        names.into_iter().find(|name| self.checkpoint.tensors().contains_key(name))
+        names.into_iter().chain(short).find(|name| self.checkpoint.tensors().contains_key(name))
     }
 
     /// Claims a module's tensor.

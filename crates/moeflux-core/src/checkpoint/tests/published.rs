@@ -446,6 +446,42 @@ fn a_declaration_may_be_in_a_file_of_its_own() {
 }
 
 #[test]
+fn experts_of_a_layer_together_are_named_with_or_without_their_weight() {
+    let decl = ExpertsDecl {
+        layer: LayerIdx(0),
+        prefix: "layers.0".into(),
+        parts: ["gate_proj", "up_proj", "down_proj"],
+        fused: FusedOrder::GateThenUp,
+        n_experts: 3,
+        hidden: 64,
+        intermediate: 96,
+    };
+    for (word, shape) in [("", "shape"), ("weight_", "weight_shape")] {
+        let name = |part: &str| format!("model.language_model.layers.0.experts.{part}");
+        let names = ["gate_up_proj", "down_proj"].map(|projection| {
+            [format!("{word}packed"), format!("{word}scale"), shape.into()]
+                .map(|part| name(&format!("{projection}_{part}")))
+        });
+        let tensors: [(&str, &str, &[usize]); 6] = [
+            (&names[0][0], "I32", &[3, 192, 8]),
+            (&names[0][1], "BF16", &[3, 192, 2]),
+            (&names[0][2], "I64", &[2]),
+            (&names[1][0], "I32", &[3, 64, 12]),
+            (&names[1][1], "BF16", &[3, 64, 3]),
+            (&names[1][2], "I64", &[2]),
+        ];
+        let dir = small(json!({"quantization_config": compressed("pack-quantized")}), &tensors);
+        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let mut claims = Claims::new(&checkpoint);
+        let layer = claims.experts(&decl).unwrap();
+        claims.finish().unwrap();
+        for matrix in layer.layout.matrices() {
+            assert_eq!(matrix.format, MatrixFormat::Affine(Affine::symmetric(4, 32, Float::BF16)));
+        }
+    }
+}
+
+#[test]
 fn experts_of_every_form_have_a_place_each() {
     let decl = ExpertsDecl {
         layer: LayerIdx(0),

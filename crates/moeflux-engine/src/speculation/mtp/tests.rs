@@ -17,13 +17,14 @@ use crate::session::handle::Session;
 use crate::speculation::mtp::{MtpRequest, mtp_draft};
 use crate::speculation::options::Speculation;
 
-const CASES: [&str; 7] = [
+const CASES: [&str; 8] = [
     "qwen3_5_moe-mtp",
     "qwen3_next-mtp",
     "deepseek_v3-mtp",
     "glm4_moe-mtp",
     "hy_v3-mtp",
     "qwen4_exp-mtp",
+    "qwen4_exp-fp8-mtp",
     "gguf-qwen35moe",
 ];
 /// Places where tokens are drafted, and how many.
@@ -348,6 +349,15 @@ fn an_incomplete_or_oversized_mtp_layer_is_not_loaded() {
         engine.session().eval_prompt(&tokens).unwrap().to_vec()
     });
     assert!(logits[0] == logits[1] && logits[0] == logits[2]);
+}
+
+#[test]
+fn an_mtp_layer_of_eight_bits_is_left_aside_where_experts_have_four() {
+    let dir = Golden::read("qwen4_exp-nvfp4").dir;
+    let engine = Engine::open(&dir, &EngineOptions::default().ctx(Some(64))).unwrap();
+    assert!(!engine.shape().has_mtp());
+    let warnings = engine.warnings().iter();
+    assert_eq!(warnings.filter(|warning| warning.contains("pack the model")).count(), 1);
 }
 
 #[test]
