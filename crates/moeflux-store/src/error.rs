@@ -208,6 +208,9 @@ pub enum StoreError {
     /// The system gives no memory for a slot, and no other slot is free.
     #[error("{0} for an expert; a smaller --ctx or --expert-cache leaves more")]
     OutOfMemory(OutOfMemory),
+    /// The system gives no memory for rows, or for the reads that bring them.
+    #[error("{0} for rows of tables; a smaller --ctx, --expert-cache or --row-cache leaves more")]
+    NoRowMemory(OutOfMemory),
     /// The reader threads cannot be started.
     #[error("cannot start {n_readers} expert readers ({source}): allow this process more threads")]
     Threads {

@@ -2,6 +2,10 @@
 
 #[path = "schemas/cases.rs"]
 mod cases;
+#[path = "schemas/tangles.rs"]
+mod tangles;
+#[path = "common/templates.rs"]
+mod templates;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +13,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use moeflux_text::{
-    AnswerShape, Constraint, ConstraintError, Grammar, Grammars, Markup, OutputFormat, Tokenizer,
+    AnswerShape, Constraint, ConstraintError, Grammar, Grammars, Markup, OutputFormat,
+    OutputParser, Tokenizer,
 };
 use serde_json::{Map, Value, json};
 
@@ -27,6 +32,11 @@ struct Model {
 static JSON_CALLS: LazyLock<Model> = LazyLock::new(|| model("{{ tools }}<tool_call>"));
 static TAGGED_CALLS: LazyLock<Model> =
     LazyLock::new(|| model("{{ tools }}<tool_call>\n<function=name>\n<parameter="));
+static BARE_CALLS: LazyLock<Model> = LazyLock::new(|| {
+    let dir = tempfile::tempdir().unwrap();
+    templates::write_tokenizer(dir.path(), include_str!("templates/gemma4.jinja"), &[]);
+    open(dir.path())
+});
 
 fn model(template: &str) -> Model {
     let demo: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
@@ -38,9 +48,13 @@ fn model(template: &str) -> Model {
     let mut config: Value = serde_json::from_slice(&config).unwrap();
     config["chat_template"] = json!(template);
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
-    let tokenizer = Arc::new(Tokenizer::from_dir(dir.path()).unwrap());
+    open(dir.path())
+}
+
+fn open(dir: &Path) -> Model {
+    let tokenizer = Arc::new(Tokenizer::from_dir(dir).unwrap());
     let format = OutputFormat::of(&tokenizer);
-    assert!(format.syntax().is_some(), "{template}");
+    assert!(format.syntax().is_some());
     Model { grammars: Grammars::new(&tokenizer).unwrap(), tokenizer, format }
 }
 
@@ -230,6 +244,32 @@ fn thousands_of_short_choices_are_held() {
         assert!(constraint.left_to_model().is_empty());
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         assert!(JSON_CALLS.strict(&parameters).is_ok());
+    }
+}
+
+/// Schemas whose parts refer to each other: in every notation they make a grammar that leads on, and
+/// calls are read, in a bounded time.
+#[test]
+fn tangled_schemas_end_soon_in_every_notation() {
+    for (name, parameters) in tangles::all() {
+        for model in [&*JSON_CALLS, &*TAGGED_CALLS, &*BARE_CALLS] {
+            let started = Instant::now();
+            let mut constraint = model.tool(&parameters);
+            walk(model, &mut constraint);
+            let tools = json!([tool("t", &parameters)]);
+            let mut parser = OutputParser::new(&model.format, Some(&tools), false);
+            let call = "<tool_call>\n<function=t>\n<parameter=p1>\n1\n</parameter>\n</function>";
+            drop(parser.push(call));
+            drop(parser.finish());
+            let took = started.elapsed();
+            assert!(took < Duration::from_secs(5), "{name}: {took:?} {:?}", model.format.syntax());
+        }
+        let started = Instant::now();
+        if let Err(err) = JSON_CALLS.strict(&parameters) {
+            assert_eq!(err.to_string().lines().count(), 1, "{name}: {err}");
+        }
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(5), "{name} as a format: {took:?}");
     }
 }
 

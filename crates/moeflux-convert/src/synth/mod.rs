@@ -14,6 +14,7 @@ mod tools;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,6 +32,7 @@ use crate::pack::files::{
 use crate::pack::plan::{container, layer_entry, record_ranges, resident_sums, tensor_ranges};
 use crate::pack::{publish_container, require_empty};
 use fill::{Fill, Noise};
+use gguf::Piece;
 use moeflux_core::WriteError;
 use plan::{GATE_BITS, Made};
 
@@ -281,7 +283,8 @@ impl Making<'_, '_> {
         let is_hole = |tensor: &Made| matches!(tensor.fill, Fill::Hole);
         if self.options.is_hollow || tensors.iter().all(is_hole) {
             let data = tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum::<u64>();
-            return self.hollow(name, &header, header.len() as u64 + data);
+            let pieces = [Piece { offset: 0, bytes: &header }];
+            return self.hollow(name, &pieces, header.len() as u64 + data);
         }
         let parts = tensor_ranges(&header, &entries);
         let mut writer = FileWriter::create_with_parts(&self.dir.join(name), parts)?;
@@ -300,8 +303,7 @@ impl Making<'_, '_> {
     fn gguf(&mut self, part: &gguf::Part) -> Result<(), SynthError> {
         let name = &part.name;
         if self.options.is_hollow {
-            let start = [&part.header, gguf::read_at_once(&part.tensors)].concat();
-            self.hollow(name, &start, part.n_bytes())?;
+            self.hollow(name, &part.read_when_opened(), part.n_bytes())?;
             return Ok(());
         }
         let mut writer = FileWriter::create(&self.dir.join(name))?;
@@ -315,15 +317,27 @@ impl Making<'_, '_> {
         Ok(writer.finish()?.publish()?)
     }
 
-    /// A file of the right size that begins so and has nothing after that.
-    fn hollow(&mut self, name: &str, header: &[u8], bytes: u64) -> Result<PackedFile, SynthError> {
+    /// A file of the right size that has these pieces and holes around them.
+    fn hollow(
+        &mut self,
+        name: &str,
+        pieces: &[Piece<'_>],
+        bytes: u64,
+    ) -> Result<PackedFile, SynthError> {
         let path = self.dir.join(name);
-        fs::write(&path, header).map_err(WriteError::at(&path))?;
+        fs::write(&path, []).map_err(WriteError::at(&path))?;
         if cfg!(windows) {
             leave_holes(&path);
         }
-        let file = fs::OpenOptions::new().write(true).open(&path);
-        file.and_then(|file| file.set_len(bytes)).map_err(WriteError::at(&path))?;
+        let write = || {
+            let mut file = fs::OpenOptions::new().write(true).open(&path)?;
+            for piece in pieces {
+                file.seek(SeekFrom::Start(piece.offset))?;
+                file.write_all(piece.bytes)?;
+            }
+            file.set_len(bytes)
+        };
+        write().map_err(WriteError::at(&path))?;
         Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128: String::new() })
     }
 

@@ -1,18 +1,55 @@
 //! Runs the reads of rows.
 
-use std::io;
+use std::{fmt, io};
 
-use moeflux_core::{HostBuf, OutOfMemory};
+use moeflux_core::{HostBuf, OutOfMemory, PAGE_BYTES};
 
 use super::layout::{Extent, Layout};
 use crate::StoreError;
 use crate::files::Source;
 
+/// Allocates a buffer of the given length in bytes for reads.
+pub(super) type BufAlloc = Box<dyn Fn(usize) -> Result<HostBuf, OutOfMemory> + Send + Sync>;
+
 /// The files of the tables, and where their rows are.
-#[derive(Debug)]
 pub(super) struct RowReader {
     pub(super) layout: Layout,
     source: Box<dyn Source>,
+    alloc: BufAlloc,
+}
+
+impl fmt::Debug for RowReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RowReader { layout, source, .. } = self;
+        f.debug_struct("RowReader").field("layout", layout).field("source", source).finish()
+    }
+}
+
+/// Memory of a thread for one read at a time. A read that needs more than there is allocates it, so
+/// that a lack of memory fails this read and no thread.
+#[derive(Debug, Default)]
+pub(super) struct ReadBuf(Option<HostBuf>);
+
+impl ReadBuf {
+    /// The first `len` bytes, which a read has brought.
+    ///
+    /// # Panics
+    /// If no read brought as many.
+    pub(super) fn bytes(&self, len: usize) -> &[u8] {
+        self.0
+            .as_deref()
+            .and_then(|bytes| bytes.get(..len))
+            .expect("a read should have brought them")
+    }
+
+    fn room(&mut self, len: usize, alloc: &BufAlloc) -> Result<&mut [u8], OutOfMemory> {
+        if self.0.as_ref().is_none_or(|buf| buf.len() < len) {
+            // The old memory goes back before more is taken.
+            self.0 = None;
+            self.0 = Some(alloc(len.max(PAGE_BYTES))?);
+        }
+        Ok(&mut self.0.as_mut().expect("it was allocated")[..len])
+    }
 }
 
 /// A read that did not bring its rows.
@@ -30,16 +67,14 @@ pub(super) enum Failure {
 }
 
 impl RowReader {
-    pub(super) fn new(layout: Layout, source: Box<dyn Source>) -> RowReader {
-        RowReader { layout, source }
+    pub(super) fn new(layout: Layout, source: Box<dyn Source>, alloc: BufAlloc) -> RowReader {
+        RowReader { layout, source, alloc }
     }
 
     /// Reads an extent into `buf`, which grows where it is too short.
-    pub(super) fn read(&self, extent: &Extent, buf: &mut HostBuf) -> Result<(), Failure> {
-        if buf.len() < extent.len {
-            *buf = HostBuf::try_zeroed(extent.len).map_err(Failure::OutOfMemory)?;
-        }
-        let (block, out) = (self.layout.block, &mut buf[..extent.len]);
+    pub(super) fn read(&self, extent: &Extent, buf: &mut ReadBuf) -> Result<(), Failure> {
+        let out = buf.room(extent.len, &self.alloc).map_err(Failure::OutOfMemory)?;
+        let block = self.layout.block;
         let mut got = 0;
         while got < extent.wanted {
             // Reads begin at the start of a block, so a block that was read in part is read again.
@@ -63,7 +98,7 @@ impl RowReader {
         let table = self.layout.table(extent.table).name.clone();
         let (path, offset, wanted) = (expected.path.clone(), extent.offset, extent.wanted);
         match failure {
-            Failure::OutOfMemory(err) => StoreError::OutOfMemory(*err),
+            Failure::OutOfMemory(err) => StoreError::NoRowMemory(*err),
             Failure::Read { got, source: None } => match self.source.len(extent.file) {
                 Ok(actual) if actual != expected.len => {
                     StoreError::Resized { path, expected: expected.len, actual }

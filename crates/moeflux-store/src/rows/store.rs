@@ -4,14 +4,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use moeflux_core::{HostBuf, PAGE_BYTES, RowBank, explain_thread_error};
+use moeflux_core::{HostBuf, RowBank, explain_thread_error};
 
 use super::cache::RowCache;
 use super::files::{OpenedRows, RowFiles};
 use super::layout::{Layout, RowKey};
 use super::mailbox::Mailbox;
-use super::reader::{Failure, RowReader};
-use super::state::{Awaited, Started, State};
+use super::reader::{BufAlloc, Failure, ReadBuf, RowReader};
+use super::state::{Awaited, MOST_BEGUN, Started, State};
 use super::stats::RowStats;
 use crate::files::{Native, Source, System};
 use crate::{IoMode, StoreError};
@@ -78,15 +78,23 @@ impl RowStore {
     /// # Panics
     /// If a table has no rows, or a part of one is outside its file.
     pub fn open(bank: RowBank, options: RowStoreOptions) -> Result<RowStore, StoreError> {
-        RowStore::open_with(bank, options, &Native, |files| Box::new(files))
+        RowStore::open_with(
+            bank,
+            options,
+            &Native,
+            |files| Box::new(files),
+            Box::new(HostBuf::try_zeroed),
+        )
     }
 
-    /// Opens a store as [`RowStore::open`] does. `system` opens the files, and `source` wraps them.
+    /// Opens a store as [`RowStore::open`] does. `system` opens the files, `source` wraps them, and
+    /// `alloc` allocates what they are read into.
     pub(super) fn open_with(
         bank: RowBank,
         options: RowStoreOptions,
         system: &dyn System,
         source: impl FnOnce(RowFiles) -> Box<dyn Source>,
+        alloc: BufAlloc,
     ) -> Result<RowStore, StoreError> {
         let n_readers = options.n_readers.max(1);
         // Windows allows one read at a time through a handle.
@@ -95,9 +103,9 @@ impl RowStore {
             RowFiles::open(&bank, options.mode, options.may_fall_back, n_handles, system)?;
         let layout = Layout::new(bank, block);
         let cache = RowCache::new(options.cache_bytes, layout.max_row_bytes())
-            .map_err(StoreError::OutOfMemory)?;
+            .map_err(StoreError::NoRowMemory)?;
         let shared = Arc::new(Shared {
-            reader: RowReader::new(layout, source(files)),
+            reader: RowReader::new(layout, source(files), alloc),
             state: Mutex::new(State::new(cache)),
             work: Condvar::new(),
         });
@@ -205,7 +213,7 @@ impl Shared {
     /// Runs reads as one of `n_readers` readers, until the store closes.
     fn serve(&self, n_readers: usize) {
         let layout = &self.reader.layout;
-        let mut bufs = vec![HostBuf::zeroed(PAGE_BYTES)];
+        let mut bufs: [ReadBuf; MOST_BEGUN] = Default::default();
         let (mut started, mut outcomes) = (Vec::new(), Vec::new());
         let mut state = self.lock();
         loop {
@@ -223,9 +231,6 @@ impl Shared {
                 self.work.notify_all();
             }
             drop(state);
-            while bufs.len() < started.len() {
-                bufs.push(HostBuf::zeroed(PAGE_BYTES));
-            }
             let reads = started.iter().zip(&mut bufs);
             outcomes.extend(reads.map(|(read, buf)| self.reader.read(&read.extent, buf)));
             state = self.lock();
@@ -239,12 +244,12 @@ impl Shared {
         &self,
         state: &mut State,
         started: &Started,
-        buf: &HostBuf,
+        buf: &ReadBuf,
         outcome: Result<(), Failure>,
     ) {
         let layout = &self.reader.layout;
         match outcome {
-            Ok(()) => state.end(layout, started, Ok(&buf[..started.extent.len])),
+            Ok(()) => state.end(layout, started, Ok(buf.bytes(started.extent.len))),
             Err(failure) => {
                 let error = || self.reader.error(&started.extent, &failure);
                 state.end(layout, started, Err(&error));

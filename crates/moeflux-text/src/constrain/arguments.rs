@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::rules::{Rules, close, lenient, quoted, regex_char, with_definitions};
+use super::rules::{Rules, close, lenient, quoted, regex_char};
 use crate::{Kind, Parameters, TaggedCalls};
 
 /// Members of an object that are counted, for a grammar with few tools. Each doubles the rules.
@@ -84,26 +84,27 @@ impl Notation<'_> {
 }
 
 impl Rules<'_> {
-    /// Arguments as one object.
+    /// Arguments as one object. `root` has the definitions that the schema refers to.
     pub(super) fn object_arguments(
         &mut self,
         notation: Notation<'_>,
         schema: &Value,
+        root: &Value,
         level: Level,
     ) -> String {
-        let mut parameters = Parameters::of(schema);
+        let mut parameters = Parameters::within(schema, root);
         let n_required = parameters.put_required_first();
         let mut members = Members { n_required, separator: "COMMA", ..Members::default() };
         for (key, property) in &parameters.properties {
             let key = quoted(&notation.key(key)).unwrap_or_default();
-            let value = self.value(notation, property, schema, level.inner());
+            let value = self.value(notation, property, root, level.inner());
             members.counted.push(self.rule(&format!("{key} COLON {value}")));
         }
         if let Some(others) = &parameters.others {
             let names =
                 names_but(&parameters, |name| notation.key(name).trim_matches('"').to_owned());
             let key = self.terminal("KEY", &format!("{}{names}", notation.any_key()));
-            let value = self.value(notation, others, schema, level.inner());
+            let value = self.value(notation, others, root, level.inner());
             members.free.push(self.rule(&format!("{key} COLON {value}")));
         }
         let members = self.unordered(members, level);
@@ -130,9 +131,9 @@ impl Rules<'_> {
             && schema["properties"].as_object().is_some_and(|all| all.len() > 1)
             && !schema["additionalProperties"].is_object();
         if is_object && level.depth <= MAX_NESTED {
-            return self.object_arguments(Notation::Json, &with_definitions(schema, root), level);
+            return self.object_arguments(Notation::Json, schema, root, level);
         }
-        let mut schema = lenient(&with_definitions(schema, root));
+        let mut schema = lenient(&self.with_definitions(schema, root));
         close(&mut schema);
         self.json(&schema)
     }
@@ -148,15 +149,14 @@ impl Rules<'_> {
         let n_required = parameters.put_required_first();
         let mut members = Members { n_required, ..Members::default() };
         for (key, property) in &parameters.properties {
+            if self.is_too_large() {
+                break;
+            }
             let name = self.literal(&format!("{}{key}", calls.key));
             let name = self.rule(&name);
             let kind = Kind::of(property, schema);
-            members.counted.push(self.tagged(
-                calls,
-                &name,
-                &kind,
-                &with_definitions(property, schema),
-            ));
+            let property = self.with_definitions(property, schema);
+            members.counted.push(self.tagged(calls, &name, &kind, &property));
         }
         if let Some(others) = &parameters.others {
             let names = names_but(&parameters, str::to_owned);
@@ -164,7 +164,8 @@ impl Rules<'_> {
             let name = format!("{} {name}", self.literal(&calls.key));
             let name = self.rule(&name);
             let kind = Kind::of(others, schema);
-            members.free.push(self.tagged(calls, &name, &kind, &with_definitions(others, schema)));
+            let others = self.with_definitions(others, schema);
+            members.free.push(self.tagged(calls, &name, &kind, &others));
         }
         self.unordered(members, level)
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::arguments::{Level, MAX_NESTED, MAX_RULES, Notation};
-use super::rules::{Rules, lenient, quoted, with_definitions};
+use super::rules::{Rules, lenient, quoted};
 use crate::Kind;
 
 impl Rules<'_> {
@@ -68,7 +68,7 @@ impl Rules<'_> {
         match name {
             "object" => {
                 let notation = Notation::Bare { quote };
-                self.object_arguments(notation, &with_definitions(schema, root), level)
+                self.object_arguments(notation, schema, root, level)
             }
             "array" => {
                 let item = match schema.get("items") {

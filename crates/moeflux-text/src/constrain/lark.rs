@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::arguments::{Level, Notation};
-use super::rules::Rules;
+use super::rules::{MAX_REPEATED, Rules};
 use crate::{Calls, JsonCalls, OutputFormat, Thinking, Tokenizer};
 
 /// What an answer may look like, thinking left aside.
@@ -50,7 +50,11 @@ struct Many {
 }
 
 impl Grammar {
-    pub(super) fn to_lark(&self, tokenizer: &Tokenizer) -> String {
+    /// The text of the grammar.
+    ///
+    /// # Errors
+    /// If it would be too large.
+    pub(super) fn to_lark(&self, tokenizer: &Tokenizer) -> Result<String, String> {
         let mut rules = Rules::new(tokenizer);
         let calls = self.format.calls().filter(|_| !self.tools.is_empty());
         let many = Many { calls: self.may_call_many, with_text: !self.must_call };
@@ -60,6 +64,12 @@ impl Grammar {
             (AnswerShape::Text, _) => Some(String::from("TEXT?")),
             (AnswerShape::Json(schema), _) => Some(rules.json(schema)),
         };
+        if rules.is_too_large() {
+            return Err(format!(
+                "definitions have more than {MAX_REPEATED} values, counted once for each argument \
+                 that leads to them"
+            ));
+        }
         let is_text = self.shape == AnswerShape::Text;
         let start = match self.format.thinking {
             Thinking::Channels => rules.channels(said, calls.map(|calls| calls.whole)),
@@ -92,10 +102,10 @@ impl Grammar {
             }
         };
         let text = rules.text;
-        format!(
+        Ok(format!(
             "start: {start}\nTEXT: /(.|\\n)+/\nSPACE: /[ \\n]{{1,2}}/\nNL: /\\n/\n\
              COMMA: /, ?/\nCOLON: /: ?/\n{text}"
-        )
+        ))
     }
 }
 
@@ -172,7 +182,7 @@ impl Rules<'_> {
             Some(quote) => Notation::Bare { quote },
             None => Notation::Json,
         };
-        let arguments = self.object_arguments(notation, schema, level);
+        let arguments = self.object_arguments(notation, schema, schema, level);
         let end = self.loose(&format!("{}{}", calls.after_arguments, calls.close));
         let id =
             if calls.has_id { "(COMMA \"\\\"id\\\"\" COLON /\"[a-zA-Z0-9]{9}\"/)?" } else { "" };
@@ -186,7 +196,7 @@ impl Rules<'_> {
             ["<|channel|>", "<|constrain|>", "<|message|>"].map(|marker| self.literal(marker));
         let constrain = if constrain.starts_with('<') { constrain } else { String::from("\"\"") };
         let recipient = Value::from(format!(" to=functions.{name}"));
-        let arguments = self.object_arguments(Notation::Json, schema, level);
+        let arguments = self.object_arguments(Notation::Json, schema, schema, level);
         self.rule(&format!(
             "({channel} \"commentary\" {recipient} | {recipient} {channel} \"commentary\") \
              (\" \"? {constrain}? \"json\")? {message} {arguments}"

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::lark::{AnswerShape, Grammar};
+use super::rules::walk;
 
 /// Levels of JSON that compiling may be inside of.
 const MAX_LEVELS: usize = 8192;
@@ -19,8 +20,7 @@ const MAX_PROPERTIES: usize = 1024;
 const MAX_TARGETS: usize = 1024;
 /// 32 KiB for each of [`MAX_LEVELS`].
 pub(super) const STACK_BYTES: usize = 256 << 20;
-/// Values in the schemas of one request. Definitions count once for each argument of a tool, as
-/// each argument has a grammar of its own.
+/// Values in the schemas of one request.
 const MAX_VALUES: usize = 1 << 20;
 
 /// Checks all schemas of a grammar.
@@ -48,14 +48,9 @@ pub(super) fn check(grammar: &Grammar) -> Result<(), String> {
                  than {MAX_LEVELS} levels deep"
             ));
         }
-        let n_arguments = schema["properties"].as_object().map_or(0, serde_json::Map::len);
-        let definitions = ["$defs", "definitions"].map(|key| Size::of(&schema[key]).n_values);
-        n_values += size.n_values + n_arguments * definitions.iter().sum::<usize>();
+        n_values += size.n_values;
         if n_values > MAX_VALUES {
-            return Err(format!(
-                "the schemas have more than {MAX_VALUES} values, definitions counted once for each \
-                 argument"
-            ));
+            return Err(format!("the schemas have more than {MAX_VALUES} values"));
         }
     }
     Ok(())
@@ -92,25 +87,6 @@ impl Size {
         };
         Size { n_values, n_properties, levels: depth + levels }
     }
-}
-
-/// The number of values in `value` and how deep they are nested; shows each object to `visit`.
-fn walk(value: &Value, visit: &mut dyn FnMut(&serde_json::Map<String, Value>)) -> (usize, usize) {
-    let (mut n_values, mut deepest) = (0, 0);
-    let mut todo = vec![(value, 1)];
-    while let Some((value, depth)) = todo.pop() {
-        n_values += 1;
-        deepest = deepest.max(depth);
-        match value {
-            Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(fields) => {
-                visit(fields);
-                todo.extend(fields.values().map(|field| (field, depth + 1)));
-            }
-            _ => {}
-        }
-    }
-    (n_values, deepest)
 }
 
 /// A fragment of a URI without its percent signs.

@@ -139,7 +139,7 @@ impl Grammars {
     /// The library's grammar, and its text.
     fn build(&self, grammar: &Grammar) -> Result<(Matcher, String), String> {
         limits::check(grammar)?;
-        let lark = grammar.to_lark(&self.tokenizer);
+        let lark = grammar.to_lark(&self.tokenizer)?;
         let built = catch_panic(|| {
             let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark.clone()));
             Matcher::new(parser)

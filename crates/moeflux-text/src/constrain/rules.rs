@@ -6,18 +6,53 @@ use serde_json::{Map, Value, json};
 
 use crate::{DSML, Tokenizer};
 
+/// Values of definitions, each counted once for each argument that leads to it, as every argument
+/// has a grammar of its own.
+pub(super) const MAX_REPEATED: usize = 1 << 15;
+
 /// Rules so far.
 pub(super) struct Rules<'a> {
     tokenizer: &'a Tokenizer,
     pub(super) text: String,
     pub(super) n: usize,
+    /// Values of definitions that were added to parts of schemas.
+    n_repeated: usize,
     /// The rule of any value in the notation of names without quotes, once there is one.
     pub(super) any_bare: Option<String>,
 }
 
 impl<'a> Rules<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer) -> Rules<'a> {
-        Rules { tokenizer, text: String::new(), n: 0, any_bare: None }
+        Rules { tokenizer, text: String::new(), n: 0, n_repeated: 0, any_bare: None }
+    }
+
+    /// Whether the definitions of schemas had to be repeated too often for a grammar to be compiled
+    /// soon. The rules are then of no use.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.n_repeated > MAX_REPEATED
+    }
+
+    /// A part of the schema `root` with the definitions that it leads to.
+    pub(super) fn with_definitions(&mut self, part: &Value, root: &Value) -> Value {
+        let (mut part, mut used) = (part.clone(), Map::new());
+        let definitions = root["$defs"].as_object();
+        let mut waiting = targets(&part);
+        while let Some(name) = waiting.pop() {
+            let definition = definitions.and_then(|all| all.get(&name));
+            let Some(definition) = definition.filter(|_| !used.contains_key(&name)) else {
+                continue;
+            };
+            self.n_repeated += walk(definition, &mut |_| {}).0;
+            if self.is_too_large() {
+                return json!({});
+            }
+            waiting.extend(targets(definition));
+            used.insert(name, definition.clone());
+        }
+        if let Some(fields) = part.as_object_mut().filter(|_| !used.is_empty()) {
+            fields.insert(String::from("$defs"), Value::Object(used));
+        }
+        part
     }
 
     /// Adds a rule and gives its name.
@@ -134,15 +169,36 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// A schema with the definitions of the one that it is a part of.
-pub(super) fn with_definitions(part: &Value, whole: &Value) -> Value {
-    let mut part = part.clone();
-    for defs in ["$defs", "definitions"] {
-        if let (Some(inner), Some(all)) = (part.as_object_mut(), whole.get(defs)) {
-            inner.entry(defs).or_insert_with(|| all.clone());
+/// The number of values in `value` and how deep they are nested; shows each object to `visit`.
+pub(super) fn walk(
+    value: &Value,
+    visit: &mut dyn FnMut(&serde_json::Map<String, Value>),
+) -> (usize, usize) {
+    let (mut n_values, mut deepest) = (0, 0);
+    let mut todo = vec![(value, 1)];
+    while let Some((value, depth)) = todo.pop() {
+        n_values += 1;
+        deepest = deepest.max(depth);
+        match value {
+            Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(fields) => {
+                visit(fields);
+                todo.extend(fields.values().map(|field| (field, depth + 1)));
+            }
+            _ => {}
         }
     }
-    part
+    (n_values, deepest)
+}
+
+/// The names of the definitions that a schema refers to.
+fn targets(schema: &Value) -> Vec<String> {
+    let mut names = Vec::new();
+    walk(schema, &mut |fields| {
+        let reference = fields.get("$ref").and_then(Value::as_str);
+        names.extend(reference.and_then(|text| text.strip_prefix("#/$defs/")).map(str::to_owned));
+    });
+    names
 }
 
 /// The largest magnitude that every reader of JSON takes: 2^53 - 1.

@@ -26,6 +26,7 @@ const COOP_BLOCKS: &str = include_str!("../shaders/matmul/coop_blocks.wgsl");
 const COOP_MULTIPLY: &str = include_str!("../shaders/matmul/coop_multiply.wgsl");
 const PER_ELEMENT: &str = include_str!("../shaders/include/main_per_element.wgsl");
 const PER_WORKGROUP: &str = include_str!("../shaders/include/main_per_workgroup.wgsl");
+const IN_SUBGROUPS: &str = include_str!("../shaders/include/main_in_subgroups.wgsl");
 
 /// Constants that templates ask for and that are 0 where a kernel lacks them.
 const OPTIONAL: [&str; 7] = ["DIGITS", "CHOSEN", "ACTIVATES", "BOTH", "SUM", "TAPS", "STAGED"];
@@ -133,7 +134,9 @@ impl Variant {
 /// - `#main_per_element INDEX BOUND`: an entry point of 64 threads, one for each index below the
 ///   bound;
 /// - `#main_per_workgroup INDEX THREADS BOUND`: an entry point with a workgroup for each index
-///   below the bound.
+///   below the bound;
+/// - `#main_in_subgroups INDEX THREADS BOUND`: the same, with threads numbered as lanes of
+///   subgroups are.
 fn inline(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     for line in source.lines() {
@@ -145,18 +148,21 @@ fn inline(source: &str) -> String {
                 let (index, bound) = arguments.split_once(' ').expect("an index and its bound");
                 PER_ELEMENT.replace("INDEX", index).replace("BOUND", bound)
             }
-            "#main_per_workgroup" => {
-                let mut parts = arguments.splitn(3, ' ');
-                let mut next = || parts.next().expect("an index, threads and a bound");
-                let (index, threads, bound) = (next(), next(), next());
-                let main = PER_WORKGROUP.replace("WORKGROUP", threads);
-                main.replace("INDEX", index).replace("BOUND", bound)
-            }
+            "#main_per_workgroup" => per_workgroup(PER_WORKGROUP, arguments),
+            "#main_in_subgroups" => per_workgroup(IN_SUBGROUPS, arguments),
             _ => format!("{line}\n"),
         };
         text.push_str(&inlined);
     }
     text
+}
+
+/// An entry point with its index, threads and bound filled in.
+fn per_workgroup(main: &str, arguments: &str) -> String {
+    let mut parts = arguments.splitn(3, ' ');
+    let mut next = || parts.next().expect("an index, threads and a bound");
+    let (index, threads, bound) = (next(), next(), next());
+    main.replace("WORKGROUP", threads).replace("INDEX", index).replace("BOUND", bound)
 }
 
 /// The units of a row that `matmul/matvec.wgsl` reads at once.

@@ -16,7 +16,7 @@ use header::{Key, Value, header};
 use keys::Model;
 use tensors::{Maker, Stored};
 
-pub(super) use tensors::{ALIGNMENT, read_at_once};
+pub(super) use tensors::ALIGNMENT;
 
 /// The names of families' architectures in GGUF files.
 const ARCHITECTURES: [(&str, &str); 12] = [
@@ -34,6 +34,13 @@ const ARCHITECTURES: [(&str, &str); 12] = [
     ("qwen3_next", "qwen3next"),
 ];
 
+/// Bytes of a file that has holes around them.
+pub(super) struct Piece<'a> {
+    /// Where they begin, in bytes.
+    pub(super) offset: u64,
+    pub(super) bytes: &'a [u8],
+}
+
 /// A file to be written.
 pub(super) struct Part {
     pub(super) name: String,
@@ -46,6 +53,17 @@ impl Part {
     pub(super) fn n_bytes(&self) -> u64 {
         let data: u64 = self.tensors.iter().map(Stored::padded_bytes).sum();
         self.header.len() as u64 + data
+    }
+
+    /// What readers look at when they open the file: its header, and elements of some tensors.
+    pub(super) fn read_when_opened(&self) -> Vec<Piece<'_>> {
+        let mut offset = self.header.len() as u64;
+        let mut pieces = vec![Piece { offset: 0, bytes: &self.header }];
+        for tensor in &self.tensors {
+            pieces.extend(tensor.read_when_opened().map(|bytes| Piece { offset, bytes }));
+            offset += tensor.padded_bytes();
+        }
+        pieces
     }
 }
 

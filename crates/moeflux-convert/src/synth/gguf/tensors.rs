@@ -11,7 +11,7 @@ use crate::pack::files::TensorEntry;
 use crate::synth::fill::{Fill, Noise, vector};
 use crate::synth::plan::{Made, gain, is_gate};
 
-/// The tensor with what the frequencies of full layers are divided by. It is the first.
+/// The tensor with what the frequencies of full layers are divided by.
 const DIVISORS: &str = "rope_freqs.weight";
 
 /// What tensors are aligned to.
@@ -24,6 +24,8 @@ pub(in crate::synth) struct Stored {
     /// Its dimensions, the outermost first.
     pub(super) shape: Vec<usize>,
     pub(super) kind: Kind,
+    /// Whether readers look at its elements when they open the file, and not only at its shape.
+    is_read_when_opened: bool,
 }
 
 /// How elements are stored.
@@ -38,13 +40,13 @@ impl Stored {
     pub(in crate::synth) fn padded_bytes(&self) -> u64 {
         self.made.entry.n_bytes().next_multiple_of(ALIGNMENT as u64)
     }
-}
 
-/// What readers look into of `tensors`, the bytes of a file after its header, when they open it.
-pub(in crate::synth) fn read_at_once(tensors: &[Stored]) -> &[u8] {
-    match tensors.first().map(|first| &first.made) {
-        Some(Made { entry, fill: Fill::Cycle(bytes), .. }) if entry.name == DIVISORS => bytes,
-        _ => &[],
+    /// Its bytes, if readers look at them when they open the file.
+    pub(super) fn read_when_opened(&self) -> Option<&[u8]> {
+        match &self.made.fill {
+            Fill::Cycle(bytes) if self.is_read_when_opened => Some(bytes),
+            _ => None,
+        }
     }
 }
 
@@ -112,7 +114,8 @@ impl Maker<'_> {
         let n_turning = (part * n_pairs as f64) as usize;
         let values = (0..n_pairs).map(|pair| if pair < n_turning { 1.0_f32 } else { 1e30 });
         let bytes = values.flat_map(f32::to_le_bytes).collect();
-        Ok(Some(self.floats(DIVISORS.to_owned(), vec![n_pairs], bytes)))
+        let divisors = self.floats(DIVISORS.to_owned(), vec![n_pairs], bytes);
+        Ok(Some(Stored { is_read_when_opened: true, ..divisors }))
     }
 
     /// The name in the file. Families declare nothing that files have no name for.
@@ -181,7 +184,7 @@ impl Maker<'_> {
             shape: vec![rows, kind.format().row_bytes(cols)],
         };
         let shape = outer.into_iter().chain([cols]).collect();
-        Stored { made: Made { entry, fill, noise }, shape, kind }
+        Stored { made: Made { entry, fill, noise }, shape, kind, is_read_when_opened: false }
     }
 
     fn experts(&self, decl: &ExpertsDecl) -> [Stored; 3] {
@@ -230,7 +233,8 @@ impl Maker<'_> {
         let noise = Noise::of(self.seed, &name);
         let entry = TensorEntry { name, dtype: Dtype::Float(Float::F32), shape: shape.clone() };
         let made = Made { entry, fill: Fill::cycle(bytes), noise };
-        Stored { made, shape, kind: Kind::Plain(Float::F32) }
+        let kind = Kind::Plain(Float::F32);
+        Stored { made, shape, kind, is_read_when_opened: false }
     }
 }
 

@@ -5,9 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use moeflux_core::{FileIdx, RowEncoding};
+use moeflux_core::{FileIdx, HostBuf, OutOfMemory, RowEncoding};
 
 use super::super::files::RowFiles;
+use super::super::reader::BufAlloc;
 use super::fixture::{Fixture, options};
 use crate::files::Source;
 use crate::{IoMode, StoreError};
@@ -22,6 +23,8 @@ struct Control {
     /// The file seems to end here; 0 for its end.
     end: AtomicU64,
     n_reads: AtomicUsize,
+    /// How many of the next allocations fail.
+    n_refusals: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -62,7 +65,15 @@ fn faulty(mode: IoMode) -> (Fixture, Arc<Control>) {
     let control = Arc::new(Control::default());
     let shared = Arc::clone(&control);
     let wrap = |files| Box::new(Faulty { files, control: shared }) as Box<dyn Source>;
-    (Fixture::with(RowEncoding::F8E4M3, options(mode, 1 << 20), None, wrap), control)
+    let shared = Arc::clone(&control);
+    let alloc: BufAlloc = Box::new(move |len| {
+        let left = |n: usize| n.checked_sub(1);
+        match shared.n_refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left) {
+            Ok(_) => Err(OutOfMemory { bytes: len as u64 }),
+            Err(_) => HostBuf::try_zeroed(len),
+        }
+    });
+    (Fixture::with(RowEncoding::F8E4M3, options(mode, 1 << 20), None, wrap, alloc), control)
 }
 
 #[test]
@@ -90,6 +101,25 @@ fn a_failed_read_ahead_is_tried_again_by_the_gather() {
         fixture.check(0, &[3]);
     }
     drop(request);
+}
+
+#[test]
+fn a_reader_without_memory_fails_the_gather_and_serves_the_next() {
+    // Farther apart than rows that share a read.
+    let rows: Vec<u64> = (0..7).map(|i| i * 290).collect();
+    for mode in [IoMode::Pread, IoMode::Direct] {
+        for n_refusals in [1, rows.len()] {
+            let (fixture, control) = faulty(mode);
+            control.n_refusals.store(n_refusals, Ordering::SeqCst);
+            let err = fixture.store.gather(0, &rows, &mut Vec::new()).unwrap_err();
+            assert!(matches!(err, StoreError::NoRowMemory(_)), "{err}");
+            assert!(err.to_string().contains("rows of tables"), "{err}");
+            control.n_refusals.store(0, Ordering::SeqCst);
+            // A gather may still join reads of the one that failed.
+            while fixture.store.gather(0, &rows, &mut Vec::new()).is_err() {}
+            fixture.check(0, &rows);
+        }
+    }
 }
 
 #[test]

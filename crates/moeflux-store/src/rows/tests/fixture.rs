@@ -4,10 +4,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use moeflux_core::quant::Float;
-use moeflux_core::{FileIdx, RowBank, RowEncoding, RowPart, RowTable, SourceFile};
+use moeflux_core::{FileIdx, HostBuf, RowBank, RowEncoding, RowPart, RowTable, SourceFile};
 use tempfile::TempDir;
 
 use super::super::files::RowFiles;
+use super::super::reader::BufAlloc;
 use super::super::{RowStats, RowStore, RowStoreOptions};
 use crate::IoMode;
 use crate::files::Source;
@@ -61,12 +62,24 @@ fn table_of(encoding: RowEncoding, table: usize, parts: Vec<RowPart>) -> RowTabl
 
 impl Fixture {
     pub(super) fn new(encoding: RowEncoding, options: RowStoreOptions) -> Fixture {
-        Fixture::with(encoding, options, None, |files| Box::new(files))
+        Fixture::with(
+            encoding,
+            options,
+            None,
+            |files| Box::new(files),
+            Box::new(HostBuf::try_zeroed),
+        )
     }
 
     /// With a row of the first table that is no number.
     pub(super) fn damaged(encoding: RowEncoding, options: RowStoreOptions, row: u64) -> Fixture {
-        Fixture::with(encoding, options, Some(row), |files| Box::new(files))
+        Fixture::with(
+            encoding,
+            options,
+            Some(row),
+            |files| Box::new(files),
+            Box::new(HostBuf::try_zeroed),
+        )
     }
 
     pub(super) fn with(
@@ -74,6 +87,7 @@ impl Fixture {
         options: RowStoreOptions,
         damaged: Option<u64>,
         source: impl FnOnce(RowFiles) -> Box<dyn Source>,
+        alloc: BufAlloc,
     ) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         let mut bank = RowBank::default();
@@ -96,7 +110,7 @@ impl Fixture {
             bank.tables.push(table_of(encoding, table, placed));
         }
         let system = Pretended { direct: || Ok(512) };
-        let store = RowStore::open_with(bank, options, &system, source).unwrap();
+        let store = RowStore::open_with(bank, options, &system, source, alloc).unwrap();
         Fixture { dir, store, encoding }
     }
 

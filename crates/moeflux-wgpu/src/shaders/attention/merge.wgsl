@@ -36,17 +36,7 @@ var<workgroup> largest: array<f32, ROUND>;
 // By what the sums so far, and those of a tile, are multiplied; its total.
 var<workgroup> factors: array<vec4<f32>, ROUND>;
 
-@compute @workgroup_size(ROUND)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(subgroup_invocation_id) in_subgroup: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-) {
-    let thread = subgroup * subgroup_size + in_subgroup;
-    let idx = linear(id, n);
-    if (idx >= p.n) { return; }
+#main_in_subgroups idx ROUND p.n
     let n_blocks = (p.v_dim + 63u) / 64u;
     let col = (idx % n_blocks) * 64u + thread;
     let read_col = min(col, p.v_dim - 1u) + 2u;

@@ -20,17 +20,7 @@ const NONE: u32 = 0xffffffffu;
 @group(0) @binding(3) var<storage, read> weight: array<f32>;
 @group(0) @binding(4) var<storage, read> lists: array<u32>;
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(subgroup_invocation_id) in_subgroup: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-) {
-    let thread = subgroup * subgroup_size + in_subgroup;
-    let pool = linear(id, n);
-    if (pool >= p.n) { return; }
+#main_in_subgroups pool 64 p.n
     let first = pool * p.dim;
     var squares = 0.0;
     for (var i = thread; i < p.dim; i += 64u) {

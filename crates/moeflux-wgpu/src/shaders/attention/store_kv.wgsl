@@ -131,17 +131,7 @@ fn put_fours(thread: u32, at: u32, dim: u32) {
     }
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(subgroup_invocation_id) in_subgroup: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-) {
-    let thread = subgroup * subgroup_size + in_subgroup;
-    let idx = linear(id, n);
-    if (idx >= p.n) { return; }
+#main_in_subgroups idx THREADS p.n
     let n_vectors = p.n_queries + p.n_keys + p.n_values;
     let nth = idx % n_vectors;
     let row = idx / n_vectors;

@@ -23,17 +23,7 @@ fn put_score(query: u32, position: u32, score: f32) {
     weights[(query * TILE + position) >> 2u][position & 3u] = score;
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(subgroup_invocation_id) in_subgroup: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-) {
-    let idx = linear(id, n);
-    if (idx >= p.n) { return; }
-    let thread = subgroup * subgroup_size + in_subgroup;
+#main_in_subgroups idx THREADS p.n
     let n_kv_heads = p.n_heads / p.group;
     let kv_head = (idx / p.n_blocks) % n_kv_heads;
     // Eight words a tile.

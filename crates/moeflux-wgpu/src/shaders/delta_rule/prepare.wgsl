@@ -32,17 +32,7 @@ struct Params {
 // (rows, value heads): how much stays, how much is corrected.
 @group(0) @binding(8) var<storage, read_write> gates: array<vec2<f32>>;
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(subgroup_invocation_id) in_subgroup: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-) {
-    let thread = subgroup * subgroup_size + in_subgroup;
-    let idx = linear(id, n);
-    if (idx >= p.n) { return; }
+#main_in_subgroups idx 64 p.n
     let head = idx % p.n_k_heads;
     let row = idx / p.n_k_heads;
     let q_at = (p.first_row + row) * p.q_width + p.q_start + head * p.q_stride;

@@ -149,17 +149,7 @@ fn plus_squares(sum: f32, v: vec4<f32>, counts: vec4<bool>) -> f32 {
     return select(it, fma(v.w, v.w, it), counts.w);
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(subgroup_invocation_id) in_subgroup: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-) {
-    let idx = linear(id, n);
-    if (idx >= p.n) { return; }
-    let thread = subgroup * subgroup_size + in_subgroup;
+#main_in_subgroups idx THREADS p.n
     let row = idx / p.n_heads;
     let head = idx % p.n_heads;
     let at_y = row * p.y.width + p.y.start + head * p.y.stride;

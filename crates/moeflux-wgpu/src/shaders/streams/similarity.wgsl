@@ -26,17 +26,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> b: array<f32>;
 @group(0) @binding(4) var<storage, read> x: array<f32>;
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(subgroup_invocation_id) in_subgroup: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-) {
-    let thread = subgroup * subgroup_size + in_subgroup;
-    let idx = linear(id, n);
-    if (idx >= p.n) { return; }
+#main_in_subgroups idx 64 p.n
     let stream = idx % p.n_streams;
     let row = idx / p.n_streams;
     let a_at = row * p.a.width + p.a.start + stream * p.a.stride;
