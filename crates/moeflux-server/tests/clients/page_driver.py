@@ -37,6 +37,9 @@ class Page:
             "features": [{"name": "prefers-color-scheme", "value": scheme}]})
 
     def open(self, url):
+        # The page before may have asked a server that is gone: its errors are not this page's.
+        self.browser.get("about:blank")
+        self.errors()
         self.browser.get(url)
         self.ready()
 
