@@ -94,7 +94,7 @@ impl Prompts {
         let text = text.or_else(|| is_demo.then(|| String::from(DEMO_TEXT)));
         let n_prompt = args.prompt_tokens.min(limit);
         let n_runs = args.repeat.saturating_add(2).saturating_mul(args.sequences).min(64);
-        let (vocab, n_gen) = (engine.shape().vocab, args.gen_tokens);
+        let (vocab, n_gen) = (engine.shape().vocab, args.gen_tokens.min(limit));
         let (tokens, given) = match text {
             Some(text) => (encode(engine, &text)?, Vec::new()),
             None => (
