@@ -66,6 +66,8 @@ struct Bench {
     all: Pool,
     /// In huge pages, as resident weights are.
     noise: HostBuf,
+    /// Codes of E4M3.
+    e4m3: HostBuf,
     /// 0.01 as BF16.
     params: HostBuf,
     /// Limbs of the activations.
@@ -79,9 +81,15 @@ impl Bench {
         for word in noise.as_chunks_mut::<8>().0 {
             *word = random.next_u64().to_le_bytes();
         }
+        // Quantised matrices reach the largest numbers, and few of theirs are subnormal.
+        let mut e4m3 = HostBuf::zeroed(MEMORY_BYTES);
+        for (code, byte) in e4m3.iter_mut().zip(&*noise) {
+            let magnitude = (byte & 0x3f | 0x40).min(0x7e);
+            *code = byte & 0x80 | magnitude;
+        }
         let mut params = HostBuf::zeroed(MEMORY_BYTES / 4);
         params.as_chunks_mut::<2>().0.fill([0x24, 0x3c]);
-        Bench { isa, one: Pool::new(1), all: Pool::new(n_threads), noise, params, n_limbs: 2 }
+        Bench { isa, one: Pool::new(1), all: Pool::new(n_threads), noise, e4m3, params, n_limbs: 2 }
     }
 
     /// A matrix of about `n_bytes`, a multiple of 16 rows.
@@ -94,6 +102,7 @@ impl Bench {
         let n_params = format.scale_bytes(rows, cols);
         let weight = match format {
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => &self.params,
+            MatrixFormat::Blocks(_) => &self.e4m3,
             _ => &self.noise,
         };
         MatrixView {

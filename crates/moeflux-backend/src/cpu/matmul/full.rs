@@ -14,7 +14,7 @@ use super::integers::symmetric_bias;
 use super::partials::{COLS, LANES, Partial, Partials, ROWS};
 use super::product::FullProduct;
 use super::rows::OutPart;
-use super::small::{multiply_e2m1, multiply_e4m3};
+use super::small::{multiply_e2m1, multiply_e4m3, plain_e4m3};
 use super::transposed;
 use crate::cpu::Isa;
 
@@ -177,29 +177,61 @@ fn one_row_of_e4m3(
     mut out: OutPart<'_>,
 ) {
     let FullProduct { weight, x, x_rows } = product;
-    let cols = weight.cols;
-    let x = x.row(x_rows.at(0));
+    let (cols, x) = (weight.cols, x.row(x_rows.at(0)));
+    let mut scales = BlockScales::default();
     for row in rows.clone().step_by(ROWS) {
         let n_rows = ROWS.min(rows.end - row);
+        // A short block multiplies its last row several times.
+        let four: [usize; ROWS] = std::array::from_fn(|r| row + r.min(n_rows - 1));
+        let codes = four.map(|row| &weight.weight[row * cols..(row + 1) * cols]);
+        scales.read(&weight, blocks, four);
         let mut sums = [[0f32; LANES]; ROWS];
-        let mut col = 0;
-        while col < cols {
-            let n_cols = (blocks.block_cols - col % blocks.block_cols).min(COLS).min(cols - col);
+        for (piece, scales) in scales.pieces(blocks, cols) {
             // Four streams are too many for hardware prefetchers.
             for row in row + n_rows..rows.end.min(row + n_rows + ROWS) {
-                prefetch(&weight.weight[row * cols + col..][..n_cols]);
+                prefetch(&weight.weight[row * cols + piece.start..row * cols + piece.end]);
             }
-            let (mut codes, mut scales): ([&[u8]; ROWS], [f32; ROWS]) = Default::default();
-            for r in 0..ROWS {
-                // A short block multiplies its last row several times.
-                let row = row + r.min(n_rows - 1);
-                codes[r] = &weight.weight[row * cols + col..][..n_cols];
-                scales[r] = blocks.scales.read(weight.scales, blocks.scale_index(row, col, cols));
+            let codes = codes.map(|codes| &codes[piece.clone()]);
+            if !multiply_e4m3(isa, codes, *scales, &x[piece.clone()], &mut sums) {
+                plain_e4m3(isa, codes, *scales, &x[piece], &mut sums);
             }
-            multiply_e4m3(isa, codes, scales, &x[col..col + n_cols], &mut sums);
-            col += n_cols;
         }
         out.put(0, row, &sums.map(add_tree)[..n_rows]);
+    }
+}
+
+/// The scales of the blocks that some rows of the matrix go through.
+#[derive(Default)]
+struct BlockScales {
+    /// Where the scales of each row begin.
+    first: Option<[usize; ROWS]>,
+    /// For each block of columns, that of each row.
+    scales: Vec<[f32; ROWS]>,
+}
+
+impl BlockScales {
+    fn read(&mut self, weight: &MatrixView<'_>, blocks: ScaledBlocks, rows: [usize; ROWS]) {
+        let first = rows.map(|row| blocks.scale_index(row, 0, weight.cols));
+        // Rows of the same blocks follow each other.
+        if self.first == Some(first) {
+            return;
+        }
+        self.first = Some(first);
+        self.scales.clear();
+        for block in 0..weight.cols.div_ceil(blocks.block_cols) {
+            self.scales.push(first.map(|first| blocks.scales.read(weight.scales, first + block)));
+        }
+    }
+
+    /// Each block of columns with its scales.
+    fn pieces(
+        &self,
+        blocks: ScaledBlocks,
+        cols: usize,
+    ) -> impl Iterator<Item = (Range<usize>, &[f32; ROWS])> {
+        let n = blocks.block_cols;
+        let pieces = (0..cols).step_by(n.min(cols)).map(move |col| col..cols.min(col + n));
+        pieces.zip(&self.scales)
     }
 }
 

@@ -155,57 +155,52 @@ for_every_isa! {
     }
 }
 
-/// Scales of E4M3 below this are taken by kernels: they multiply them by a power of two first.
-#[cfg(target_arch = "x86_64")]
-const LARGEST_SCALE: f32 = f32::MAX / super::small_kernels::OF_HALVES;
-
 /// Adds the products of some rows of E4M3, a scale each, with one of activations, column by column, to
-/// their lanes. There are as many columns as `x` has.
+/// their lanes. There are as many columns as `x` has. Returns false where some codes
+/// are no numbers and the kernel cannot take these: sums are unchanged, and [`plain_e4m3`] is for
+/// those.
 pub(super) fn multiply_e4m3(
     isa: Isa,
     codes: [&[u8]; ROWS],
     scales: [f32; ROWS],
     x: &[f32],
     sums: &mut Partials,
-) {
-    let n = multiply_sixteens(isa, codes, scales, x, sums);
-    let rest = codes.map(|codes| &codes[n..]);
-    plain_e4m3(isa, rest, scales, &x[n..], sums);
+) -> bool {
+    let mut n = 0;
+    #[cfg(target_arch = "x86_64")]
+    match isa.level() {
+        Level::Avx2 | Level::AvxVnni if stay_finite(scales, super::avx2::E4M3_UNIT) => {
+            n = x.len() / LANES * LANES;
+            // SAFETY: holding this `Isa` proves that the machine has AVX2.
+            if !unsafe { super::avx2::are_numbers(codes) } {
+                return false;
+            }
+            // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
+            unsafe { super::avx2::multiply_e4m3(codes, scales, x, sums) };
+        }
+        Level::Avx512 | Level::Amx if stay_finite(scales, super::avx512::E4M3_UNIT) => {
+            n = x.len() / LANES * LANES;
+            // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+            unsafe { super::avx512::multiply_e4m3(codes, scales, x, sums) };
+        }
+        _ => {}
+    }
+    if n < x.len() {
+        let rest = codes.map(|codes| &codes[n..]);
+        plain_e4m3(isa, rest, scales, &x[n..], sums);
+    }
+    true
 }
 
-/// Takes the first columns, and tells how many.
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    expect(unused_variables, reason = "only x86-64 has kernels")
-)]
-fn multiply_sixteens(
-    isa: Isa,
-    codes: [&[u8]; ROWS],
-    scales: [f32; ROWS],
-    x: &[f32],
-    sums: &mut Partials,
-) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    if scales.iter().all(|scale| scale.abs() < LARGEST_SCALE) {
-        match isa.level() {
-            Level::Scalar => return 0,
-            // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
-            Level::Avx2 | Level::AvxVnni => unsafe {
-                super::avx2::multiply_e4m3(codes, scales, x, sums);
-            },
-            // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-            Level::Avx512 | Level::Amx => unsafe {
-                super::avx512::multiply_e4m3(codes, scales, x, sums);
-            },
-        }
-        return x.len() / LANES * LANES;
-    }
-    0
+/// Whether kernels can multiply scales by `unit` first.
+#[cfg(target_arch = "x86_64")]
+fn stay_finite(scales: [f32; ROWS], unit: f32) -> bool {
+    scales.iter().all(|scale| (scale * unit).is_finite())
 }
 
 for_every_isa! {
     /// The definition of [`multiply_e4m3`].
-    fn plain_e4m3(
+    pub(super) fn plain_e4m3(
         codes: [&[u8]; ROWS],
         scales: [f32; ROWS],
         x: &[f32],

@@ -1,15 +1,13 @@
 //! Kernels for floats of four bits (E2M1) and of eight (E4M3), written once for the vectors of AVX2
 //! and AVX-512.
 
-/// What the values of E4M3 are of the halves that have the same bits in the same order.
-pub(super) const OF_HALVES: f32 = 256.0;
-
 /// Defines `decode_e2m1`, `multiply_e2m1` and `multiply_e4m3` for an instruction set.
 ///
 /// The module that calls it defines `Block`, sixteen floats in one or two vectors, with
 /// `zeros`, `load`, `store` and `add_products` (a fused multiplication and addition); `decode`,
-/// which turns eight bytes into a block with the `values` of a scale; and `decode_halves`, which
-/// turns sixteen bytes of E4M3 into a block of these halves times `lanes` of a factor.
+/// which turns eight bytes into a block with the `values` of a scale; and `decode_e4m3`, which
+/// turns sixteen bytes of E4M3 into a block of their values divided by `E4M3_UNIT`, times `lanes` of
+/// a factor.
 macro_rules! small_kernels {
     ($features:literal) => {
         /// Elements times their group's scale; `packed` has two a byte.
@@ -78,7 +76,7 @@ macro_rules! small_kernels {
 
         /// Adds the products of some rows of E4M3, a scale each, with one of activations, column by
         /// column to the lanes: sixteens of columns, as many as there are whole ones in `x`. Scales
-        /// times [`OF_HALVES`] are finite.
+        /// times [`E4M3_UNIT`] are finite.
         #[target_feature(enable = $features)]
         pub(in crate::cpu::matmul) fn multiply_e4m3<const ROWS: usize>(
             codes: [&[u8]; ROWS],
@@ -92,12 +90,12 @@ macro_rules! small_kernels {
             for r in 0..ROWS {
                 rows[r] = &codes[r].as_chunks().0[..x.len()];
                 acc[r] = load(&sums[r]);
-                factors[r] = lanes(scales[r] * OF_HALVES);
+                factors[r] = lanes(scales[r] * E4M3_UNIT);
             }
             for (i, x) in x.iter().enumerate() {
                 let x = load(x);
                 for r in 0..ROWS {
-                    acc[r] = add_products(acc[r], decode_halves(&rows[r][i], factors[r]), x);
+                    acc[r] = add_products(acc[r], decode_e4m3(&rows[r][i], factors[r]), x);
                 }
             }
             for (acc, sums) in acc.iter().zip(sums) {

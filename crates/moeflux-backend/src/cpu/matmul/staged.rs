@@ -215,7 +215,13 @@ impl Panel {
         self.scales.resize(n_groups, 0.0);
         self.biases.resize(n_groups, 0.0);
         let Panel { codes, scales, biases } = self;
-        decode_blocks(isa, block_type, stored.weight, codes, scales, biases);
+        let n_unpacked = unpack_codes(isa, block_type, stored.weight, codes);
+        if n_unpacked == 0 {
+            return decode_blocks(isa, block_type, stored.weight, codes, scales, biases);
+        }
+        let at = n_unpacked / block_type.block_cols() * block_type.block_bytes();
+        block_type.decode_codes(&stored.weight[at..], &mut codes[n_unpacked..]);
+        decode_params(isa, block_type, stored.weight, scales, biases);
     }
 }
 
@@ -232,6 +238,23 @@ fn unpack_e2m1(isa: Isa, packed: &[u8], out: &mut [u8]) {
     }
     for (out, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(packed) {
         *out = [byte & 15, byte >> 4].map(|code| E2M1_INTEGERS[usize::from(code)]);
+    }
+}
+
+/// The codes of the first blocks by a kernel of the instruction set. Returns how many columns these
+/// are.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only x86-64 has kernels")
+)]
+fn unpack_codes(isa: Isa, block_type: BlockType, blocks: &[u8], codes: &mut [u8]) -> usize {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX2.
+        Level::Avx2 | Level::AvxVnni => unsafe {
+            super::avx2::unpack_codes(block_type, blocks, codes)
+        },
+        _ => 0,
     }
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::unpack::{byte_places, shift_factors};
 use super::vector::{load_16, load_32, load_halves};
-use crate::cpu::matmul::integers::{E2M1, E2M1_INTEGERS, width};
+use crate::cpu::matmul::integers::width;
 
 /// Groups whose dots make one vector.
 pub(super) const GROUPS: usize = 8;
@@ -96,11 +96,6 @@ fn lane_sums<const CODES: usize, const VNNI: bool>(
         let packed = &packed[block * n_bytes..];
         let x = &x[block * cols..][..cols];
         match CODES {
-            E2M1 => {
-                for (i, w) in look_up(packed).into_iter().enumerate() {
-                    sum = add_products::<VNNI>(sum, w, load_halves(&x[16 * i..]));
-                }
-            }
             2 | 4 | 8 => {
                 let w = load_32(packed);
                 let mask = _mm256_set1_epi16((1 << CODES) - 1);
@@ -141,23 +136,6 @@ fn lane_sums<const CODES: usize, const VNNI: bool>(
         }
     }
     sum
-}
-
-/// The integers of 32 bytes of codes, as a vector for each of the four that share 16 bits.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn look_up(packed: &[u8]) -> [__m256i; 4] {
-    let (w, mask) = (load_32(packed), _mm256_set1_epi8(15));
-    let table = _mm256_broadcastsi128_si256(load_16(&E2M1_INTEGERS));
-    let even = _mm256_shuffle_epi8(table, _mm256_and_si256(w, mask));
-    let odd = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16::<4>(w), mask));
-    let byte = _mm256_set1_epi16(255);
-    [
-        _mm256_and_si256(even, byte),
-        _mm256_and_si256(odd, byte),
-        _mm256_srli_epi16::<8>(even),
-        _mm256_srli_epi16::<8>(odd),
-    ]
 }
 
 /// `sum` plus the products of 16-bit lanes, two to a 32-bit lane.

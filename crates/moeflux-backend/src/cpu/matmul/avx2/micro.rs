@@ -4,13 +4,21 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::MicroScaled;
 
-use super::vector::{load_16, load_floats, store_floats};
-use crate::cpu::matmul::small_kernels::{OF_HALVES, small_kernels};
+use super::vector::{load_16, load_32, load_floats, store_floats};
+use crate::cpu::matmul::small_kernels::small_kernels;
 
 small_kernels!("avx2,fma,f16c");
 
-/// Sixteen floats.
+/// Sixteen floats: those of the first and the third quarter, then the others. Unpacking 16 bits to
+/// 32 gives this order.
 type Block = [__m256; 2];
+
+/// From the order of memory to that of a block, and back.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn reorder([a, b]: Block) -> Block {
+    [_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)]
+}
 
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -22,13 +30,14 @@ fn zeros() -> Block {
 #[target_feature(enable = "avx2")]
 fn load(floats: &[f32; 16]) -> Block {
     let (halves, _) = floats.as_chunks();
-    [load_floats(&halves[0]), load_floats(&halves[1])]
+    reorder([load_floats(&halves[0]), load_floats(&halves[1])])
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store(out: &mut [f32; 16], block: Block) {
     let (halves, _) = out.as_chunks_mut();
+    let block = reorder(block);
     store_floats(&mut halves[0], block[0]);
     store_floats(&mut halves[1], block[1]);
 }
@@ -45,27 +54,42 @@ fn lanes(factor: f32) -> __m256 {
     _mm256_set1_ps(factor)
 }
 
-/// Sixteen halves whose bits are those of E4M3, times a factor.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn decode_halves(codes: &[u8; 16], factor: __m256) -> Block {
-    let halves = halves_of_e4m3(codes);
-    let (low, high) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
-    [_mm256_mul_ps(_mm256_cvtph_ps(low), factor), _mm256_mul_ps(_mm256_cvtph_ps(high), factor)]
-}
+/// What the values of E4M3 are of the singles that have exponent and mantissa at the same places,
+/// whose bias is 120 larger.
+pub(in crate::cpu::matmul) const E4M3_UNIT: f32 = f32::from_bits((127 + 120) << 23);
 
-/// Sign, exponent and mantissa of E4M3 where a half has its own, the highest bit of the exponent
-/// zero: a half is the value divided by [`OF_HALVES`], also where it is below the smallest normal.
+/// Sixteen numbers of E4M3 as such singles, also those below the smallest normal, times a factor.
+/// [`are_numbers`] says whether they are.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(in crate::cpu::matmul) fn halves_of_e4m3(codes: &[u8; 16]) -> __m256i {
-    let wide = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(load_16(codes)));
-    let halves = _mm256_and_si256(wide, _mm256_set1_epi16(0xbfff_u16.cast_signed()));
-    // The largest magnitude is no number.
-    let largest = _mm256_set1_epi16(0x3f80);
-    let is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(halves, largest), largest);
-    let to_nan = _mm256_set1_epi16(0x3f80 ^ 0x7e00);
-    _mm256_xor_si256(halves, _mm256_and_si256(is_nan, to_nan))
+fn decode_e4m3(codes: &[u8; 16], factor: __m256) -> Block {
+    // The sign fills what is above a code; all but one of its copies go.
+    let wide = _mm256_slli_epi16::<4>(_mm256_cvtepi8_epi16(load_16(codes)));
+    let upper = _mm256_and_si256(wide, _mm256_set1_epi16(0x87f0_u16.cast_signed()));
+    // The lower half of a single is zero.
+    let zero = _mm256_setzero_si256();
+    let first = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, upper));
+    let second = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, upper));
+    [_mm256_mul_ps(first, factor), _mm256_mul_ps(second, factor)]
+}
+
+/// Whether all codes of E4M3 are those of numbers, in some rows.
+#[target_feature(enable = "avx2")]
+pub(in crate::cpu::matmul) fn are_numbers<const ROWS: usize>(codes: [&[u8]; ROWS]) -> bool {
+    // The largest magnitude, twice it: the sign leaves the byte.
+    let mut seen = [_mm256_setzero_si256(); ROWS];
+    let mut are_numbers = true;
+    for (seen, codes) in seen.iter_mut().zip(codes) {
+        let (vectors, rest) = codes.as_chunks::<32>();
+        for codes in vectors {
+            let codes = load_32(codes);
+            *seen = _mm256_max_epu8(*seen, _mm256_add_epi8(codes, codes));
+        }
+        let none = _mm256_cmpeq_epi8(*seen, _mm256_set1_epi8(0xfe_u8.cast_signed()));
+        are_numbers &= _mm256_testz_si256(none, none) == 1;
+        are_numbers &= rest.iter().all(|code| code & 0x7f != 0x7f);
+    }
+    are_numbers
 }
 
 /// The scale of a group, as all lanes.
@@ -79,18 +103,18 @@ fn values(scale: f32) -> __m256 {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn decode(packed: &[u8; 8], scale: __m256) -> Block {
-    let (halves, _) = packed.as_chunks();
-    [decode_half(&halves[0], scale), decode_half(&halves[1], scale)]
+    let [a, b, c, d, e, f, g, h] = *packed;
+    [decode_half([a, b, e, f], scale), decode_half([c, d, g, h], scale)]
 }
 
 /// Eight elements times their scale.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn decode_half(packed: &[u8; 4], scale: __m256) -> __m256 {
+fn decode_half(packed: [u8; 4], scale: __m256) -> __m256 {
     // A permutation looks at the lowest three bits of its indices; the fourth is the sign.
     let values = _mm256_setr_ps(0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0);
     let shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-    let codes = _mm256_srlv_epi32(_mm256_set1_epi32(i32::from_le_bytes(*packed)), shifts);
+    let codes = _mm256_srlv_epi32(_mm256_set1_epi32(i32::from_le_bytes(packed)), shifts);
     let magnitude = _mm256_permutevar8x32_ps(values, codes);
     let sign = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes));
     let value = _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0)));

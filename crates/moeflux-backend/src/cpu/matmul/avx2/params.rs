@@ -3,10 +3,12 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use moeflux_core::quant::{Float, MatrixView, SmallScale};
+use moeflux_core::quant::{Float, MatrixView};
 
+use super::block_rows::{StepRows, word_of_rows};
+use super::small_scales::params_of_e2m1;
 use super::vector::{ROWS, load_16, load_32, transpose};
-use crate::cpu::matmul::integers::{BIAS_OF_E2M1, ParamFormat, symmetric_bias};
+use crate::cpu::matmul::integers::{ParamFormat, symmetric_bias};
 
 /// Groups of one tile.
 pub(super) const GROUPS: usize = 8;
@@ -84,13 +86,10 @@ impl ParamTile {
                 self.derive_biases(bits);
             }
             ParamFormat::OfE2M1(small) => {
-                let values = match small {
-                    SmallScale::E8M0 => place.tile(weight.scales, 1, |row| powers(row)),
-                    SmallScale::E4M3 => place.tile(weight.scales, 1, |row| e4m3s(row)),
-                };
-                for (g, value) in values.into_iter().enumerate() {
-                    self.scale[g] = _mm256_mul_ps(value, _mm256_set1_ps(0.5));
-                    self.bias[g] = _mm256_mul_ps(value, _mm256_set1_ps(BIAS_OF_E2M1));
+                let words = place.byte_words(weight.scales);
+                for g in 0..GROUPS {
+                    let params = params_of_e2m1(small, words[g / 4], g % 4);
+                    (self.scale[g], self.bias[g]) = (params.scale, params.bias);
                 }
             }
         }
@@ -144,6 +143,24 @@ impl Place {
         transpose(tile)
     }
 
+    /// A byte for each group of the tile: the first four of each row, and the others.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn byte_words(&self, all: &[u8]) -> [__m256i; 2] {
+        let mut padded = [[0u8; GROUPS * 4]; ROWS];
+        let whole = self.whole_rows(all, 1);
+        if whole.is_none() {
+            self.pad(all, 1, &mut padded);
+        }
+        let mut rows = [[0u8; GROUPS]; ROWS];
+        for (r, (out, padded)) in rows.iter_mut().zip(&padded).enumerate() {
+            let bytes = whole.as_ref().map_or(&padded[..], |rows| rows.row(r));
+            *out = *bytes.first_chunk().expect("eight bytes");
+        }
+        let rows = StepRows(rows.each_ref());
+        [word_of_rows!(rows, 0), word_of_rows!(rows, 4)]
+    }
+
     /// Copies the groups that there are.
     fn pad(&self, all: &[u8], size: usize, out: &mut [[u8; GROUPS * 4]; ROWS]) {
         let (row_bytes, last) = (self.n_groups * size, self.rows.len() - 1);
@@ -193,38 +210,6 @@ fn bf16_lanes(rows: WholeRows<'_>, out: &mut [__m256; GROUPS]) {
 fn bf16(bytes: &[u8]) -> __m256 {
     let wide = _mm256_cvtepu16_epi32(load_16(bytes));
     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-}
-
-/// What eight bytes of E8M0 stand for.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn powers(bytes: &[u8]) -> __m256 {
-    let eight = i64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"));
-    let codes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(eight));
-    // 2^-127 is below the smallest normal.
-    let smallest = _mm256_set1_epi32(1 << 22);
-    let power = _mm256_max_epu32(_mm256_slli_epi32::<23>(codes), smallest);
-    let is_nan = _mm256_cmpeq_epi32(codes, _mm256_set1_epi32(255));
-    _mm256_castsi256_ps(_mm256_blendv_epi8(power, _mm256_set1_epi32(0x7fc0_0000), is_nan))
-}
-
-/// What eight bytes of E4M3 stand for.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn e4m3s(bytes: &[u8]) -> __m256 {
-    let eight = i64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"));
-    let codes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(eight));
-    let magnitude = _mm256_slli_epi32::<20>(_mm256_and_si256(codes, _mm256_set1_epi32(0x7f)));
-    let normal = _mm256_add_epi32(magnitude, _mm256_set1_epi32(120 << 23));
-    // The mantissa at the exponent of the smallest normal, less that.
-    let small = _mm256_castsi256_ps(_mm256_add_epi32(magnitude, _mm256_set1_epi32(121 << 23)));
-    let small = _mm256_castps_si256(_mm256_sub_ps(small, _mm256_set1_ps(0.015_625)));
-    let is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(1 << 23), magnitude);
-    let bits = _mm256_blendv_epi8(normal, small, is_small);
-    let is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f << 20));
-    let bits = _mm256_blendv_epi8(bits, _mm256_set1_epi32(0x7fc0_0000), is_nan);
-    let sign = _mm256_slli_epi32::<24>(_mm256_and_si256(codes, _mm256_set1_epi32(0x80)));
-    _mm256_castsi256_ps(_mm256_or_si256(bits, sign))
 }
 
 #[inline]

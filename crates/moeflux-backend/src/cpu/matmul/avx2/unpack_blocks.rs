@@ -4,11 +4,12 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::{BlockType, Codebooks};
 
+use super::unpack_codebooks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs};
 use super::vector::{load_16, load_32};
 use crate::cpu::matmul::integers::E2M1_INTEGERS;
 
 /// Vectors of 32 columns in a step.
-const VECTORS: usize = 8;
+pub(super) const VECTORS: usize = 8;
 
 /// Groups of a step, at most.
 pub(super) const GROUPS_OF_STEP: usize = 16;
@@ -22,6 +23,26 @@ pub(super) const fn of(number: u8) -> BlockType {
 pub(super) const fn step_bytes(number: u8) -> usize {
     let block_type = of(number);
     256 / block_type.block_cols() * block_type.block_bytes()
+}
+
+/// The largest code of a type.
+pub(super) const fn largest_code(number: u8) -> usize {
+    match of(number) {
+        BlockType::Q1_0 | BlockType::TQ1_0 | BlockType::TQ2_0 => 2,
+        BlockType::Q2_0 | BlockType::Q2_K => 3,
+        BlockType::Q3_K => 7,
+        BlockType::Q4_0 | BlockType::Q4_1 | BlockType::Q4_K => 15,
+        BlockType::IQ1_S | BlockType::IQ1_M => 18,
+        BlockType::MXFP4 | BlockType::NVFP4 => 24,
+        BlockType::IQ3_S => 2 * Codebooks::IQ3_S_ZERO as usize,
+        BlockType::Q5_0 | BlockType::Q5_1 | BlockType::Q5_K => 31,
+        BlockType::Q6_K => 63,
+        BlockType::IQ2_XXS | BlockType::IQ2_XS | BlockType::IQ2_S => {
+            2 * Codebooks::IQ2_ZERO as usize
+        }
+        BlockType::IQ3_XXS => 2 * Codebooks::IQ3_XXS_ZERO as usize,
+        BlockType::Q8_0 | BlockType::IQ4_NL | BlockType::IQ4_XS => 255,
+    }
 }
 
 /// Unpacks the blocks of 256 columns, 32 to a vector, in their order.
@@ -45,8 +66,20 @@ pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> [__m256i; VECTORS] {
         BlockType::Q3_K => add_bit_planes(load_32(step), 4, two_bit_planes(&step[32..])),
         BlockType::TQ2_0 => two_bit_planes(step),
         BlockType::IQ4_XS => look_up(&Codebooks::IQ4_LEVELS, nibbles_of_32::<16, 0>(&step[8..])),
+        BlockType::IQ2_XXS => iq2_xxs(chunk(step)),
+        BlockType::IQ2_XS => iq2_xs(chunk(step)),
+        BlockType::IQ2_S => iq2_s(chunk(step)),
+        BlockType::IQ3_XXS => iq3_xxs(chunk(step)),
+        BlockType::IQ3_S => iq3_s(chunk(step)),
+        BlockType::IQ1_S => iq1_s(chunk(step)),
+        BlockType::IQ1_M => iq1_m(chunk(step)),
         block_type => decoded(block_type, step),
     }
+}
+
+#[inline(always)]
+fn chunk<const N: usize>(step: &[u8]) -> &[u8; N] {
+    step.first_chunk().expect("a block")
 }
 
 /// Through memory.

@@ -4,9 +4,8 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::MicroScaled;
 
-use super::vector::{load_floats as load, store_floats as store};
-use crate::cpu::matmul::avx2::halves_of_e4m3;
-use crate::cpu::matmul::small_kernels::{OF_HALVES, small_kernels};
+use super::vector::{load_16, load_floats as load, store_floats as store};
+use crate::cpu::matmul::small_kernels::small_kernels;
 
 small_kernels!("avx512f,avx512vbmi,avx2,fma,f16c");
 
@@ -31,11 +30,28 @@ fn lanes(factor: f32) -> __m512 {
     _mm512_set1_ps(factor)
 }
 
+/// What the values of E4M3 are of the halves that have the same bits in the same order.
+pub(in crate::cpu::matmul) const E4M3_UNIT: f32 = 256.0;
+
 /// Sixteen halves whose bits are those of E4M3, times a factor.
 #[inline]
 #[target_feature(enable = "avx512f,avx2")]
-fn decode_halves(codes: &[u8; 16], factor: __m512) -> Block {
+fn decode_e4m3(codes: &[u8; 16], factor: __m512) -> Block {
     _mm512_mul_ps(_mm512_cvtph_ps(halves_of_e4m3(codes)), factor)
+}
+
+/// Sign, exponent and mantissa of E4M3 where a half has its own, the highest bit of the exponent
+/// zero: a half is the value divided by [`E4M3_UNIT`], also where it is below the smallest normal.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn halves_of_e4m3(codes: &[u8; 16]) -> __m256i {
+    let wide = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(load_16(codes)));
+    let halves = _mm256_and_si256(wide, _mm256_set1_epi16(0xbfff_u16.cast_signed()));
+    // The largest magnitude is no number.
+    let largest = _mm256_set1_epi16(0x3f80);
+    let is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(halves, largest), largest);
+    let to_nan = _mm256_set1_epi16(0x3f80 ^ 0x7e00);
+    _mm256_xor_si256(halves, _mm256_and_si256(is_nan, to_nan))
 }
 
 /// The elements of all codes, times the scale of a group.

@@ -26,7 +26,7 @@ use super::product::IntegerProduct;
 use super::rows::OutPart;
 
 pub(super) use blocks::{integer_row as block_row, is_streamed, reads_params};
-pub(super) use micro::{decode_e2m1, multiply_e2m1, multiply_e4m3};
+pub(super) use micro::{E4M3_UNIT, decode_e2m1, multiply_e2m1, multiply_e4m3};
 pub(super) use round::quantise_row;
 pub(super) use tile::PANEL_ROWS;
 pub(super) use unpack::unpack_row;
