@@ -1,14 +1,15 @@
 //! The text of Qwen3-VL's mixture-of-experts models: Qwen3's layers, whose fused experts lie the
-//! other way round. Positions of text have one coordinate, with which the rotation is a plain one.
-//! As in transformers' `modeling_qwen3_vl_moe`.
+//! other way round. Positions have three parts; those of text are equal, with which the rotation is
+//! a plain one. As in transformers' `modeling_qwen3_vl_moe`.
 
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::FusedOrder;
 
 use super::Family;
-use super::qwen3_moe::decoder;
+use super::qwen3_moe::{Attention, decoder};
 use crate::layers::attention::{AttentionShape, QkNorm};
 use crate::layers::moe::MoeShape;
+use crate::layers::rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
@@ -27,5 +28,6 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         fused: FusedOrder::GateThenUpByShape,
         ..MoeShape::read(config, "num_experts", "moe_intermediate_size")?
     };
-    decoder(config, attention, moe, build)
+    let rope = rope::read_interleaved(config, attention.head_dim)?;
+    decoder(config, Attention { shape: attention, rope }, moe, build)
 }
