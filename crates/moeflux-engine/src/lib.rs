@@ -44,7 +44,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use expert_stats::read_expert_stats;
 pub use forecast::{Forecast, Rate};
-pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};
+pub use generate::{Finish, GenerateOptions, Generated, Sink, generate, generate_after};
 pub use inspect::{Inspection, Storage, check, inspect};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};
 pub use moeflux_core::checkpoint::CheckpointKind;

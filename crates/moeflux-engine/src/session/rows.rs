@@ -16,6 +16,26 @@ impl Session {
     /// first that is an embedding or stands at another position than its own; such a session cannot
     /// be saved.
     ///
+    /// ```no_run
+    /// # use moeflux_engine::sampler::{Sampler, SamplerOptions};
+    /// # use moeflux_engine::{Engine, EngineError, InputRow, RowPosition, TokenId};
+    /// # fn describe(engine: &Engine, patches: &[Vec<f32>], text: &[TokenId]) -> Result<(), EngineError> {
+    /// // An image of 3 rows with 4 patches each, then text.
+    /// let mut rows: Vec<InputRow<'_>> = Vec::new();
+    /// for (nth, patch) in (0..).zip(patches) {
+    ///     let position = RowPosition { temporal: 0, height: nth / 4, width: nth % 4 };
+    ///     rows.push(InputRow::embedding(patch, position));
+    /// }
+    /// rows.extend(text.iter().map(|token| InputRow::token(*token)));
+    /// let mut session = engine.session();
+    /// let logits = session.eval_rows(&rows)?;
+    /// // Tokens follow as after any prompt: `generate_after` makes a whole answer.
+    /// let token = Sampler::new(SamplerOptions::default())?.sample(&logits, session.tokens())?;
+    /// let logits = session.eval_token(token)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Session::eval_prompt`], and those of [`RowError`]; the session is
     /// unchanged then.
