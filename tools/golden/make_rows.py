@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the golden data of rows that are embeddings, of a case that exists: `rows.safetensors` in its folder. Environment A of
+"""Makes the golden data of rows that are embeddings, of cases that exist: `rows.safetensors` in their folders. Environment A of
 make_golden.py:
 
     A/bin/python tools/golden/make_rows.py
@@ -10,10 +10,11 @@ gives them; then greedy decoding at the positions after the greatest:
   embeddings        F32 [N, hidden]
   deepstack         F32 [2, N, hidden]: what the first layers add to these rows
   positions         I32 [3, T]
-  NAME.logits       F32 [T, vocab]: at every row; NAME is `plain`, or `deepstack` with these additions
+  NAME.logits       F32 [T, vocab]: at every row; NAME is `plain`, or `deepstack` with these additions, where the family has them
   NAME.greedy       I32 [STEPS], NAME.decoded F32 [STEPS, vocab]: tokens decoded, and the logits after each
 """
 import argparse
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from safetensors.torch import save_file
 
 import make_golden as golden
 
-CASE = "qwen3_vl_moe-hf"
+CASES = ("qwen3_vl_moe-hf", "glm4v_moe-hf")
 GRIDS = ((1, 3, 4), (2, 2, 1))                                               # frames, rows and columns after merging
 STEPS = 8
 SEED = 11
@@ -70,22 +71,28 @@ def run(m, tokens, positions, embeddings, deepstack):
     return logits, torch.tensor(greedy), torch.stack(decoded), margin
 
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--out", type=Path, default=golden.DEFAULT_OUT)
-    folder = ap.parse_args().out / CASE
-    torch.set_grad_enabled(False)
-    torch.set_num_threads(1)
+def make(folder):
     m = transformers.AutoModelForImageTextToText.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     tokens, positions, embeddings, deepstack = rows(m.model, m.config.get_text_config().hidden_size)
     out = dict(tokens=tokens.int(), positions=positions.int(), embeddings=embeddings, deepstack=deepstack)
-    for name, added in (("plain", None), ("deepstack", deepstack)):
+    has_deepstack = "deepstack_visual_embeds" in inspect.signature(m.model.language_model.forward).parameters
+    for name, added in (("plain", None), ("deepstack", deepstack))[:1 + has_deepstack]:
         logits, greedy, decoded, margin = run(m, tokens, positions, embeddings, added)
         out |= {f"{name}.logits": logits, f"{name}.greedy": greedy.int(), f"{name}.decoded": decoded}
         print(f"{name}: {len(tokens)} rows, greatest position {int(positions.max())}, deviation {float(logits.std()):.2f}, "
               f"smallest margin of a choice {margin:.1e}, greedy {greedy.tolist()}")
     save_file({k: v.contiguous() for k, v in out.items()}, folder / "rows.safetensors")
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--out", type=Path, default=golden.DEFAULT_OUT)
+    a = ap.parse_args()
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)
+    for case in CASES:
+        make(a.out / case)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ mod common;
 mod embedded;
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use embedded::{GoldenRows, case};
+use common::Golden;
+use embedded::{GoldenRows, cases};
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
     Activations, ChunkInput, EMBEDDED, Engine, EngineOptions, GenerateOptions, InputRow, Prompt,
@@ -16,6 +17,11 @@ use moeflux_engine::{
 };
 use moeflux_store::{IoChoice, Prefetch};
 use moeflux_text::{Markup, Special};
+use safetensors::{Dtype, SafeTensors};
+
+fn case() -> PathBuf {
+    cases()[0].clone()
+}
 
 fn exact() -> EngineOptions {
     EngineOptions::default().activations(Activations::Full)
@@ -23,7 +29,6 @@ fn exact() -> EngineOptions {
 
 #[test]
 fn rows_agree_with_the_reference_however_they_are_cut_and_experts_come() {
-    let rows = GoldenRows::read();
     // As few experts as one row needs.
     let streamed = exact().expert_io(IoChoice::Pread).expert_cache(Some(64 << 10));
     let streamed = streamed.prefetch(Prefetch::Lookahead);
@@ -32,13 +37,16 @@ fn rows_agree_with_the_reference_however_they_are_cut_and_experts_come() {
         exact().threads(Some(1)).isa(Some(String::from("scalar"))).chunk(Some(5)),
         streamed.chunk(Some(3)),
     ];
-    for expected in rows.expected() {
-        let mut all = Vec::new();
-        for options in &options {
-            let engine = Engine::open(&case(), options).unwrap();
-            all.extend([usize::MAX, 7, 1].map(|n| rows.check(&engine, expected, n)));
+    for case in cases() {
+        let rows = GoldenRows::read(&case);
+        for expected in rows.expected() {
+            let mut all = Vec::new();
+            for options in &options {
+                let engine = Engine::open(&case, options).unwrap();
+                all.extend([usize::MAX, 7, 1].map(|n| rows.check(&engine, expected, n)));
+            }
+            assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
         }
-        assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
     }
 }
 
@@ -58,9 +66,53 @@ fn tokens_at_their_own_positions_are_text() {
     assert!(mlx.session().eval_rows(&rows).unwrap() == mlx.session().eval_prompt(&tokens).unwrap());
 }
 
+/// The embeddings of a model's own tokens; `None` where they are quantised.
+fn own_embeddings(case: &Path) -> Option<Vec<f32>> {
+    let bytes = std::fs::read(case.join("model.safetensors")).ok()?;
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let (_, table) = tensors
+        .iter()
+        .find(|(name, _)| name.ends_with("language_model.embed_tokens.weight"))
+        .or_else(|| tensors.iter().find(|(name, _)| name.ends_with("model.embed_tokens.weight")))?;
+    let halves = || table.data().as_chunks::<2>().0.iter();
+    let float = |half: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16);
+    (table.dtype() == Dtype::BF16).then(|| halves().map(float).collect())
+}
+
+#[test]
+fn embeddings_of_tokens_give_their_logits_in_every_family_wherever_all_of_them_stand() {
+    let mut families = Vec::new();
+    for case in common::cases() {
+        let engine = Engine::open(&case, &exact()).unwrap();
+        let shape = engine.shape();
+        let Some(table) = own_embeddings(&case).filter(|_| shape.takes_embeddings) else {
+            continue;
+        };
+        if families.contains(&engine.family()) {
+            continue;
+        }
+        families.push(engine.family());
+        let tokens = Golden::read(&case).sequences[1].tokens[..20].to_vec();
+        let row = |first: u32| {
+            let at = |(i, token): (u32, &TokenId)| {
+                let values = &table[token.0 as usize * shape.hidden..][..shape.hidden];
+                InputRow::embedding(values, RowPosition::text(first + i))
+            };
+            (0..).zip(&tokens).map(at).collect::<Vec<_>>()
+        };
+        let want = engine.session().eval_prompt(&tokens).unwrap();
+        assert!(engine.session().eval_rows(&row(0)).unwrap() == want, "{}", case.display());
+        // Only distances count.
+        let got = engine.session().eval_rows(&row(1000)).unwrap();
+        let worst = got.iter().zip(&*want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(got != want && worst < 2e-3, "{}: {worst}", case.display());
+    }
+    assert!(families.len() > 5, "{families:?}");
+}
+
 #[test]
 fn sessions_of_a_step_may_have_other_rows_than_each_other() {
-    let golden = GoldenRows::read();
+    let golden = GoldenRows::read(&case());
     let (engine, rows) = (Engine::open(&case(), &exact()).unwrap(), golden.rows(None));
     let tokens = [3, 1, 4].map(TokenId);
     let want = [
@@ -81,7 +133,7 @@ fn only_tokens_before_the_first_other_row_are_prefixes() {
     let dir = tempfile::tempdir().unwrap();
     let cache = PromptCacheOptions { dir: dir.path().to_path_buf(), max_bytes: 1 << 30 };
     let engine = Engine::open(&case(), &exact().prompt_cache(Some(cache))).unwrap();
-    let (golden, mut session) = (GoldenRows::read(), engine.session());
+    let (golden, mut session) = (GoldenRows::read(&case()), engine.session());
     let rows = golden.rows(None);
     session.eval_rows(&rows).unwrap();
     assert_eq!(session.tokens()[5..17], [EMBEDDED; 12]);

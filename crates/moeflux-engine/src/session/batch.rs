@@ -150,7 +150,8 @@ fn lay_out<'a>(
     max_rows: usize,
 ) -> Result<Layout<'a>, EngineError> {
     let takes_pending = chunks.iter().map(DraftChunk::n_rows).sum::<usize>() <= max_rows;
-    let mut layout = Layout::default();
+    let spans = Vec::with_capacity(chunks.len());
+    let mut layout = Layout { spans, ..Layout::default() };
     for (nth, DraftChunk { chunk, n_drafted }) in chunks.iter_mut().enumerate() {
         let session = &mut *chunk.session;
         if *n_drafted == 0 {

@@ -59,7 +59,7 @@ pub enum RowError {
         /// Its position.
         position: RowPosition,
     },
-    /// A position is too large to be told from the next one.
+    /// `f32` has no whole number for a position.
     #[error("row {row}: position {position} is above {MAX_POSITION}")]
     PositionTooLarge {
         /// The row.

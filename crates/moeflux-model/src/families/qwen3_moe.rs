@@ -1,7 +1,7 @@
 //! Qwen3 mixture-of-experts models: grouped-query attention with normalised
 //! queries and keys, softmax routing. As in transformers' `modeling_qwen3_moe`.
 
-use moeflux_backend::{RopeSpec, Scoring};
+use moeflux_backend::Scoring;
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -11,7 +11,7 @@ use crate::layers::dense::{Dense, GatedScratch};
 use crate::layers::layer::Mlp;
 use crate::layers::moe::{MoeBlocks, MoeShape, sparse_layers};
 use crate::layers::norm::NormWeights;
-use crate::layers::rope;
+use crate::layers::sections::read_rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
@@ -32,21 +32,13 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let moe = MoeShape::read(config, "num_experts", "moe_intermediate_size")?;
-    let shape = attention_shape(config)?;
-    let rope = rope::read(config, shape.head_dim)?;
-    decoder(config, Attention { shape, rope }, moe, build)
-}
-
-/// The attention of every layer.
-pub(super) struct Attention {
-    pub(super) shape: AttentionShape,
-    pub(super) rope: RopeSpec,
+    decoder(config, attention_shape(config)?, moe, build)
 }
 
 /// Layers of grouped-query attention and experts by softmax, some of them dense.
 pub(super) fn decoder(
     config: &Config,
-    attention: Attention,
+    attention: AttentionShape,
     moe: MoeShape,
     build: &mut Build<'_>,
 ) -> Result<Box<dyn Model>, LoadError> {
@@ -55,12 +47,10 @@ pub(super) fn decoder(
     let has_dense = is_sparse.contains(&false);
     let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;
     let renormalise = config.bool("norm_topk_prob")?;
-    let Attention { shape, rope } = attention;
-    let has_position_parts = !rope.parts.is_empty();
+    let rope = read_rope(config, attention.head_dim, attention.sections)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
-    builder.has_position_parts = has_position_parts;
-    let attention = AttentionBlocks::new(shape, rope, &mut builder);
+    let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
     let dense = dense.map(|mlp| GatedScratch::alloc(mlp, &mut builder));
     builder.finish(|builder, idx, name| {

@@ -6,10 +6,10 @@ use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::FusedOrder;
 
 use super::Family;
-use super::qwen3_moe::{Attention, decoder};
+use super::qwen3_moe::decoder;
 use crate::layers::attention::{AttentionShape, QkNorm};
 use crate::layers::moe::MoeShape;
-use crate::layers::rope;
+use crate::layers::sections::Sections;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
@@ -22,12 +22,12 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         norms: QkNorm::PerHead,
         has_qkv_bias: has_bias,
         has_output_bias: has_bias,
+        sections: Some(Sections::Interleaved),
         ..AttentionShape::read(config)?
     };
     let moe = MoeShape {
         fused: FusedOrder::GateThenUpByShape,
         ..MoeShape::read(config, "num_experts", "moe_intermediate_size")?
     };
-    let rope = rope::read_interleaved(config, attention.head_dim)?;
-    decoder(config, Attention { shape: attention, rope }, moe, build)
+    decoder(config, attention, moe, build)
 }

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use moeflux_backend::{PositionPart, RopePairs, RopeSpec};
+use moeflux_backend::{RopePairs, RopeSpec};
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
 
@@ -56,31 +56,6 @@ fn proportional(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadError>
     };
     let inv_freq = periods.iter().enumerate().map(frequency).collect();
     Ok(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0, parts: Vec::new() })
-}
-
-/// What [`read`] gives, for positions of three parts: pairs take turns at time, height and width
-/// until the sections of the last two are full, the rest is time.
-pub(crate) fn read_interleaved(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadError> {
-    let spec = read(config, head_dim)?;
-    let [_, height, width] = sections(config)?;
-    let part = |pair: usize| match pair % 3 {
-        1 if pair / 3 < height => PositionPart::Height,
-        2 if pair / 3 < width => PositionPart::Width,
-        _ => PositionPart::Temporal,
-    };
-    let parts = (0..spec.inv_freq.len()).map(part).collect();
-    Ok(RopeSpec { parts, ..spec })
-}
-
-/// How many pairs each part of a position turns: those of transformers where a config has none.
-fn sections(config: &Config) -> Result<[usize; 3], LoadError> {
-    let key = "mrope_section";
-    let Some(given) = config.get_rope(key) else { return Ok([24, 20, 20]) };
-    let number = |value: &Value| usize::try_from(value.as_u64()?).ok();
-    let all: Option<Vec<usize>> =
-        given.as_array().and_then(|values| values.iter().map(number).collect());
-    let all = all.and_then(|sections| sections.try_into().ok());
-    all.ok_or_else(|| config.refuse(key, "be three whole numbers").into())
 }
 
 /// No rotation: an angle of zero for one pair, since a device has a table of every rotation.
@@ -354,19 +329,6 @@ mod tests {
         let got =
             resolved(root).and_then(|config| read(&config, 16)).expect_err("refused").to_string();
         assert_eq!(got, format!("config.json: {message}"));
-    }
-
-    #[test]
-    fn pairs_take_turns_at_the_parts_of_positions() {
-        let spec = |sections: Value| {
-            let rope = json!({"rope_theta": 10000.0, "mrope_section": sections});
-            read_interleaved(&config(json!({"rope_parameters": rope})), 16)
-        };
-        let got = spec(json!([4, 3, 1])).unwrap().parts;
-        let (t, h, w) = (PositionPart::Temporal, PositionPart::Height, PositionPart::Width);
-        assert_eq!(got, [t, h, w, t, h, t, t, h]);
-        let refused = spec(json!([4, 3])).unwrap_err().to_string();
-        assert_eq!(refused, "config.json: mrope_section is [4,3]; it must be three whole numbers");
     }
 
     #[test]
