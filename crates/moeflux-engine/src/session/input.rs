@@ -7,7 +7,7 @@ use moeflux_model::ModelShape;
 use super::row_error::{MAX_POSITION, RowError};
 use crate::error::EngineError;
 
-/// What stands for an embedding in [`Session::tokens`]. No vocabulary has it.
+/// What stands for an embedding in [`Session::tokens`](crate::Session::tokens). No vocabulary has it.
 pub const EMBEDDED: TokenId = TokenId(u32::MAX);
 
 /// A row of a session's input.
