@@ -119,7 +119,7 @@ impl Bench {
         };
         let spec = CacheSpec::Delta { n_heads: n_v, k_dim: dim, v_dim: dim };
         let sequence = self.cpu.new_sequence(&[spec]);
-        let span = [Span { sequence, rows: 0..self.rows, position: 0 }];
+        let span = [Span::new(sequence, 0..self.rows, 0)];
         let elements = n_v * dim * dim;
         self.time("delta rule", 8 * elements, 6 * elements * self.rows, &mut |cpu| {
             cpu.delta_rule(op, &span);
@@ -133,7 +133,7 @@ impl Bench {
         let conv = CacheSpec::Conv { channels: width, kernel: 4 };
         let delta = CacheSpec::Delta { n_heads: n_v, k_dim: dim, v_dim: dim };
         let sequence = self.cpu.new_sequence(&[conv, delta]);
-        let span = [Span { sequence, rows: 0..self.rows, position: 0 }];
+        let span = [Span::new(sequence, 0..self.rows, 0)];
         let ops: Vec<DeltaNet> = (0..4)
             .map(|_| {
                 let (x, qkv, out) = (self.buf(width), self.buf(width), self.buf(n_v * dim));
@@ -190,11 +190,11 @@ impl Bench {
         if "attention".contains(&self.only) {
             for position in (0..position).step_by(rows) {
                 let rows = 0..rows.min(self.position - position);
-                self.cpu.attention(op, &[Span { sequence, rows, position }]);
+                self.cpu.attention(op, &[Span::new(sequence, rows, position)]);
             }
         }
         let seen: usize = (0..rows).map(|row| position + row + 1).sum();
-        let span = [Span { sequence, rows: 0..rows, position }];
+        let span = [Span::new(sequence, 0..rows, position)];
         let bytes = 2 * n_kv * dtype.row_bytes(HEAD_DIM) * (position + rows);
         let name = format!("attention {dtype:?}");
         self.time(&name, bytes, 4 * seen * n_q * HEAD_DIM, &mut |cpu| cpu.attention(op, &span));
@@ -205,7 +205,7 @@ impl Bench {
         let (x, out) = (self.buf(channels), self.buf(channels));
         let weight = self.cpu.load_vector(&noise(4 * channels));
         let sequence = self.cpu.new_sequence(&[CacheSpec::Conv { channels, kernel: 4 }]);
-        let span = [Span { sequence, rows: 0..self.rows, position: 0 }];
+        let span = [Span::new(sequence, 0..self.rows, 0)];
         let op = CausalConv { out, x, weight, cache: Cache(0) };
         self.time("causal conv", self.rows * channels * 8, 0, &mut |cpu| {
             cpu.causal_conv(op, &span);
@@ -273,16 +273,21 @@ impl Bench {
         let both = self.buf(16 * 2 * HEAD_DIM);
         let q = Heads { buf: both.buf, start: 0, n_heads: 16, head_dim: HEAD_DIM, stride: 512 };
         let inv_freq = (0..32).map(|pair| 0.6f32.powi(pair)).collect();
-        let rope = self.cpu.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
+        let rope = self.cpu.load_rope(RopeSpec {
+            inv_freq,
+            pairs: RopePairs::Halves,
+            scale: 1.0,
+            parts: Vec::new(),
+        });
         let sequence = self.cpu.new_sequence(&[]);
         let mut position = 0;
         let rows = self.rows;
         self.time("rope", rows * 16 * 64 * 8, 0, &mut |cpu| {
-            cpu.rope(q, rope, &[Span { sequence, rows: 0..rows, position: 0 }]);
+            cpu.rope(q, rope, &[Span::new(sequence, 0..rows, 0)]);
         });
         self.time("rope, new positions", rows * 16 * 64 * 8, 0, &mut |cpu| {
             position += 1;
-            cpu.rope(q, rope, &[Span { sequence, rows: 0..rows, position }]);
+            cpu.rope(q, rope, &[Span::new(sequence, 0..rows, position)]);
         });
     }
 

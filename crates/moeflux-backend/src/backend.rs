@@ -64,6 +64,8 @@ pub trait Ops: Send {
 
     /// Overwrites the first rows of a buffer.
     fn write(&mut self, buf: Buf, values: &[f32]);
+    /// Overwrites whole rows of a buffer, from the row `first` on.
+    fn write_rows(&mut self, buf: Buf, first: usize, values: &[f32]);
     /// Reads the first `rows` rows of a buffer back.
     ///
     /// # Errors

@@ -29,9 +29,9 @@ pub use args::{
     Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GateFunction,
     GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KvType, LayerNorm,
-    MixStreams, PerExpert, PoolKeys, Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route,
-    Routing, Scoring, SelectPositions, Selection, Sequence, Shared, SharedExpert, SimilarityGate,
-    Span, TokenLogit, ValueOrder, Vector, Weight, is_seen,
+    MixStreams, PerExpert, PoolKeys, PositionPart, Projection, RmsNorm, Rope, RopePairs, RopeSpec,
+    RotaryPositions, Route, Routing, RowPosition, Scoring, SelectPositions, Selection, Sequence,
+    Shared, SharedExpert, SimilarityGate, Span, TokenLogit, ValueOrder, Vector, Weight, is_seen,
 };
 pub use backend::{Backend, HiddenRows, LogitsExtras, Ops, PrerecordedStep};
 pub use counters::{DeviceCounters, DeviceStats};

@@ -48,8 +48,7 @@ impl StateSnapshot {
             };
             let at = span.rows.start + rows;
             before.push(Span { rows: span.rows.start..at, ..span.clone() });
-            let position = span.position + rows;
-            after.push(Span { rows: at..span.rows.end, position, ..span.clone() });
+            after.push(span.skip(rows));
         }
         Some(SplitSpans { before, after, snapshots })
     }
@@ -62,7 +61,7 @@ mod tests {
 
     #[test]
     fn spans_are_split_at_snapshots_and_nowhere_else() {
-        let span = |sequence, rows, position| Span { sequence: Sequence(sequence), rows, position };
+        let span = |sequence, rows, position| Span::new(Sequence(sequence), rows, position);
         let spans = [span(0, 0..1, 7), span(1, 1..6, 20), span(2, 6..9, 0)];
         let snapshot =
             |sequence, rows| StateSnapshot { sequence: Sequence(sequence), rows, to: Sequence(9) };

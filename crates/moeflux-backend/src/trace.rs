@@ -116,6 +116,10 @@ impl Ops for Trace {
         self.log(format_args!("b{} = {} floats", buf.0, values.len()));
     }
 
+    fn write_rows(&mut self, buf: Buf, first: usize, values: &[f32]) {
+        self.log(format_args!("b{} from {first} = {} floats", buf.0, values.len()));
+    }
+
     fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
         self.log(format_args!("read b{} x{rows}", buf.0));
         Ok(vec![0.0; rows * self.widths[buf.0 as usize]])

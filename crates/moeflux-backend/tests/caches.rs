@@ -104,7 +104,7 @@ impl Model {
             .map(|i| (i * 1.37 + text as f32).sin())
             .collect();
         self.cpu.write(self.x.buf, &inputs);
-        let spans = [Span { sequence, rows: 0..rows, position: positions.start }];
+        let spans = [Span::new(sequence, 0..rows, positions.start)];
         self.cpu.causal_conv(self.conv, &spans);
         self.cpu.attention(self.attention, &spans);
         self.cpu.attention(self.latent, &spans);
@@ -222,7 +222,7 @@ fn floats_are_saved_as_they_are() {
         selection: None,
     };
     cpu.write(buf, &[0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 5.0, 6.0, 7.0, 8.0]);
-    cpu.attention(op, &[Span { sequence, rows: 0..2, position: 0 }]);
+    cpu.attention(op, &[Span::new(sequence, 0..2, 0)]);
     let saved = |cpu: &mut Cpu, positions| {
         let bytes = cpu.save_cache(sequence, Cache(0), positions).expect("it works");
         bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>()

@@ -54,7 +54,7 @@ fn run(cpu: &mut Cpu, order: ValueOrder) -> Vec<f32> {
     let op = DeltaRule { out: out_heads, q, k, v, order, a, b, a_log, dt_bias, cache };
     let spec = [CacheSpec::Delta { n_heads: V_HEADS, k_dim: K_DIM, v_dim: V_DIM }];
     let sequence = cpu.new_sequence(&spec);
-    cpu.delta_rule(op, &[Span { sequence, rows: 0..ROWS, position: 0 }]);
+    cpu.delta_rule(op, &[Span::new(sequence, 0..ROWS, 0)]);
     cpu.read(out.buf, ROWS).unwrap()
 }
 

@@ -10,6 +10,7 @@ use moeflux_text::{ConstraintError, TextError};
 
 use crate::plan::Shortage;
 use crate::sampler::error::SamplerError;
+use crate::session::row_error::RowError;
 use crate::snapshot::{SnapshotError, StateError};
 
 /// Why a model could not be opened or a step could not be run.
@@ -63,6 +64,9 @@ pub enum EngineError {
     /// A snapshot file cannot be written or used.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
+    /// A row of embeddings or positions cannot be evaluated.
+    #[error(transparent)]
+    Row(#[from] RowError),
     /// A checkpoint is made where the session stands, and nowhere else.
     #[error("a checkpoint at {position} was asked for, the session stands at {actual}")]
     WrongPosition {

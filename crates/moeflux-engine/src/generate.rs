@@ -108,14 +108,7 @@ pub fn generate(
     sink: &mut dyn Sink,
 ) -> Result<Generated, EngineError> {
     let mut sampler = Sampler::new(options.sampler.clone())?;
-    let mut stream = TextStream {
-        eos_ids: tokenizer.eos_ids(),
-        max_tokens: options.max_tokens,
-        n_generated: 0,
-        decoder: tokenizer.stream(options.special),
-        stops: StopMatcher::new(options.stop.clone()),
-        sink,
-    };
+    let stream = TextStream::new(tokenizer, options, sink);
     let start = Instant::now();
     session.check_prompt(prompt.tokens)?;
     let n_reused = session.match_prefix(prompt.tokens)?;
@@ -132,6 +125,39 @@ pub fn generate(
     };
     let first = sampler.sample(&logits, session.tokens())?;
     let prefill = start.elapsed();
+    let n_prompt = prompt.tokens.len() - n_reused;
+    let answer = decode(session, &mut sampler, first, stream)?;
+    Ok(Generated { n_prompt, n_reused, prefill, ..answer })
+}
+
+/// Generates an answer to what a session holds, from the logits after its last row, such as those
+/// of [`Session::eval_rows`]. Afterwards the session holds all generated tokens but the last, too.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_after(
+    session: &mut Session,
+    tokenizer: &Tokenizer,
+    logits: &Logits,
+    options: &GenerateOptions,
+    sink: &mut dyn Sink,
+) -> Result<Generated, EngineError> {
+    let start = Instant::now();
+    let mut sampler = Sampler::new(options.sampler.clone())?;
+    let stream = TextStream::new(tokenizer, options, sink);
+    let first = sampler.sample(logits, session.tokens())?;
+    let prefill = start.elapsed();
+    Ok(Generated { prefill, ..decode(session, &mut sampler, first, stream)? })
+}
+
+/// Generates the rest of an answer that begins with a token; says nothing about its prompt.
+fn decode(
+    session: &mut Session,
+    sampler: &mut Sampler,
+    first: TokenId,
+    mut stream: TextStream<'_>,
+) -> Result<Generated, EngineError> {
+    let start = Instant::now();
     let mut decoder = SpeculativeDecoder::new(session.engine.speculation(), session);
     let n_top = sampler.n_top();
     let mut pushed = stream.push(first);
@@ -144,15 +170,18 @@ pub fn generate(
             break Finish::ContextFull;
         }
         pushed = decoder.step(session, token, n_top, &mut |logits, before| {
-            Ok(stream.push(choose(&mut sampler, logits, before)?))
+            Ok(stream.push(choose(sampler, logits, before)?))
         })?;
     };
-    let decode = start.elapsed() - prefill;
-    let n_generated = stream.n_generated;
-    let finish = stream.finish(finish);
-    let n_prompt = prompt.tokens.len() - n_reused;
-    let speculation = decoder.stats();
-    Ok(Generated { finish, n_prompt, n_reused, n_generated, speculation, prefill, decode })
+    Ok(Generated {
+        n_prompt: 0,
+        n_reused: 0,
+        n_generated: stream.n_generated,
+        finish: stream.finish(finish),
+        speculation: decoder.stats(),
+        prefill: Duration::ZERO,
+        decode: start.elapsed(),
+    })
 }
 
 /// Evaluates the rest of a prompt; `None` where the sink cancels it.
@@ -198,7 +227,22 @@ struct TextStream<'a> {
     sink: &'a mut dyn Sink,
 }
 
-impl TextStream<'_> {
+impl<'a> TextStream<'a> {
+    fn new(
+        tokenizer: &'a Tokenizer,
+        options: &GenerateOptions,
+        sink: &'a mut dyn Sink,
+    ) -> TextStream<'a> {
+        TextStream {
+            eos_ids: tokenizer.eos_ids(),
+            max_tokens: options.max_tokens,
+            n_generated: 0,
+            decoder: tokenizer.stream(options.special),
+            stops: StopMatcher::new(options.stop.clone()),
+            sink,
+        }
+    }
+
     /// Appends a token; breaks where the answer ends with it.
     fn push(&mut self, token: TokenId) -> ControlFlow<Finish, TokenId> {
         self.n_generated += 1;

@@ -44,9 +44,9 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use expert_stats::read_expert_stats;
 pub use forecast::{Forecast, Rate};
-pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};
+pub use generate::{Finish, GenerateOptions, Generated, Sink, generate, generate_after};
 pub use inspect::{Inspection, Storage, check, inspect};
-pub use moeflux_backend::{CacheSpec, DeviceStats, KvType};
+pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
 pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape};
@@ -57,7 +57,10 @@ pub use scheduler::{
     Answer, Bias, Event, Job, Listener, Scheduler, SchedulerOptions, SchedulerStats, SubmitError,
     TokenLogprob, TokenText,
 };
-pub use session::{Logits, LogitsSink, Prompt, Read, SequenceChunk, Session, eval_batch};
+pub use session::{
+    ChunkInput, EMBEDDED, InputRow, Logits, LogitsSink, Prompt, Read, RowError, RowInput,
+    SequenceChunk, Session, eval_batch,
+};
 pub use snapshot::{PromptCacheOptions, SnapshotError, StateError};
 pub use speculation::limits::MAX_DRAFT;
 pub use speculation::options::{Speculation, SpeculationStats};

@@ -4,6 +4,7 @@
 
 mod common;
 mod cut;
+mod embedded;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use moeflux_text::{Message, RenderRequest, Special, Turn};
 
 use common::{Golden, cases, golden_dir, greedy, kl, logits_by_chunk};
 use cut::{Cut, check_names_layer_file, packed};
+use embedded::GoldenRows;
 
 /// Largest difference of a logit, the logits' standard deviation being about 2:
 /// as on the CPU, whose sums have another order.
@@ -69,6 +71,23 @@ fn exact_logits_and_greedy_continuations_agree_with_the_reference() {
         }
         let got = greedy(&engine, &golden.greedy_prompt, golden.greedy_tokens.len());
         assert_eq!(got, golden.greedy_tokens, "{}", case.display());
+    }
+}
+
+#[test]
+fn rows_that_are_embeddings_agree_with_the_reference() {
+    let Some(exact) = options(Activations::Full) else { return };
+    let mut kept = turn();
+    let streamed = exact.clone().expert_io(IoChoice::Pread).device_cache(Some(0));
+    for case in embedded::cases() {
+        let (rows, engine) = (GoldenRows::read(&case), open(&case, &exact, &mut kept));
+        let streamed = streamed.clone().chunk(Some(engine.plan().chunk));
+        let other = open(&case, &streamed, &mut kept);
+        for expected in rows.expected() {
+            let want = rows.check(&engine, expected, usize::MAX);
+            assert!(rows.check(&other, expected, usize::MAX) == want);
+            rows.check(&other, expected, 5);
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use common::{Golden, golden_dir, greedy, logits_by_chunk};
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
-    Activations, Engine, EngineOptions, GenerateOptions, Prompt, RowKind, SequenceChunk, Sink,
-    Speculation, SpeculationStats, eval_batch, generate,
+    Activations, ChunkInput, Engine, EngineOptions, GenerateOptions, Prompt, RowKind,
+    SequenceChunk, Sink, Speculation, SpeculationStats, eval_batch, generate,
 };
 use moeflux_store::IoChoice;
 use moeflux_text::Special;
@@ -63,7 +63,7 @@ fn sessions_of_one_step_get_the_rows_of_their_own_tokens() {
     }
     let chunks = sessions.iter_mut().zip(&texts).map(|(session, tokens)| SequenceChunk {
         session,
-        tokens: &tokens[tokens.len() - 1..],
+        input: ChunkInput::Tokens(&tokens[tokens.len() - 1..]),
         wants_logits: true,
         checkpoint_after: false,
     });

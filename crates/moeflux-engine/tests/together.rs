@@ -7,7 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{Golden, golden_dir};
-use moeflux_engine::{Engine, EngineOptions, Logits, SequenceChunk, Session, TokenId, eval_batch};
+use moeflux_engine::{
+    ChunkInput, Engine, EngineOptions, Logits, SequenceChunk, Session, TokenId, eval_batch,
+};
 
 /// The checkpoint of every golden case, one of every family and storage.
 fn cases() -> Vec<PathBuf> {
@@ -46,7 +48,7 @@ fn check(case: &Path, engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&
                 let wants_logits = (step + i) % 3 != 2;
                 parts.push(SequenceChunk {
                     session,
-                    tokens: &rest[..n],
+                    input: ChunkInput::Tokens(&rest[..n]),
                     wants_logits,
                     checkpoint_after: i == 0,
                 });
@@ -92,7 +94,7 @@ fn a_session_that_may_not_go_on_leaves_the_others_as_they_are() {
     other.eval_prompt(&tokens[..2]).unwrap();
     let part = |session, tokens| SequenceChunk {
         session,
-        tokens,
+        input: ChunkInput::Tokens(tokens),
         wants_logits: true,
         checkpoint_after: false,
     };

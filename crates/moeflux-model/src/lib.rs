@@ -23,7 +23,7 @@ pub use forward_error::ForwardError;
 pub use layers::moe::SCORES_PER_EXPERT;
 pub use layers::moe_lists::MoeLists;
 pub use layers::observe::{ExpertObserver, RoutingObserver};
-pub use layers::step::Step;
+pub use layers::step::{EmbeddedRow, Step};
 pub use load::{HostVector, LoadError, Loaded, Loader, Weights};
 pub use model::{Build, Model, Variant, WithMtp};
 pub use read_weights::check_finite_matrix;

@@ -29,6 +29,12 @@ pub struct ModelShape {
     pub n_mtp_caches: usize,
     /// Floats of a row of the output from which multi-token prediction goes on.
     pub mtp_width: usize,
+    /// Whether rows may be embeddings, and tokens may stand at other positions than their own: not
+    /// where a layer keeps states, forgets what a window has passed or looks rows of tables up by
+    /// tokens, nor with multi-token prediction, scaled embeddings or several streams.
+    pub takes_embeddings: bool,
+    /// Whether positions have three parts: time, height and width.
+    pub has_position_parts: bool,
 }
 
 impl ModelShape {

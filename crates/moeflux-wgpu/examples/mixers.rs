@@ -95,7 +95,7 @@ fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usi
     };
     let run = &mut |b: &mut Wgpu, i: usize| {
         let sequence = sequences[i % sequences.len()];
-        b.attention(op, &[Span { sequence, rows: 0..n_rows, position: position - n_rows }]);
+        b.attention(op, &[Span::new(sequence, 0..n_rows, position - n_rows)]);
     };
     measure(&mut b, &format!("{dtype:?}, rows {n_rows}, positions {position}"), run);
 }
@@ -109,7 +109,8 @@ fn others(context: &Arc<Context>, n_rows: usize) {
 fn gated_attention(b: &mut Wgpu, n_rows: usize) {
     let (n_heads, n_kv_heads, head_dim) = (16, 2, 256);
     let inv_freq = (0..32).map(|i| 1e7f32.powf(-(i as f32) / 32.0)).collect();
-    let rope = b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
+    let rope =
+        b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0, parts: Vec::new() });
     let both = cols(b, n_rows, 2 * n_heads * head_dim);
     let part = |start| Heads { buf: both.buf, start, n_heads, head_dim, stride: 2 * head_dim };
     let q = part(0);
@@ -141,8 +142,7 @@ fn gated_attention(b: &mut Wgpu, n_rows: usize) {
         window: None,
     };
     let sequences: Vec<Sequence> = (0..SEQUENCES).map(|_| b.new_sequence(&[spec])).collect();
-    let span =
-        |i: usize| [Span { sequence: sequences[i % SEQUENCES], rows: 0..n_rows, position: 636 }];
+    let span = |i: usize| [Span::new(sequences[i % SEQUENCES], 0..n_rows, 636)];
     measure(b, &format!("whole attention at 636, rows {n_rows}"), &mut |b, i| {
         b.gated_attention(op, &span(i));
     });
@@ -189,11 +189,11 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
     };
     measure(b, &format!("delta net, rows {n_rows}"), &mut |b, i| {
         let sequence = sequences[i % sequences.len()];
-        let spans = [Span { sequence, rows: 0..n_rows, position: 640 }];
+        let spans = [Span::new(sequence, 0..n_rows, 640)];
         b.delta_net(op, &spans);
     });
     measure(b, &format!("delta net in parts, rows {n_rows}"), &mut |b, i| {
         let sequence = sequences[i % sequences.len()];
-        op.run_parts(b, &[Span { sequence, rows: 0..n_rows, position: 640 }]);
+        op.run_parts(b, &[Span::new(sequence, 0..n_rows, 640)]);
     });
 }

@@ -139,7 +139,7 @@ fn attention(b: &mut Wgpu) -> Option<Vec<f32>> {
         sinks: None,
         selection: None,
     };
-    b.attention(op, &[Span { sequence, rows: 0..ROWS, position: 0 }]);
+    b.attention(op, &[Span::new(sequence, 0..ROWS, 0)]);
     b.read(out.buf, ROWS).ok()
 }
 

@@ -87,6 +87,12 @@ impl Ops for Wgpu {
         self.encoder.write(&mem, 0, bytemuck::cast_slice(values));
     }
 
+    fn write_rows(&mut self, buf: Buf, first: usize, values: &[f32]) {
+        let Activations { mem, width, .. } = self.written(buf);
+        let offset = 4 * (first * width) as u64;
+        self.encoder.write(&mem, offset, bytemuck::cast_slice(values));
+    }
+
     fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
         let Activations { mem, width, .. } = self.buf(buf).clone();
         let bytes = self.encoder.read(&[mem.range(0, 4 * (rows * width) as u64)])?;

@@ -88,7 +88,8 @@ impl Model {
         self.shared.engine.warnings()
     }
 
-    /// The engine below, for what this crate does not cover. Its sessions and steps share the
+    /// The engine below, for what this crate does not cover, such as rows that are embeddings
+    /// ([`Session::eval_rows`](moeflux_engine::Session::eval_rows)). Its sessions and steps share the
     /// device with this model's answers.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine

@@ -6,6 +6,7 @@ mod layers;
 mod logits;
 mod mixers;
 mod moe;
+mod spans;
 mod streams;
 mod views;
 mod weights;
@@ -19,6 +20,7 @@ pub use moe::{
     Activation, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, PerExpert,
     Route, Routing, Scoring, Shared,
 };
+pub use spans::{PositionPart, RotaryPositions, RowPosition, Span};
 pub use streams::{JoinStreams, MixStreams, SimilarityGate};
-pub use views::{Buf, Cache, Cols, Heads, Rope, Selection, Sequence, Span, Vector, Weight};
+pub use views::{Buf, Cache, Cols, Heads, Rope, Selection, Sequence, Vector, Weight};
 pub use weights::{ActivationPrecision, HostMatrix, RopePairs, RopeSpec};

@@ -1,7 +1,5 @@
 //! Handles of device memory, and views of activations.
 
-use std::ops::Range;
-
 /// Device memory holding `f32` activations, one row a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buf(pub u32);
@@ -70,15 +68,4 @@ impl Cols {
         assert!(start + len <= self.len, "a slice is inside its columns");
         Cols { buf: self.buf, start: self.start + start, len }
     }
-}
-
-/// Consecutive rows of a batch that continue one sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The sequence.
-    pub sequence: Sequence,
-    /// Its rows in the batch.
-    pub rows: Range<usize>,
-    /// Position of the first of them.
-    pub position: usize,
 }

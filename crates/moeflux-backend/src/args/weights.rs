@@ -3,6 +3,8 @@
 use moeflux_core::HostBuf;
 use moeflux_core::quant::MatrixFormat;
 
+use super::spans::{PositionPart, RowPosition};
+
 /// The precision of the activations that a matrix product multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivationPrecision {
@@ -60,4 +62,21 @@ pub struct RopeSpec {
     pub pairs: RopePairs,
     /// Multiplies sine and cosine; 1 without YaRN.
     pub scale: f32,
+    /// For each pair the part of a position that turns it. None where positions have one part.
+    pub parts: Vec<PositionPart>,
+}
+
+impl RopeSpec {
+    /// The angle of each pair at a position, in radians.
+    ///
+    /// # Panics
+    /// Where only some pairs have a part.
+    pub fn angles(&self, position: RowPosition) -> impl Iterator<Item = f32> + '_ {
+        assert!([0, self.inv_freq.len()].contains(&self.parts.len()), "a part for each pair");
+        let part = move |pair: usize| match self.parts.get(pair) {
+            Some(part) => position.part(*part),
+            None => position.temporal,
+        };
+        (0..).zip(&self.inv_freq).map(move |(pair, frequency)| part(pair) as f32 * frequency)
+    }
 }

@@ -101,7 +101,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
     });
     let inv_freq = (0..17).map(|i| 0.7f32.powi(i)).collect();
     let pairs = if are_apart { RopePairs::Adjacent } else { RopePairs::Halves };
-    let rope = b.load_rope(RopeSpec { inv_freq, pairs, scale: 1.0 });
+    let rope = b.load_rope(RopeSpec { inv_freq, pairs, scale: 1.0, parts: Vec::new() });
     let attention = Attention {
         out: out.heads(n_heads),
         q,
@@ -127,7 +127,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
     let mut all = run_steps(b, &specs, out, &mut step);
     let sequence = b.new_sequence(&specs);
     for position in (0..30).map(|step| ROWS * step) {
-        step(b, &[Span { sequence, rows: 0..ROWS, position }]);
+        step(b, &[Span::new(sequence, 0..ROWS, position)]);
     }
     all.extend(read(b, out.buf, ROWS));
     all
@@ -157,6 +157,7 @@ impl Ops {
                 inv_freq: (0..5).map(|i| 0.5f32.powi(i)).collect(),
                 pairs: RopePairs::Halves,
                 scale: 1.0,
+                parts: Vec::new(),
             }),
         });
         let select = shape.top_k.zip(index).map(|(top_k, index)| SelectPositions {
@@ -219,7 +220,7 @@ fn attention(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
     let sequence = b.new_sequence(&specs);
     for step in 0..130 {
         let position = ROWS * step;
-        ops.step(b, 1000 + step as u64, &[Span { sequence, rows: 0..ROWS, position }]);
+        ops.step(b, 1000 + step as u64, &[Span::new(sequence, 0..ROWS, position)]);
     }
     all.extend(read(b, out.buf, ROWS));
     all

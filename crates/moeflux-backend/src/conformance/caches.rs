@@ -65,7 +65,7 @@ impl Ops {
     ) -> Vec<f32> {
         let values = Numbers::new(95 + position as u64).floats(rows * self.x.len);
         b.write(self.x.buf, &values);
-        let spans = [Span { sequence, rows: 0..rows, position }];
+        let spans = [Span::new(sequence, 0..rows, position)];
         b.causal_conv(self.conv, &spans);
         b.attention(self.attention, &spans);
         b.delta_rule(self.delta, &spans);
@@ -121,7 +121,7 @@ fn passed(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
     let step = |b: &mut dyn Backend, sequence, position: usize| {
         let values = Numbers::new(95 + position as u64).floats(ROWS * ops.x.len);
         b.write(ops.x.buf, &values);
-        b.attention(attention, &[Span { sequence, rows: 0..ROWS, position }]);
+        b.attention(attention, &[Span::new(sequence, 0..ROWS, position)]);
         read(b, ops.out[1].buf, ROWS)
     };
     let (whole, sequence) = (b.new_sequence(&specs), b.new_sequence(&specs));

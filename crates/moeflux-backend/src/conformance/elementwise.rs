@@ -1,7 +1,10 @@
 //! Element-wise and per-head ops.
 
 use super::suite::{Numbers, Suite, filled, read};
-use crate::{Activation, GateFunction, GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};
+use crate::{
+    Activation, GateFunction, GatedRmsNorm, Heads, PositionPart, RmsNorm, RopePairs, RopeSpec,
+    RotaryPositions, RowPosition, Span,
+};
 
 const ROWS: [usize; 3] = [1, 2, 7];
 const WIDTHS: [usize; 6] = [1, 15, 16, 17, 250, 1024];
@@ -12,6 +15,7 @@ pub(super) fn check(suite: &Suite<'_>) {
             simple(suite, rows, width);
             norms(suite, rows, width);
         }
+        rewritten(suite, rows);
         for (head_dim, n_pairs) in [(8, 4), (34, 9), (128, 32)] {
             ropes(suite, rows, head_dim, n_pairs);
         }
@@ -87,15 +91,48 @@ fn norms(suite: &Suite<'_>, rows: usize, width: usize) {
     }
 }
 
+/// Rows that the host overwrites between ops.
+fn rewritten(suite: &Suite<'_>, rows: usize) {
+    suite.case(&format!("write_rows {rows}"), &|b| {
+        let x = filled(b, rows, 12, 3);
+        b.scale(rows, x, 1.5);
+        b.write_rows(x.buf, rows / 2, &Numbers::new(4).floats(12 * (rows - rows / 2)));
+        b.scale(rows, x, 1.5);
+        read(b, x.buf, rows)
+    });
+}
+
+/// Positions as rows of images have them, and rows that follow these.
+fn placed(rows: usize, first: usize) -> [RotaryPositions; 2] {
+    let position = |nth: usize| {
+        let [temporal, height, width] = [first, first + nth / 3, first + nth % 3]
+            .map(|part| u32::try_from(part).expect("a small position"));
+        RowPosition { temporal, height, width }
+    };
+    [RotaryPositions::Each((0..rows).map(position).collect()), RotaryPositions::Shifted(-3)]
+}
+
 fn ropes(suite: &Suite<'_>, rows: usize, head_dim: usize, n_pairs: usize) {
     for pairs in [RopePairs::Halves, RopePairs::Adjacent] {
         suite.case(&format!("rope {rows}x{head_dim} {n_pairs} {pairs:?}"), &|b| {
             let inv_freq = (0..n_pairs).map(|i| 10_000f32.powf(-(i as f32) / 32.0)).collect();
-            let rope = b.load_rope(RopeSpec { inv_freq, pairs, scale: 1.25 });
+            let rope = b.load_rope(RopeSpec { inv_freq, pairs, scale: 1.25, parts: Vec::new() });
             let x = filled(b, rows, 4 * head_dim, 14).slice(head_dim, 3 * head_dim).heads(3);
             let sequence = b.new_sequence(&[]);
             for position in [0, 5, 131_071] {
-                b.rope(x, rope, &[Span { sequence, rows: 0..rows, position }]);
+                b.rope(x, rope, &[Span::new(sequence, 0..rows, position)]);
+            }
+            read(b, x.buf, rows)
+        });
+        suite.case(&format!("rope by parts {rows}x{head_dim} {n_pairs} {pairs:?}"), &|b| {
+            let inv_freq = (0..n_pairs).map(|i| 10_000f32.powf(-(i as f32) / 32.0)).collect();
+            let all = [PositionPart::Temporal, PositionPart::Height, PositionPart::Width];
+            let parts = all.into_iter().cycle().take(n_pairs).collect();
+            let rope = b.load_rope(RopeSpec { inv_freq, pairs, scale: 1.25, parts });
+            let x = filled(b, rows, 4 * head_dim, 14).slice(head_dim, 3 * head_dim).heads(3);
+            let sequence = b.new_sequence(&[]);
+            for rotary in placed(rows, 4000) {
+                b.rope(x, rope, &[Span { rotary, ..Span::new(sequence, 0..rows, 5) }]);
             }
             read(b, x.buf, rows)
         });

@@ -35,7 +35,7 @@ struct DeltaShape {
 
 /// Steps of two sequences: a prefill, single rows, then both in one batch.
 fn steps(a: Sequence, b: Sequence) -> Vec<Vec<Span>> {
-    let span = |sequence, rows, position| Span { sequence, rows, position };
+    let span = |sequence, rows, position| Span::new(sequence, rows, position);
     vec![
         vec![span(a, 0..5, 0)],
         vec![span(b, 0..1, 0)],
@@ -59,7 +59,7 @@ pub(super) fn run_steps(
     }
     backend.clear_sequence(a);
     backend.drop_sequence(b);
-    step(backend, &[Span { sequence: a, rows: 0..3, position: 0 }]);
+    step(backend, &[Span::new(a, 0..3, 0)]);
     all.extend(read(backend, out.buf, 3));
     all
 }

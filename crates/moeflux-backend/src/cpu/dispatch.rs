@@ -61,6 +61,12 @@ impl Ops for Cpu {
         self.buf_mut(buf).data[..values.len()].copy_from_slice(values);
     }
 
+    fn write_rows(&mut self, buf: Buf, first: usize, values: &[f32]) {
+        let activations = self.buf_mut(buf);
+        let start = first * activations.width;
+        activations.data[start..start + values.len()].copy_from_slice(values);
+    }
+
     fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
         let buf = self.buf(buf);
         Ok(buf.data[..rows * buf.width].to_vec())

@@ -33,10 +33,9 @@ impl RopeTable {
         self.sin.clear();
         self.cos.clear();
         for span in spans {
-            for i in 0..span.rows.len() {
-                let position = (span.position + i) as f32;
-                for frequency in &self.spec.inv_freq {
-                    let (sin, cos) = sin_cos(position * frequency);
+            for position in span.rotary_positions() {
+                for angle in self.spec.angles(position) {
+                    let (sin, cos) = sin_cos(angle);
                     self.sin.push(sin * self.spec.scale);
                     self.cos.push(cos * self.spec.scale);
                 }

@@ -180,6 +180,7 @@ impl Ops for ProfilingBackend {
         fn load_rope(spec: RopeSpec) -> Rope;
         fn new_selection() -> Selection;
         fn write(buf: Buf, values: &[f32]);
+        fn write_rows(buf: Buf, first: usize, values: &[f32]);
         fn read(buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError>;
     }
 

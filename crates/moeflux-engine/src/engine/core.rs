@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use moeflux_backend::cpu::{Isa, soft_cap};
 use moeflux_backend::{
-    Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, Span, TokenLogit, Weight,
+    Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, RotaryPositions, Span,
+    TokenLogit, Weight,
 };
 use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
 use moeflux_model::{ExpertObserver, Model, MoeLists, NoRows, RoutingObserver, Step};
@@ -116,8 +117,9 @@ impl Core {
         let Core { backend, experts, model, lists, .. } = self;
         let (recorder, observer) = (None, None);
         let (backend, tokens, spans) = (backend.as_mut(), batch.tokens, batch.spans);
-        let rows = &mut NoRows;
-        let mut step = Step { backend, experts, tokens, spans, recorder, observer, rows, lists };
+        let (rows, embedded) = (&mut NoRows, &[][..]);
+        let mut step =
+            Step { backend, experts, tokens, embedded, spans, recorder, observer, rows, lists };
         let outcome = model.forward_mtp(&mut step, batch.hidden, wants_output);
         if outcome.is_err() {
             self.drain_errors();
@@ -186,7 +188,10 @@ impl Core {
     fn replay_or_forward(&mut self, batch: &Batch<'_>) -> Result<(), EngineError> {
         let pipeline = mem::take(&mut self.pipeline);
         let is_next = matches!(pipeline, Pipeline::Prerecorded(spans) if spans == batch.spans);
-        let may_replay = is_next && self.observer.is_none() && batch.snapshots.is_empty();
+        let may_replay = is_next
+            && self.observer.is_none()
+            && batch.snapshots.is_empty()
+            && batch.embedded.is_empty();
         if may_replay
             && let Some(recording) = self.backend.recording()
             && recording.replay_step(batch.tokens)
@@ -214,13 +219,14 @@ impl Core {
 
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), EngineError> {
         let Core { backend, experts, model, recorder, observer, lists, .. } = self;
-        let Batch { spans, tokens, before, .. } = *batch;
+        let Batch { spans, tokens, embedded, before, .. } = *batch;
         let mut rows =
             self.rows.as_deref().map(|tables| StepRows { tables, spans, tokens, before });
         let mut step = Step {
             backend: backend.as_mut(),
             experts,
             tokens,
+            embedded,
             spans,
             recorder: recorder.as_mut().map(|recorder| recorder as &mut dyn RoutingObserver),
             observer: observer
@@ -380,9 +386,9 @@ impl Readback<'_> {
         let Core { backend, experts, model, lists, .. } = &mut *self.core;
         let mut record = |backend: &mut dyn Backend| {
             let (recorder, observer) = (None, None);
-            let (tokens, spans, rows) = (&tokens[..], &next[..], &mut NoRows);
+            let (tokens, embedded, spans, rows) = (&tokens[..], &[][..], &next[..], &mut NoRows);
             let mut step =
-                Step { backend, experts, tokens, spans, recorder, observer, rows, lists };
+                Step { backend, experts, tokens, embedded, spans, recorder, observer, rows, lists };
             model.forward(&mut step).is_ok()
         };
         let next_step =
@@ -422,12 +428,17 @@ impl Readback<'_> {
         {
             return Vec::new();
         }
-        let spans = self.spans.iter().enumerate().map(|(i, span)| Span {
-            sequence: span.sequence,
-            rows: i..i + 1,
-            position: span.position + span.rows.len(),
-        });
-        spans.collect()
+        let next = |(i, span): (usize, &Span)| match &span.rotary {
+            RotaryPositions::Shifted(by) => {
+                let position = span.position + span.rows.len();
+                let rotary = RotaryPositions::Shifted(*by);
+                Some(Span { rotary, ..Span::new(span.sequence, i..i + 1, position) })
+            }
+            // What follows depends on earlier rows of the session, too.
+            RotaryPositions::Each(_) => None,
+        };
+        let spans: Option<Vec<Span>> = self.spans.iter().enumerate().map(next).collect();
+        spans.unwrap_or_default()
     }
 
     /// How messages name a logit of a row of the step.

@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use moeflux_backend::{Span, StateSnapshot, TokenLogit};
 use moeflux_core::TokenId;
+use moeflux_model::EmbeddedRow;
 use smallvec::SmallVec;
 
 use crate::error::EngineError;
@@ -19,8 +20,10 @@ pub(crate) const LOGIT_ROWS: usize = 16;
 pub(crate) struct Batch<'a> {
     /// The sequence, the rows and the first position of each run of tokens.
     pub(crate) spans: &'a [Span],
-    /// A token for each row of the spans.
+    /// A token for each row of the spans; any of the vocabulary where the row is embedded.
     pub(crate) tokens: &'a [TokenId],
+    /// The rows that are embeddings, in order.
+    pub(crate) embedded: &'a [EmbeddedRow<'a>],
     /// For each span, the tokens in front of it that rows of tables depend on.
     pub(crate) before: &'a [Vec<TokenId>],
     /// Recurrent states that are copied in the middle of spans.

@@ -10,7 +10,7 @@ use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::sampler::likeliest_token;
-use crate::session::{DraftChunk, SequenceChunk, Session, eval_draft_batch};
+use crate::session::{ChunkInput, DraftChunk, SequenceChunk, Session, eval_draft_batch};
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -193,8 +193,9 @@ pub fn run_together(
     phase(engine, n_gen * prompts.len(), || {
         for _ in 0..n_gen {
             let chunks = all.iter_mut().map(|(session, next)| {
-                let (tokens, wants_logits, checkpoint_after) = (&next[..], true, false);
-                let chunk = SequenceChunk { session, tokens, wants_logits, checkpoint_after };
+                let (input, wants_logits, checkpoint_after) =
+                    (ChunkInput::Tokens(next), true, false);
+                let chunk = SequenceChunk { session, input, wants_logits, checkpoint_after };
                 DraftChunk { chunk, n_drafted: 0 }
             });
             let found = eval_draft_batch(&mut chunks.collect::<Vec<_>>(), Some(1))?;

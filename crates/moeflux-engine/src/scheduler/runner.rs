@@ -19,7 +19,7 @@ use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::Sampler;
 use crate::scheduler::shared::{Command, SchedulerOptions, Shared};
-use crate::session::{DraftChunk, SequenceChunk, eval_draft_batch};
+use crate::session::{ChunkInput, DraftChunk, SequenceChunk, eval_draft_batch};
 use crate::speculation::drafter::{Draft, DraftContext};
 use crate::speculation::mtp::{MtpRequest, mtp_draft};
 
@@ -385,7 +385,7 @@ impl Runner {
             if let Some(entry) = entries.next_if(|entry| entry.slot == i) {
                 let chunk = SequenceChunk {
                     session: &mut slot.session,
-                    tokens: &entry.tokens,
+                    input: ChunkInput::Tokens(&entry.tokens),
                     wants_logits: entry.wants_logits,
                     checkpoint_after: entry.checkpoint_after,
                 };

@@ -1,29 +1,34 @@
 //! Steps that continue several sessions at once. An expert that more than one of them routes to
 //! is read once for all.
 
-use moeflux_backend::{Span, StateSnapshot};
+use std::collections::BTreeMap;
+
+use moeflux_backend::{RotaryPositions, Span, StateSnapshot};
 use moeflux_core::TokenId;
+use moeflux_model::EmbeddedRow;
 
 use super::handle::Session;
+use super::input::{ChunkInput, InputRow, RowInput};
+use super::timeline::PlacedRow;
 use crate::engine::Core;
 use crate::engine::step::{Batch, LogitRows, Logits, Outputs, RowLogits};
 use crate::error::EngineError;
 use crate::speculation::limits::MAX_STEP_ROWS;
 
-/// The tokens of one session in a batch.
+/// The rows of one session in a batch.
 pub struct SequenceChunk<'a> {
-    /// The session that the tokens continue.
+    /// The session that the rows continue.
     pub session: &'a mut Session,
-    /// At least one token.
-    pub tokens: &'a [TokenId],
-    /// Whether the logits after the last token are returned.
+    /// At least one row.
+    pub input: ChunkInput<'a>,
+    /// Whether the logits after the last row are returned.
     pub wants_logits: bool,
     /// Whether a checkpoint is made at the end, as far as the budget allows.
     pub checkpoint_after: bool,
 }
 
 /// The tokens of one session in a batch, of which the last ones may be drafts. Drafts that turn
-/// out to be wrong are removed with [`Session::roll_back`].
+/// out to be wrong are removed with [`Session::roll_back`]. Rows that are no tokens have no drafts.
 pub(crate) struct DraftChunk<'a> {
     pub(crate) chunk: SequenceChunk<'a>,
     /// How many of the tokens are drafts. If logits are wanted, they are returned after the
@@ -34,7 +39,7 @@ pub(crate) struct DraftChunk<'a> {
 impl DraftChunk<'_> {
     /// Its rows if the step evaluates pending tokens too.
     fn n_rows(&self) -> usize {
-        self.chunk.session.n_pending() + self.chunk.tokens.len()
+        self.chunk.session.n_pending() + self.chunk.input.len()
     }
 
     /// Rows whose logits are wanted.
@@ -43,23 +48,25 @@ impl DraftChunk<'_> {
     }
 }
 
-/// Evaluates tokens of several sessions of one engine in a single step. Returns the logits after
+/// Evaluates rows of several sessions of one engine in a single step. Returns the logits after
 /// each chunk that wants any, in the order of the chunks. The bits are those that each session
 /// would compute alone.
 ///
 /// # Errors
-/// Where tokens are outside the vocabulary or do not fit a session's context, or where an expert
-/// or the device fails; every session is as before then.
+/// Where tokens are outside the vocabulary or do not fit a session's context, those of
+/// [`RowError`](crate::RowError), or where an expert or the device fails; every session is as before
+/// then.
 ///
 /// # Panics
-/// Where there are more tokens than rows in [`Plan::chunk`](crate::Plan), or sessions of
+/// Where there are more rows than a step has by [`Plan::chunk`](crate::Plan), or sessions of
 /// different engines.
 pub fn eval_batch(chunks: &mut [SequenceChunk<'_>]) -> Result<Vec<Option<Logits>>, EngineError> {
     let mut chunks: Vec<DraftChunk<'_>> = chunks
         .iter_mut()
-        .map(|SequenceChunk { session, tokens, wants_logits, checkpoint_after }| {
+        .map(|SequenceChunk { session, input, wants_logits, checkpoint_after }| {
             let (wants_logits, checkpoint_after) = (*wants_logits, *checkpoint_after);
-            let chunk = SequenceChunk { session, tokens, wants_logits, checkpoint_after };
+            let input = *input;
+            let chunk = SequenceChunk { session, input, wants_logits, checkpoint_after };
             DraftChunk { chunk, n_drafted: 0 }
         })
         .collect();
@@ -86,55 +93,66 @@ pub(crate) fn eval_draft_batch(
 ) -> Result<Vec<Vec<RowLogits>>, EngineError> {
     let Some(first) = chunks.first() else { return Ok(Vec::new()) };
     let engine = first.chunk.session.engine.clone();
-    let n_rows: usize = chunks.iter().map(|chunk| chunk.chunk.tokens.len()).sum();
+    let n_rows: usize = chunks.iter().map(|chunk| chunk.chunk.input.len()).sum();
     assert!(n_rows <= engine.plan().chunk, "{n_rows} rows are more than a step has");
     for DraftChunk { chunk, .. } in &*chunks {
         assert!(chunk.session.engine.is(&engine), "sessions of one step share their engine");
-        chunk.session.check(chunk.tokens, chunk.session.position())?;
+        chunk.session.check_input(chunk.input, chunk.session.position())?;
     }
     let core = &mut *engine.core();
-    let (spans, tokens) = lay_out(core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
-    let before = chunks.iter().zip(&spans);
+    let layout = lay_out(core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
+    let Layout { spans, tokens, embedded, placed } = &layout;
+    let before = chunks.iter().zip(spans);
     let before: Vec<Vec<TokenId>> =
         before.map(|(chunk, span)| chunk.chunk.session.tokens_before(span.position)).collect();
-    let drafts = chunks.iter().zip(&spans).filter(|(chunk, _)| chunk.n_drafted > 0);
+    let drafts = chunks.iter().zip(spans).filter(|(chunk, _)| chunk.n_drafted > 0);
     let snapshots: Vec<StateSnapshot> = drafts
         .filter_map(|(chunk, span)| {
             chunk.chunk.session.rollback_snapshot(span.rows.len() - chunk.n_drafted)
         })
         .collect();
-    let rows = wanted_rows(chunks, &spans);
+    let rows = wanted_rows(chunks, spans);
     let reads_hidden =
         chunks.iter().any(|chunk| chunk.chunk.session.speculation.drafting().is_some());
     let hidden_rows = if reads_hidden { tokens.len() } else { 0 };
     let outputs = Outputs { rows: &rows, n_top, hidden_rows };
-    let (spans, tokens, before) = (&spans[..], &tokens[..], &before[..]);
-    let batch = Batch { spans, tokens, before, snapshots: &snapshots, outputs };
+    let before = &before[..];
+    let batch = Batch { spans, tokens, embedded, before, snapshots: &snapshots, outputs };
     let outcome = core.step(&batch).and_then(|output| {
-        record_step(chunks, &batch, &output.hidden);
+        record_step(chunks, &batch, placed, &output.hidden);
         finish_chunks(core, chunks, output.logits)
     });
     if outcome.is_err() {
         for (DraftChunk { chunk, .. }, span) in chunks.iter_mut().zip(spans) {
             let is_recorded = chunk.session.timeline.n_cached() > span.position;
-            let n_new = if is_recorded { chunk.tokens.len() } else { 0 };
+            let n_new = if is_recorded { chunk.input.len() } else { 0 };
             chunk.session.undo(core, chunk.session.position() - n_new, span.position);
         }
     }
     outcome
 }
 
-/// The spans and tokens of a step. Pending tokens of the sessions are part of it if all fit into
+/// The rows of a step.
+#[derive(Default)]
+struct Layout<'a> {
+    spans: Vec<Span>,
+    tokens: Vec<TokenId>,
+    embedded: Vec<EmbeddedRow<'a>>,
+    /// By chunk, where its rows are not all tokens at their own positions.
+    placed: BTreeMap<usize, Vec<PlacedRow>>,
+}
+
+/// The rows of a step. Pending tokens of the sessions are part of it if all fit into
 /// `max_rows`; else they are evaluated now.
-fn lay_out(
+fn lay_out<'a>(
     core: &mut Core,
-    chunks: &mut [DraftChunk<'_>],
+    chunks: &mut [DraftChunk<'a>],
     max_rows: usize,
-) -> Result<(Vec<Span>, Vec<TokenId>), EngineError> {
+) -> Result<Layout<'a>, EngineError> {
     let takes_pending = chunks.iter().map(DraftChunk::n_rows).sum::<usize>() <= max_rows;
-    let mut spans = Vec::with_capacity(chunks.len());
-    let mut tokens = Vec::new();
-    for DraftChunk { chunk, n_drafted } in chunks {
+    let spans = Vec::with_capacity(chunks.len());
+    let mut layout = Layout { spans, ..Layout::default() };
+    for (nth, DraftChunk { chunk, n_drafted }) in chunks.iter_mut().enumerate() {
         let session = &mut *chunk.session;
         if *n_drafted == 0 {
             session.speculation.discard_rollback();
@@ -142,13 +160,41 @@ fn lay_out(
         if !takes_pending {
             session.replay(core)?;
         }
-        let start = tokens.len();
-        tokens.extend_from_slice(session.timeline.pending());
-        tokens.extend_from_slice(chunk.tokens);
-        let (sequence, position) = (session.sequence, session.timeline.n_cached());
-        spans.push(Span { sequence, rows: start..tokens.len(), position });
+        let (start, timeline) = (layout.tokens.len(), &session.timeline);
+        layout.tokens.extend_from_slice(timeline.pending());
+        let mut rotary = timeline.rotary();
+        match chunk.input {
+            ChunkInput::Tokens(tokens) => layout.tokens.extend_from_slice(tokens),
+            ChunkInput::Rows(rows) => {
+                layout.push_rows(rows);
+                let placed = timeline.place(rows);
+                if !timeline.are_plain(&placed) {
+                    rotary = RotaryPositions::Each(placed.iter().map(|row| row.position).collect());
+                    layout.placed.insert(nth, placed);
+                }
+            }
+        }
+        let (rows, position) = (start..layout.tokens.len(), timeline.n_cached());
+        layout.spans.push(Span { rotary, ..Span::new(session.sequence, rows, position) });
     }
-    Ok((spans, tokens))
+    Ok(layout)
+}
+
+impl<'a> Layout<'a> {
+    /// Appends rows. Where one is embedded, any token stands for it.
+    fn push_rows(&mut self, rows: &'a [InputRow<'a>]) {
+        for row in rows {
+            let token = match row.input {
+                RowInput::Token(token) => token,
+                RowInput::Embedding { values, deepstack } => {
+                    let row = self.tokens.len();
+                    self.embedded.push(EmbeddedRow { row, values, deepstack });
+                    TokenId(0)
+                }
+            };
+            self.tokens.push(token);
+        }
+    }
 }
 
 /// The rows of a step whose logits are wanted, in the order of the chunks.
@@ -158,11 +204,20 @@ fn wanted_rows(chunks: &[DraftChunk<'_>], spans: &[Span]) -> Vec<usize> {
 }
 
 /// Records in every session what a step has put into its caches.
-fn record_step(chunks: &mut [DraftChunk<'_>], batch: &Batch<'_>, hidden: &[f32]) {
+fn record_step(
+    chunks: &mut [DraftChunk<'_>],
+    batch: &Batch<'_>,
+    placed: &BTreeMap<usize, Vec<PlacedRow>>,
+    hidden: &[f32],
+) {
     let width = hidden.len() / batch.tokens.len().max(1);
-    for (DraftChunk { chunk, n_drafted }, span) in chunks.iter_mut().zip(batch.spans) {
+    let chunks = chunks.iter_mut().zip(batch.spans).enumerate();
+    for (nth, (DraftChunk { chunk, n_drafted }, span)) in chunks {
         let session = &mut *chunk.session;
-        session.timeline.extend_cached(&batch.tokens[span.rows.clone()]);
+        match placed.get(&nth) {
+            Some(rows) => session.timeline.extend_placed(rows),
+            None => session.timeline.extend_cached(&batch.tokens[span.rows.clone()]),
+        }
         session.requested.clear();
         if *n_drafted > 0 {
             session.set_rollback_position(session.timeline.n_cached() - *n_drafted);

@@ -130,13 +130,19 @@ impl Session {
     /// vocabulary has them.
     pub(super) fn check(&self, tokens: &[TokenId], start: usize) -> Result<(), EngineError> {
         let vocab = self.engine.shape().vocab;
-        if tokens.is_empty() {
-            return Err(EngineError::EmptyPrompt);
-        }
+        self.check_room(tokens.len(), start)?;
         if let Some(token) = tokens.iter().find(|token| token.0 as usize >= vocab) {
             return Err(EngineError::TokenOutOfRange { token: *token, vocab });
         }
-        let (wanted, limit) = (start + tokens.len(), self.engine.plan().ctx);
+        Ok(())
+    }
+
+    /// Checks that the context has room for `n` rows from position `start` on, at least one.
+    pub(super) fn check_room(&self, n: usize, start: usize) -> Result<(), EngineError> {
+        if n == 0 {
+            return Err(EngineError::EmptyPrompt);
+        }
+        let (wanted, limit) = (start + n, self.engine.plan().ctx);
         if wanted > limit {
             return Err(EngineError::ContextFull { wanted, limit });
         }
@@ -215,14 +221,15 @@ impl Session {
     ) -> Result<StepOutput, EngineError> {
         let start = self.timeline.n_cached();
         let hidden_rows = if self.speculation.drafting().is_some() { chunk.len() } else { 0 };
-        let spans = &[Span { sequence: self.sequence, rows: 0..chunk.len(), position: start }];
+        let rotary = self.timeline.rotary();
+        let spans = &[Span { rotary, ..Span::new(self.sequence, 0..chunk.len(), start) }];
         let mut outputs = Outputs { hidden_rows, ..Outputs::default() };
         let last = [chunk.len() - 1];
         if let Read::Last(n_top) = read {
             (outputs.rows, outputs.n_top) = (&last, n_top);
         }
         let before = &[self.tokens_before(start)];
-        let batch = Batch { spans, tokens: chunk, before, snapshots: &[], outputs };
+        let batch = Batch { spans, tokens: chunk, embedded: &[], before, snapshots: &[], outputs };
         match read {
             Read::Nothing | Read::Last(_) => core.step(&batch),
             Read::Every(sink) => {

@@ -64,7 +64,8 @@ impl Session {
     }
 
     /// The tokens evaluated so far, without those of the first
-    /// [`n_unknown`](Session::n_unknown) positions.
+    /// [`n_unknown`](Session::n_unknown) positions. [`EMBEDDED`](crate::EMBEDDED) stands for rows
+    /// that were embeddings.
     pub fn tokens(&self) -> &[TokenId] {
         self.timeline.tokens()
     }

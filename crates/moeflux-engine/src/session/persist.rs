@@ -7,6 +7,7 @@ use moeflux_core::atomic_file::Durability;
 use super::cache_copy::{read_states, write_states, zero_mtp_caches};
 use super::checkpoints::{Retention, StateCheckpoints, States};
 use super::handle::Session;
+use super::row_error::RowError;
 use super::timeline::Timeline;
 use super::windows::WindowCuts;
 use crate::error::EngineError;
@@ -29,6 +30,7 @@ impl Session {
     /// Where `out` is too small, the format has no room for this model, or the
     /// device fails.
     pub fn state_save(&mut self, out: &mut [u8]) -> Result<usize, EngineError> {
+        self.check_plain()?;
         let engine = self.engine.clone();
         let wire = engine.wire()?;
         let need = wire.size(self.position())?;
@@ -75,6 +77,14 @@ impl Session {
         Ok(())
     }
 
+    /// Checks that the tokens alone say what the caches hold.
+    fn check_plain(&self) -> Result<(), EngineError> {
+        match self.timeline.n_plain() == self.position() {
+            true => Ok(()),
+            false => Err(RowError::CannotBeSaved.into()),
+        }
+    }
+
     fn wire(&self) -> Result<&WireShape, StateError> {
         self.engine.wire()
     }
@@ -86,6 +96,7 @@ impl Session {
     /// # Errors
     /// Where the file cannot be written or the device fails.
     pub fn save(&mut self, path: &Path) -> Result<(), EngineError> {
+        self.check_plain()?;
         let contents = self.contents(self.position(), true)?;
         let (engine, sequence) = (self.engine.clone(), self.sequence);
         snapshot::write(&engine, sequence, &contents, path, Durability::Synced)
@@ -110,8 +121,8 @@ impl Session {
         snapshot::model_of(path)
     }
 
-    /// Stores the first `position` positions in the engine's prefix cache, if it has one. The
-    /// session must end there or have a checkpoint there.
+    /// Stores the first `position` positions in the engine's prefix cache, if it has one and the
+    /// positions hold tokens alone ([`Session::eval_rows`]). The session must end there or have a checkpoint there.
     ///
     /// # Errors
     /// As [`Session::save`], and where there is no checkpoint.
@@ -124,7 +135,8 @@ impl Session {
         Ok(())
     }
 
-    /// Stores the session in the engine's prefix cache, if it has one, and removes the entry
+    /// Stores the session in the engine's prefix cache, if it has one and the session holds tokens
+    /// alone ([`Session::eval_rows`]), and removes the entry
     /// that this method stored before.
     ///
     /// # Errors
@@ -166,7 +178,7 @@ impl Session {
     ) -> Result<Option<PathBuf>, EngineError> {
         let engine = self.engine.clone();
         let Some(cache) = engine.prefix_cache() else { return Ok(None) };
-        if position == 0 || self.n_unknown() > 0 {
+        if position == 0 || self.n_unknown() > 0 || position > self.timeline.n_plain() {
             return Ok(None);
         }
         let contents = self.contents(position, with_last_checkpoint)?;

@@ -139,7 +139,7 @@ impl Session {
             return 0;
         }
         let equal = self.tokens().iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        let n_common = equal.min(limit);
+        let n_common = equal.min(limit).min(self.timeline.n_plain());
         if n_common == self.position() { n_common } else { self.nearest(n_common) }
     }
 

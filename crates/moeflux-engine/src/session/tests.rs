@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use moeflux_core::TokenId;
 
-use super::{DraftChunk, SequenceChunk, Session, eval_draft_batch};
+use super::{ChunkInput, DraftChunk, SequenceChunk, Session, eval_draft_batch};
 use crate::engine::Engine;
 use crate::engine::step::RowLogits;
 use crate::options::EngineOptions;
@@ -136,7 +136,7 @@ fn drafts_prompts_and_single_tokens_share_a_step() {
     assert!(one.prepare_rollback() && other.prepare_rollback());
     let chunk = |session, tokens, wants_logits| SequenceChunk {
         session,
-        tokens,
+        input: ChunkInput::Tokens(tokens),
         wants_logits,
         checkpoint_after: false,
     };

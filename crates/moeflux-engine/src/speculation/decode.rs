@@ -39,6 +39,9 @@ pub(crate) struct Verified<B> {
 impl SpeculativeDecoder {
     /// For an answer to the tokens of a session.
     pub(crate) fn new(speculation: Speculation, session: &Session) -> SpeculativeDecoder {
+        // What stands for embeddings is not drafted.
+        let is_plain = session.timeline.n_plain() == session.position();
+        let speculation = if is_plain { speculation } else { Speculation::Off };
         SpeculativeDecoder { drafter: Drafter::new(speculation, &[], session.tokens()) }
     }
 

@@ -106,7 +106,7 @@ impl MtpDrafter<'_, '_> {
             let session = &*self.requests[entries.request].session;
             let rows = tokens.len()..tokens.len() + entries.tokens.len();
             let position = session.position() + round + 1 - entries.tokens.len();
-            spans.push(Span { sequence: session.sequence, rows, position });
+            spans.push(Span::new(session.sequence, rows, position));
             tokens.extend_from_slice(&entries.tokens);
             hidden.extend_from_slice(&entries.hidden);
         }
@@ -181,7 +181,7 @@ impl Session {
         while history.n_entries < end.min(history.end()) {
             let first = history.n_entries;
             let n = chunk_rows.min(end.min(history.end()) - first);
-            let spans = &[Span { sequence: *sequence, rows: 0..n, position: first }];
+            let spans = &[Span::new(*sequence, 0..n, first)];
             let (tokens, hidden) = (timeline.tokens_at(first..first + n), history.rows(first, n));
             core.mtp_step(&MtpBatch { spans, tokens, hidden, outputs: Outputs::default() })?;
             history.set_filled(first + n);

@@ -10,6 +10,7 @@ use crate::engine::step::RowLogits;
 use crate::error::EngineError;
 use crate::session::batch::{DraftChunk, SequenceChunk, eval_draft_batch};
 use crate::session::handle::Session;
+use crate::session::input::ChunkInput;
 use crate::speculation::limits::MAX_STEP_ROWS;
 use crate::speculation::rates::SpeculationRates;
 use crate::speculation::state::RollbackPoint;
@@ -81,8 +82,8 @@ impl Session {
         n_top: Option<usize>,
     ) -> Result<Vec<RowLogits>, EngineError> {
         let tokens = &[&[token], draft].concat();
-        let (wants_logits, checkpoint_after) = (true, false);
-        let chunk = SequenceChunk { session: self, tokens, wants_logits, checkpoint_after };
+        let (input, wants_logits, checkpoint_after) = (ChunkInput::Tokens(tokens), true, false);
+        let chunk = SequenceChunk { session: self, input, wants_logits, checkpoint_after };
         let chunks = &mut [DraftChunk { chunk, n_drafted: draft.len() }];
         Ok(eval_draft_batch(chunks, n_top)?.pop().unwrap_or_default())
     }

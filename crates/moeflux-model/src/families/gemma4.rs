@@ -154,6 +154,7 @@ fn attention_shape(config: &Config, heads: HeadShape) -> Result<AttentionShape, 
         window,
         values: if shares { Values::NormalisedKeys } else { Values::Normalised },
         scale: 1.0,
+        sections: None,
         names: AttentionNames::USUAL,
     })
 }

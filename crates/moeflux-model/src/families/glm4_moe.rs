@@ -10,7 +10,7 @@ use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
-use crate::layers::rope;
+use crate::layers::sections::read_rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
@@ -53,7 +53,7 @@ pub(super) fn decoder_of(
     build: &mut Build<'_>,
 ) -> Result<Box<dyn Model>, LoadError> {
     let block = attention.names.block;
-    let rope = rope::read(config, attention.head_dim)?;
+    let rope = read_rope(config, attention.head_dim, attention.sections)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);

@@ -11,7 +11,7 @@ use crate::layers::dense::{Dense, GatedScratch};
 use crate::layers::layer::Mlp;
 use crate::layers::moe::{MoeBlocks, MoeShape, sparse_layers};
 use crate::layers::norm::NormWeights;
-use crate::layers::rope;
+use crate::layers::sections::read_rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
@@ -47,7 +47,7 @@ pub(super) fn decoder(
     let has_dense = is_sparse.contains(&false);
     let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;
     let renormalise = config.bool("norm_topk_prob")?;
-    let rope = rope::read(config, attention.head_dim)?;
+    let rope = read_rope(config, attention.head_dim, attention.sections)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);

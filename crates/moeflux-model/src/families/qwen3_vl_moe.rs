@@ -1,6 +1,6 @@
 //! The text of Qwen3-VL's mixture-of-experts models: Qwen3's layers, whose fused experts lie the
-//! other way round. Positions of text have one coordinate, with which the rotation is a plain one.
-//! As in transformers' `modeling_qwen3_vl_moe`.
+//! other way round. Positions have three parts; those of text are equal, with which the rotation is
+//! a plain one. As in transformers' `modeling_qwen3_vl_moe`.
 
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::FusedOrder;
@@ -9,6 +9,7 @@ use super::Family;
 use super::qwen3_moe::decoder;
 use crate::layers::attention::{AttentionShape, QkNorm};
 use crate::layers::moe::MoeShape;
+use crate::layers::sections::Sections;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
@@ -21,6 +22,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         norms: QkNorm::PerHead,
         has_qkv_bias: has_bias,
         has_output_bias: has_bias,
+        sections: Some(Sections::Interleaved),
         ..AttentionShape::read(config)?
     };
     let moe = MoeShape {

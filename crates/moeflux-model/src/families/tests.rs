@@ -47,11 +47,12 @@ fn trace(case: &str, tokens: &[u32]) -> String {
     let experts = ExpertStore::open(bank, Box::new(HostBuf::try_zeroed), options).unwrap();
     let sequence = trace.new_sequence(&model.shape().caches);
     let tokens: Vec<TokenId> = tokens.iter().map(|token| TokenId(*token)).collect();
-    let spans = [Span { sequence, rows: 0..tokens.len(), position: 0 }];
+    let spans = [Span::new(sequence, 0..tokens.len(), 0)];
     let mut step = Step {
         backend: &mut trace,
         experts: &experts,
         tokens: &tokens,
+        embedded: &[],
         spans: &spans,
         recorder: None,
         observer: None,

@@ -7,6 +7,7 @@ use moeflux_core::checkpoint::Config;
 use super::linear::{Linear, project};
 use super::norm::Norm;
 use super::pool_indexer::PoolIndexer;
+use super::sections::Sections;
 use crate::layers::builder::Builder;
 use crate::layers::mixer::Mixer;
 use crate::layers::step::Step;
@@ -31,6 +32,8 @@ pub(crate) struct AttentionShape {
     pub(crate) values: Values,
     /// Multiplies every score.
     pub(crate) scale: f32,
+    /// Where positions have three parts.
+    pub(crate) sections: Option<Sections>,
     /// What checkpoints call the parts.
     pub(crate) names: AttentionNames,
 }
@@ -107,6 +110,7 @@ impl AttentionShape {
             has_qkv_bias: false,
             has_output_bias: false,
             window: None,
+            sections: None,
             names: AttentionNames::USUAL,
             values: Values::Projected,
             scale: 1.0 / (head_dim as f32).sqrt(),
@@ -193,6 +197,7 @@ impl AttentionBlocks {
         builder: &mut Builder<'_, '_>,
     ) -> AttentionBlocks {
         let AttentionShape { n_heads, n_kv_heads, head_dim, is_gated, .. } = shape;
+        builder.has_position_parts |= shape.sections.is_some();
         let stride = if is_gated { 2 * head_dim } else { head_dim };
         let kv_cols = n_kv_heads * head_dim;
         let [q_cols, k, v] = if shape.values == Values::NormalisedKeys {

@@ -103,6 +103,8 @@ pub(crate) struct Builder<'a, 'b> {
     pub(crate) experts: ExpertCounts,
     /// Which rows tokens need of each table that was declared.
     pub(crate) row_ids: Vec<Arc<dyn RowIds>>,
+    /// Whether rotations go by three parts of a position.
+    pub(crate) has_position_parts: bool,
     pub(super) caches: Vec<CacheSpec>,
 }
 
@@ -133,8 +135,8 @@ impl<'a, 'b> Builder<'a, 'b> {
         stored: NormWeights,
         build: &'a mut Build<'b>,
     ) -> Builder<'a, 'b> {
-        let (experts, row_ids, caches) = Default::default();
-        Builder { build, outline, residual, stored, experts, row_ids, caches }
+        let (experts, row_ids, has_position_parts, caches) = Default::default();
+        Builder { build, outline, residual, stored, experts, row_ids, has_position_parts, caches }
     }
 
     /// The connection of a half of a layer: a norm called `norm`, or where the residual has several

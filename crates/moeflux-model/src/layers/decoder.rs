@@ -16,7 +16,7 @@ use crate::layers::builder::{Builder, Outline, Residual};
 use crate::layers::layer::{Layer, Mlp};
 use crate::layers::mixer::Mixer;
 use crate::layers::predict::Predict;
-use crate::layers::step::Step;
+use crate::layers::step::{EmbeddedRow, Step};
 use crate::load::LoadError;
 use crate::model::{Model, WithMtp};
 use crate::rows::RowIds;
@@ -58,6 +58,7 @@ impl Model for Decoder {
         for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
             self.mix(step, i, layer)?;
             self.run_mlp(step, i, layer, next)?;
+            self.add_deepstack(step, i.into());
             if let Some(next) = next {
                 next.look(step)?;
             }
@@ -107,13 +108,37 @@ impl Decoder {
     fn embed(&self, step: &mut Step<'_>) {
         let Residual { hidden, mixed, streams, .. } = self.residual;
         let Some(streams) = streams else {
-            return step.backend.embed(hidden, self.embed_tokens, step.tokens);
+            step.backend.embed(hidden, self.embed_tokens, step.tokens);
+            for row in step.embedded {
+                step.backend.write_rows(hidden.buf, row.row, row.values);
+            }
+            return;
         };
+        assert!(step.embedded.is_empty(), "several streams take tokens");
         step.backend.embed(mixed, self.embed_tokens, step.tokens);
         let n_streams = streams.shape.n_streams;
         let rows = step.rows();
         let same = Heads { n_heads: n_streams, stride: 0, ..mixed.heads(1) };
         step.backend.copy(rows, hidden.heads(n_streams), same);
+    }
+
+    /// Adds to the residual what embedded rows bring along for a layer.
+    fn add_deepstack(&self, step: &mut Step<'_>, layer: usize) {
+        let of_layer = |row: &EmbeddedRow<'_>| row.deepstack.get(layer).is_some();
+        if !step.embedded.iter().any(of_layer) {
+            return;
+        }
+        let Residual { hidden, mixed, .. } = self.residual;
+        let rows = step.rows();
+        // To which any number can be added: it stays what it is, zeros too.
+        let mut added = vec![-0.0; rows * mixed.len];
+        for row in step.embedded {
+            if let Some(values) = row.deepstack.get(layer) {
+                added[row.row * mixed.len..][..mixed.len].copy_from_slice(values);
+            }
+        }
+        step.backend.write(mixed.buf, &added);
+        step.backend.add(rows, hidden, mixed);
     }
 
     /// What the head multiplies.
@@ -290,6 +315,11 @@ impl Builder<'_, '_> {
                 *window = None;
             }
         }
+        let takes_embeddings = mtp_layer.is_none()
+            && embed_scale.is_none()
+            && self.residual.streams.is_none()
+            && self.row_ids.is_empty()
+            && caches.iter().all(|cache| !cache.is_recurrent() && cache.window().is_none());
         let shape = ModelShape {
             vocab,
             hidden,
@@ -302,6 +332,8 @@ impl Builder<'_, '_> {
             max_positions,
             n_mtp_caches: caches.len() - n_caches,
             mtp_width: hidden + carried.map_or(0, |streams| streams.len),
+            takes_embeddings,
+            has_position_parts: self.has_position_parts,
             caches,
         };
         Ok(Box::new(Decoder {

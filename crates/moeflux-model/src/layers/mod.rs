@@ -26,5 +26,6 @@ pub(crate) mod pool_indexer;
 pub(crate) mod predict;
 pub(crate) mod rope;
 pub(crate) mod routing;
+pub(crate) mod sections;
 pub(crate) mod step;
 pub(crate) mod streams;

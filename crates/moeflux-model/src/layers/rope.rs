@@ -55,12 +55,12 @@ fn proportional(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadError>
         if i < n_turning { 1.0 / period / divisor } else { 0.0 }
     };
     let inv_freq = periods.iter().enumerate().map(frequency).collect();
-    Ok(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 })
+    Ok(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0, parts: Vec::new() })
 }
 
 /// No rotation: an angle of zero for one pair, since a device has a table of every rotation.
 pub(crate) fn none() -> RopeSpec {
-    RopeSpec { inv_freq: vec![0.0], pairs: RopePairs::Halves, scale: 1.0 }
+    RopeSpec { inv_freq: vec![0.0], pairs: RopePairs::Halves, scale: 1.0, parts: Vec::new() }
 }
 
 /// The rotation of `rotary_dim` columns, an even number.
@@ -88,7 +88,7 @@ pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, L
             (divided.collect(), 1.0)
         }
     };
-    Ok(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale })
+    Ok(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale, parts: Vec::new() })
 }
 
 fn theta(config: &Config) -> Result<f32, LoadError> {

@@ -14,8 +14,10 @@ pub struct Step<'a> {
     pub backend: &'a mut dyn Backend,
     /// Where routed experts come from.
     pub experts: &'a ExpertStore,
-    /// One token a row.
+    /// One token a row; any of the vocabulary where the row is embedded.
     pub tokens: &'a [TokenId],
+    /// The rows that are embeddings, in order.
+    pub embedded: &'a [EmbeddedRow<'a>],
     /// Which sequence and position each row has.
     pub spans: &'a [Span],
     /// Where the routing is written down, if it is.
@@ -26,6 +28,17 @@ pub struct Step<'a> {
     pub rows: &'a mut dyn RowSource,
     /// What blocks of experts write down, empty between them.
     pub lists: &'a mut MoeLists,
+}
+
+/// A row whose embedding was computed elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedRow<'a> {
+    /// The row of the batch.
+    pub row: usize,
+    /// Its embedding, `hidden_size` floats.
+    pub values: &'a [f32],
+    /// What is added to the residual after each of the first layers, `hidden_size` floats each.
+    pub deepstack: &'a [&'a [f32]],
 }
 
 impl Step<'_> {

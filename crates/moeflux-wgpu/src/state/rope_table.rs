@@ -31,11 +31,9 @@ impl RopeTable {
         self.spans = spans.to_vec();
         self.place = None;
         self.table.clear();
-        let positions =
-            spans.iter().flat_map(|span| span.position..span.position + span.rows.len());
-        for position in positions {
-            for frequency in &self.spec.inv_freq {
-                let (sin, cos) = f64::from(position as f32 * frequency).sin_cos();
+        for position in spans.iter().flat_map(Span::rotary_positions) {
+            for angle in self.spec.angles(position) {
+                let (sin, cos) = f64::from(angle).sin_cos();
                 self.table.push((sin as f32 * self.spec.scale).to_bits());
                 self.table.push((cos as f32 * self.spec.scale).to_bits());
             }

@@ -98,7 +98,12 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
     };
     let gated = shape.is_gated.then(|| {
         let inv_freq = vec![0.3, 0.05];
-        let rope = b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
+        let rope = b.load_rope(RopeSpec {
+            inv_freq,
+            pairs: RopePairs::Halves,
+            scale: 1.0,
+            parts: Vec::new(),
+        });
         let gate = cols(b, n_heads * out_dim).heads(n_heads);
         b.write(gate.buf, &floats(99, rows * n_heads * out_dim));
         GatedAttention { norms: None, rope, attention, gate: Some(gate) }
@@ -113,10 +118,7 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
             let all = floats(seed, rows * cols.len).into_iter().map(|value| factor * value);
             b.write(cols.buf, &all.collect::<Vec<f32>>());
         }
-        let spans = [
-            Span { sequence: first, rows: 0..n, position: at },
-            Span { sequence: second, rows: n..rows, position: other },
-        ];
+        let spans = [Span::new(first, 0..n, at), Span::new(second, n..rows, other)];
         (at, other) = (at + n, other + rows - n);
         if let Some(select) = select {
             b.select_positions(select, &spans);
@@ -241,7 +243,8 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         selection: None,
     };
     let inv_freq = vec![0.3, 0.05];
-    let rope = b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
+    let rope =
+        b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0, parts: Vec::new() });
     let weights = b.load_vector(&floats(8, dim));
     let norm = |x| RmsNorm { out: x, x, weight: weights, eps: 1e-6 };
     let norms = Some((norm(part(0)), norm(k)));
@@ -258,7 +261,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         }
         let kernels = |b: &Wgpu| b.counters().stats().kernels;
         let before = kernels(b);
-        b.gated_attention(op, &[Span { sequence, rows: 0..n, position }]);
+        b.gated_attention(op, &[Span::new(sequence, 0..n, position)]);
         b.project(n, out, &[Projection { weight, out: y }]);
         for cols in [out, y] {
             let read = b.read(cols.buf, n).expect("the device works");

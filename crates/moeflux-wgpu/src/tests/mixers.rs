@@ -142,7 +142,7 @@ fn bits(b: &mut Wgpu, dims: HeadDims, per_step: usize, is_one: bool) -> Bits {
         let n = per_step.min(ROWS - position);
         net.write(b, &(position..position + n).map(|at| (0, at)).collect::<Vec<_>>());
         let before = n_kernels(b);
-        b.delta_net(net.op, &[Span { sequence, rows: 0..n, position }]);
+        b.delta_net(net.op, &[Span::new(sequence, 0..n, position)]);
         if let Some(product) = product.filter(|_| n <= 8) {
             b.project(n, net.out, &[product]);
             all.products.extend(row_bits(b, product.out.buf, n));

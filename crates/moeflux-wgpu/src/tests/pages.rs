@@ -71,7 +71,12 @@ impl Bench {
             selection: None,
         };
         let inv_freq = vec![0.3, 0.05];
-        let rope = b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
+        let rope = b.load_rope(RopeSpec {
+            inv_freq,
+            pairs: RopePairs::Halves,
+            scale: 1.0,
+            parts: Vec::new(),
+        });
         let op = GatedAttention { norms: None, rope, attention, gate: Some(gate.heads(N_HEADS)) };
         let inputs = [q, k, gate].into_iter().chain(v).collect();
         let spec = CacheSpec::Kv { n_heads: N_KV_HEADS, k_dim: K_DIM, v_dim, dtype, window: None };
@@ -110,7 +115,7 @@ impl Bench {
             let (sequence, position) = &mut self.sequences[*nth];
             let first = rows.len();
             rows.extend((*position..*position + n).map(|row| 1000 * nth + row));
-            spans.push(Span { sequence: *sequence, rows: first..rows.len(), position: *position });
+            spans.push(Span::new(*sequence, first..rows.len(), *position));
             *position += n;
         }
         for (i, input) in self.inputs.iter().enumerate() {
@@ -203,7 +208,7 @@ fn who_finds_no_memory_for_a_page_says_so_and_goes_on_when_there_is_some() {
     let want = bench.step(&[(0, PAGE + 1)]).0;
     context.refused.store(0, Ordering::Relaxed);
     let (sequence, _) = bench.sequences[1];
-    let span = Span { sequence, rows: 0..PAGE + 1, position: 0 };
+    let span = Span::new(sequence, 0..PAGE + 1, 0);
     bench.b.gated_attention(bench.op, &[span]);
     let err = bench.b.read(bench.out, 1).unwrap_err();
     assert!(matches!(err, DeviceError::OutOfMemory { .. }), "{err}");

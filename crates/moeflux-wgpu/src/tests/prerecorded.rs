@@ -72,7 +72,7 @@ impl Model {
     }
 
     fn spans(&self, position: usize) -> Vec<Span> {
-        let span = |(row, sequence)| Span { sequence, rows: row..row + 1, position };
+        let span = |(row, sequence)| Span::new(sequence, row..row + 1, position);
         self.sequences.iter().copied().enumerate().map(span).collect()
     }
 

@@ -20,7 +20,7 @@ const CACHES: [Cache; 2] = [Cache(0), Cache(1)];
 
 /// The first row of a sequence.
 fn span(sequence: Sequence) -> Span {
-    Span { sequence, rows: 0..1, position: 0 }
+    Span::new(sequence, 0..1, 0)
 }
 
 /// A sequence, its text, and how far it is.
@@ -41,7 +41,7 @@ fn step(b: &mut Wgpu, net: &Net, readers: &mut [(&mut Reader, usize)]) -> Vec<Ve
     let (mut spans, mut rows) = (Vec::new(), Vec::new());
     for (reader, n) in readers.iter_mut() {
         let Reader { sequence, text, position } = **reader;
-        spans.push(Span { sequence, rows: rows.len()..rows.len() + *n, position });
+        spans.push(Span::new(sequence, rows.len()..rows.len() + *n, position));
         rows.extend((position..position + *n).map(|at| (text, at)));
         reader.position += *n;
     }

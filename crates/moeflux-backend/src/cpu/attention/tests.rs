@@ -245,11 +245,11 @@ impl Run {
         for batch in BATCHES {
             let (mut rows, mut spans) = (Vec::new(), Vec::new());
             for (sequence, n) in batch.into_iter().enumerate().filter(|(_, n)| *n > 0) {
-                spans.push(Span {
-                    sequence: self.sequences[sequence],
-                    rows: rows.len()..rows.len() + n,
-                    position: lens[sequence],
-                });
+                spans.push(Span::new(
+                    self.sequences[sequence],
+                    rows.len()..rows.len() + n,
+                    lens[sequence],
+                ));
                 let positions = lens[sequence]..lens[sequence] + n;
                 lens[sequence] = positions.end;
                 rows.extend(positions.map(|position| Row { sequence, position }));

@@ -162,7 +162,7 @@ fn check_logits(device: Device) {
             let mut session = engine.session();
             session.eval_prompt(&tokens).unwrap();
             let before = session.speculation.mtp.as_ref().unwrap().rows(0, tokens.len()).to_vec();
-            let span = Span { sequence: session.sequence, rows: 0..tokens.len(), position: 0 };
+            let span = Span::new(session.sequence, 0..tokens.len(), 0);
             let core = &mut *engine.core();
             let rows: Vec<usize> = (0..tokens.len()).collect();
             let outputs = Outputs { rows: &rows, ..Outputs::default() };

@@ -1,0 +1,76 @@
+//! Why rows of embeddings and positions cannot be evaluated.
+
+use moeflux_backend::RowPosition;
+
+/// The greatest position: `f32`, which rotations are computed in, has every whole number up to here.
+pub(super) const MAX_POSITION: u32 = 1 << 24;
+
+/// Why a row cannot be evaluated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RowError {
+    /// An embedding is not one of this model.
+    #[error("row {row}: an embedding of {len} floats; this model's have {hidden}")]
+    EmbeddingLength {
+        /// The row, counted from the first of the call.
+        row: usize,
+        /// Floats of the embedding, or of what a layer adds to it.
+        len: usize,
+        /// `hidden_size`.
+        hidden: usize,
+    },
+    /// An embedding is damaged.
+    #[error("row {row}: element {element} of the embedding is {value}; it must be a finite number")]
+    NotFinite {
+        /// The row.
+        row: usize,
+        /// The element, counted over the embedding and what layers add to it.
+        element: usize,
+        /// NaN or an infinity.
+        value: f32,
+    },
+    /// There are fewer layers than additions.
+    #[error("row {row}: additions for {given} layers; this model has {n_layers}")]
+    TooManyLayers {
+        /// The row.
+        row: usize,
+        /// Additions.
+        given: usize,
+        /// Layers.
+        n_layers: usize,
+    },
+    /// The model takes tokens, one after the other.
+    #[error(
+        "row {row}: this model takes tokens only, each at its own position: it has recurrent layers, \
+         windows, tables, scaled embeddings or multi-token prediction"
+    )]
+    TokensOnly {
+        /// The row.
+        row: usize,
+    },
+    /// The model's positions have one part.
+    #[error(
+        "row {row}: a position of {temporal}, {height}, {width}; positions of this model have one part \
+         (RowPosition::text)", temporal = position.temporal, height = position.height,
+        width = position.width
+    )]
+    PositionParts {
+        /// The row.
+        row: usize,
+        /// Its position.
+        position: RowPosition,
+    },
+    /// `f32` has no whole number for a position.
+    #[error("row {row}: position {position} is above {MAX_POSITION}")]
+    PositionTooLarge {
+        /// The row.
+        row: usize,
+        /// The position.
+        position: u32,
+    },
+    /// A session cannot be written.
+    #[error(
+        "a session with embeddings, or with positions other than its tokens' own, cannot be saved: \
+         evaluate its rows again"
+    )]
+    CannotBeSaved,
+}

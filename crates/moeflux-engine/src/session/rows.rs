@@ -1,0 +1,76 @@
+//! Evaluating rows that are tokens or embeddings, at positions of their own.
+
+use super::handle::Session;
+use super::input::{ChunkInput, InputRow};
+use super::row_error::RowError;
+use crate::engine::step::Logits;
+use crate::error::EngineError;
+use crate::session::batch::{SequenceChunk, eval_batch};
+
+impl Session {
+    /// Evaluates rows in chunks and returns the logits after the last. Tokens that are evaluated
+    /// afterwards stand at the positions after the greatest one of these rows, as transformers'
+    /// `rope_deltas` has it.
+    ///
+    /// The prefix cache and prompts that are matched with this session use its rows only up to the
+    /// first that is an embedding or stands at another position than its own; such a session cannot
+    /// be saved.
+    ///
+    /// ```no_run
+    /// # use moeflux_engine::sampler::{Sampler, SamplerOptions};
+    /// # use moeflux_engine::{Engine, EngineError, InputRow, RowPosition, TokenId};
+    /// # fn describe(engine: &Engine, patches: &[Vec<f32>], text: &[TokenId]) -> Result<(), EngineError> {
+    /// // An image of 3 rows with 4 patches each, then text.
+    /// let mut rows: Vec<InputRow<'_>> = Vec::new();
+    /// for (nth, patch) in (0..).zip(patches) {
+    ///     let position = RowPosition { temporal: 0, height: nth / 4, width: nth % 4 };
+    ///     rows.push(InputRow::embedding(patch, position));
+    /// }
+    /// rows.extend(text.iter().map(|token| InputRow::token(*token)));
+    /// let mut session = engine.session();
+    /// let logits = session.eval_rows(&rows)?;
+    /// // Tokens follow as after any prompt: `generate_after` makes a whole answer.
+    /// let token = Sampler::new(SamplerOptions::default())?.sample(&logits, session.tokens())?;
+    /// let logits = session.eval_token(token)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::eval_prompt`], and those of [`RowError`]; the session is
+    /// unchanged then.
+    pub fn eval_rows(&mut self, rows: &[InputRow<'_>]) -> Result<Logits, EngineError> {
+        self.check_input(ChunkInput::Rows(rows), self.position())?;
+        let chunks = rows.chunks(self.chunk_rows());
+        let (n_chunks, mut last) = (chunks.len(), None);
+        for (nth, rows) in chunks.enumerate() {
+            let (input, checkpoint_after) = (ChunkInput::Rows(rows), false);
+            let wants_logits = nth + 1 == n_chunks;
+            let chunk = SequenceChunk { session: self, input, wants_logits, checkpoint_after };
+            last = eval_batch(&mut [chunk])?.pop().flatten();
+        }
+        Ok(last.expect("logits of the last row are wanted"))
+    }
+
+    /// Checks that the context has room for rows from position `start` on and that the model takes
+    /// them.
+    pub(crate) fn check_input(
+        &self,
+        input: ChunkInput<'_>,
+        start: usize,
+    ) -> Result<(), EngineError> {
+        let rows = match input {
+            ChunkInput::Tokens(tokens) => return self.check(tokens, start),
+            ChunkInput::Rows(rows) => rows,
+        };
+        self.check_room(rows.len(), start)?;
+        let shape = self.engine.shape();
+        rows.iter().enumerate().try_for_each(|(nth, row)| row.check(nth, shape))?;
+        if shape.takes_embeddings {
+            return Ok(());
+        }
+        let placed = self.timeline.place(rows);
+        let other = (start..).zip(&placed).position(|(at, row)| !row.is_plain(at));
+        other.map_or(Ok(()), |row| Err(RowError::TokensOnly { row }.into()))
+    }
+}
