@@ -1,11 +1,17 @@
 //! Tokenizer and templates against what Hugging Face's libraries gave for the same input.
 
+#[path = "common/templates.rs"]
+mod templates;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use moeflux_core::TokenId;
-use moeflux_text::{ChatTemplate, Markup, MarkupText, Message, RenderRequest, Special, Tokenizer};
-use serde_json::{Map, Value};
+use moeflux_text::{
+    ChatTemplate, Delta, Markup, MarkupText, Message, OutputFormat, OutputParser, RenderRequest,
+    Special, Tokenizer, ToolSyntax,
+};
+use serde_json::{Map, Value, json};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -111,4 +117,46 @@ fn the_demo_tokenizer_agrees_with_the_reference() {
         let literal = tokenizer.encode(text, Markup::Literal).unwrap();
         assert_eq!(tokenizer.decode(&literal), case["decoded"], "{text:?}");
     }
+}
+
+/// Qwen3.8-Flash-Next ends turns with `<|im_end|>`. Its `text_config` names `<|endoftext|>`, which
+/// ends n-grams, and its generation config both.
+#[test]
+fn a_turn_of_qwen4_exp_ends_and_its_thoughts_are_told_from_its_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    templates::write_tokenizer(dir.path(), include_str!("templates/qwen3_8.jinja"), &[]);
+    let write = |name: &str, json: Value| std::fs::write(dir.path().join(name), json.to_string());
+    let plain = Tokenizer::from_dir(dir.path()).unwrap();
+    let id = |token: &str| plain.id_of(token).unwrap();
+    let [end_of_text, end_of_turn] = ["<|endoftext|>", "<|im_end|>"].map(id);
+    let config = json!({
+        "model_type": "qwen4_exp",
+        "text_config": {"model_type": "qwen4_exp_text", "eos_token_id": end_of_text.0},
+    });
+    write("config.json", config).unwrap();
+    write("generation_config.json", json!({"eos_token_id": [end_of_turn.0, end_of_text.0]}))
+        .unwrap();
+
+    let tokenizer = Tokenizer::from_dir(dir.path()).unwrap();
+    let mut ends = tokenizer.eos_ids().to_vec();
+    ends.sort_unstable();
+    assert_eq!(ends, [end_of_text, end_of_turn]);
+    for token in ["<|im_start|>", "<|im_end|>", "<|endoftext|>"] {
+        assert!(tokenizer.is_control(id(token)), "{token}");
+    }
+
+    let format = OutputFormat::of(&tokenizer);
+    assert_eq!(format.syntax(), Some(ToolSyntax::QwenXml));
+    let mut parser = OutputParser::new(&format, None, true);
+    let mut said = parser.push("Two and two.\n</think>\n\nFour");
+    said.extend(parser.finish());
+    let (mut thought, mut answer) = (String::new(), String::new());
+    for delta in said {
+        match delta {
+            Delta::Reasoning(text) => thought += &text,
+            Delta::Content(text) => answer += &text,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!([thought.trim(), &answer], ["Two and two.", "Four"]);
 }

@@ -4,8 +4,6 @@
 //! Arguments come in any order, each at most once as far as a grammar of a bounded size can say
 //! so. Nested objects may have their members in any order too, to a bounded depth.
 
-use std::fmt::Write;
-
 use serde_json::Value;
 
 use super::rules::{Rules, close, lenient, quoted, regex_char};
@@ -103,7 +101,7 @@ impl Rules<'_> {
         if let Some(others) = &parameters.others {
             let names =
                 names_but(&parameters, |name| notation.key(name).trim_matches('"').to_owned());
-            let key = self.terminal("KEY", &format!("{}{names}", notation.any_key()));
+            let key = self.once("KEY", &format!("{}{names}", notation.any_key()));
             let value = self.value(notation, others, root, level.inner());
             members.free.push(self.rule(&format!("{key} COLON {value}")));
         }
@@ -160,7 +158,7 @@ impl Rules<'_> {
         }
         if let Some(others) = &parameters.others {
             let names = names_but(&parameters, str::to_owned);
-            let name = self.terminal("KEY", &format!("/[^<>\"=\\n]{{1,100}}/{names}"));
+            let name = self.once("KEY", &format!("/[^<>\"=\\n]{{1,100}}/{names}"));
             let name = format!("{} {name}", self.literal(&calls.key));
             let name = self.rule(&name);
             let kind = Kind::of(others, schema);
@@ -176,8 +174,8 @@ impl Rules<'_> {
         let value = self.loose(&calls.value);
         let mut forms = Vec::new();
         if let Some(choices) = kind.choices.as_ref().filter(|_| kind.is_text()) {
-            let choices: Vec<String> = choices.iter().filter_map(|text| quoted(text)).collect();
-            forms.push(format!("{name} {value} ({}) {end}", choices.join(" | ")));
+            let choices = self.one_of(choices).unwrap_or_default();
+            forms.push(format!("{name} {value} ({choices}) {end}"));
         } else if kind.text {
             let text = self.text_until(&calls.value_end);
             forms.push(format!("{name} {value} {text}"));
@@ -203,6 +201,7 @@ impl Rules<'_> {
     fn unordered(&mut self, mut members: Members, level: Level) -> String {
         let n_counted = members.counted.len().min(level.max_counted);
         let free = [members.counted.split_off(n_counted), members.free].concat();
+        let free = (!free.is_empty()).then(|| self.rule(&free.join(" | ")));
         let n_required = members.n_required.min(n_counted);
         let (all_required, n_sets) = ((1_usize << n_required) - 1, 1_usize << n_counted);
         let separator = members.separator;
@@ -212,10 +211,8 @@ impl Rules<'_> {
             if given & all_required == all_required {
                 ways.push(String::from("\"\""));
             }
-            let repeated = match free.is_empty() {
-                true => String::new(),
-                false => format!("({separator} ({}))* ", free.join(" | ")),
-            };
+            let repeated =
+                free.as_ref().map_or(String::new(), |free| format!("({separator} {free})* "));
             after[given] = self.rule(&format!("{repeated}({})", ways.join(" | ")));
         }
         if separator.is_empty() {
@@ -228,12 +225,11 @@ impl Rules<'_> {
         self.rule(&first.join(" | "))
     }
 
-    pub(super) fn terminal(&mut self, prefix: &str, body: &str) -> String {
-        self.n += 1;
-        let name = format!("{prefix}{}", self.n);
-        // Writing to a string does not fail.
-        let _ = writeln!(self.text, "{name}: {body}");
-        name
+    /// One of several texts, as a single terminal: the library takes long for thousands of
+    /// alternatives. `None` where there is no text.
+    pub(super) fn one_of(&mut self, texts: &[String]) -> Option<String> {
+        let texts: Vec<String> = texts.iter().filter_map(|text| quoted(text)).collect();
+        (!texts.is_empty()).then(|| self.once("ONE", &texts.join(" | ")))
     }
 }
 

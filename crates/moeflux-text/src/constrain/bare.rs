@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::arguments::{Level, MAX_NESTED, MAX_RULES, Notation};
-use super::rules::{Rules, lenient, quoted};
+use super::rules::{Rules, lenient};
 use crate::Kind;
 
 impl Rules<'_> {
@@ -28,17 +28,19 @@ impl Rules<'_> {
         }
         let parts = ["anyOf", "oneOf"].into_iter().find_map(|key| schema[key].as_array());
         if let Some(parts) = parts.filter(|_| schema.get("type").is_none()) {
-            let ways: Vec<String> = parts
-                .iter()
-                .map(|part| self.bare_value(quote, part, root, level.inner()))
-                .collect();
+            let (literals, parts): (Vec<_>, Vec<_>) =
+                parts.iter().map(|part| listed(part).ok_or(part)).partition(Result::is_ok);
+            let literals: Vec<Value> = literals.into_iter().flatten().flatten().collect();
+            let mut ways = match literals.is_empty() {
+                true => Vec::new(),
+                false => vec![self.bare_value(quote, &json!({"enum": literals}), root, level)],
+            };
+            for part in parts.into_iter().filter_map(Result::err) {
+                ways.push(self.bare_value(quote, part, root, level.inner()));
+            }
             return self.rule(&ways.join(" | "));
         }
-        let listed = schema["enum"].as_array().cloned();
-        let listed = listed.or_else(|| schema.get("const").map(|value| vec![value.clone()]));
-        let ways: Option<Vec<String>> = listed.and_then(|listed| {
-            listed.iter().map(|value| self.bare_constant(quote, value)).collect()
-        });
+        let ways = listed(schema).and_then(|listed| self.bare_constants(quote, &listed));
         if let Some(ways) = ways.filter(|ways| !ways.is_empty()) {
             return self.rule(&ways.join(" | "));
         }
@@ -84,16 +86,22 @@ impl Rules<'_> {
         }
     }
 
-    /// One of the values that a schema lists; `None` for objects and lists.
-    fn bare_constant(&self, quote: &str, value: &Value) -> Option<String> {
-        match value {
-            Value::Object(_) | Value::Array(_) => None,
-            Value::String(text) => {
-                let quote = self.literal(quote);
-                Some(format!("{quote} {} {quote}", quoted(text).unwrap_or_default()))
+    /// The values that a schema lists; `None` where objects or lists are among them.
+    fn bare_constants(&mut self, quote: &str, listed: &[Value]) -> Option<Vec<String>> {
+        let (mut texts, mut others) = (Vec::new(), Vec::new());
+        for value in listed {
+            match value {
+                Value::Object(_) | Value::Array(_) => return None,
+                Value::String(text) => texts.push(text.clone()),
+                other => others.push(other.to_string()),
             }
-            other => quoted(&other.to_string()),
         }
+        let quote = self.literal(quote);
+        let has_empty = texts.iter().any(String::is_empty);
+        let texts = self.one_of(&texts).map(|texts| format!("{quote} {texts} {quote}"));
+        let empty = has_empty.then(|| format!("{quote} {quote}"));
+        let others = self.one_of(&others);
+        Some([texts, empty, others].into_iter().flatten().collect())
     }
 
     fn bare_text(&mut self, quote: &str) -> String {
@@ -110,7 +118,7 @@ impl Rules<'_> {
         self.any_bare = Some(name.clone());
         let text = self.bare_text(quote);
         let number = self.json(&json!({"type": ["number", "boolean", "null"]}));
-        let key = self.terminal("KEY", Notation::Bare { quote }.any_key());
+        let key = self.once("KEY", Notation::Bare { quote }.any_key());
         let member = self.rule(&format!("{key} COLON {name}"));
         // Writing to a string does not fail.
         let _ = writeln!(
@@ -120,4 +128,10 @@ impl Rules<'_> {
         );
         name
     }
+}
+
+/// The values that a schema lists.
+fn listed(schema: &Value) -> Option<Vec<Value>> {
+    let listed = schema["enum"].as_array().cloned();
+    listed.or_else(|| schema.get("const").map(|value| vec![value.clone()]))
 }

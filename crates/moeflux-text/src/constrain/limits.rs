@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use llguidance::api::ParserLimits;
 use serde_json::Value;
 
 use super::lark::{AnswerShape, Grammar};
@@ -22,6 +23,19 @@ const MAX_TARGETS: usize = 1024;
 pub(super) const STACK_BYTES: usize = 256 << 20;
 /// Values in the schemas of one request.
 const MAX_VALUES: usize = 1 << 20;
+
+/// Work of the library for all regular expressions of a grammar, in its own unit: a million take
+/// seconds where texts are long.
+const MAX_LEXER_FUEL: u64 = 300_000;
+/// Symbols in the rules of a grammar. The library has numbers for 65,000 different ones.
+const MAX_SYMBOLS: usize = 150_000;
+
+/// Bounds what the library does for one grammar.
+pub(super) fn bound(limits: &mut ParserLimits) {
+    limits.verbose_errors = false;
+    limits.initial_lexer_fuel = MAX_LEXER_FUEL;
+    limits.max_grammar_size = MAX_SYMBOLS;
+}
 
 /// Checks all schemas of a grammar.
 ///

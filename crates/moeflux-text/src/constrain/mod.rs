@@ -13,6 +13,7 @@ mod trials;
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
@@ -31,6 +32,9 @@ pub use self::prepared::LeftToModel;
 /// Alternatives that a grammar may have at one place: an object with a thousand optional properties
 /// has four thousand.
 const MAX_ITEMS_IN_ROW: usize = 20_000;
+
+/// How long grammars are built with fewer and fewer tools held to their schemas.
+const BUILD_TIME: Duration = Duration::from_millis(500);
 
 /// What all grammars for one model share.
 pub struct Grammars {
@@ -86,7 +90,7 @@ impl Grammars {
         let factory = ParserFactory::new_simple(&env);
         let mut factory = factory.map_err(|err| ConstraintError::Vocabulary(one_line(&err)))?;
         factory.quiet();
-        factory.limits_mut().verbose_errors = false;
+        limits::bound(factory.limits_mut());
         factory.limits_mut().max_items_in_row = MAX_ITEMS_IN_ROW;
         Ok(Grammars { factory, tokenizer: Arc::clone(tokenizer), trials: OnceLock::new() })
     }
@@ -116,6 +120,7 @@ impl Grammars {
     }
 
     fn compile_here(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
+        let deadline = Instant::now() + BUILD_TIME;
         let mut prepared = Prepared::of(grammar)?;
         let mut built = self.build(&prepared.grammar);
         if built.is_err() {
@@ -125,6 +130,9 @@ impl Grammars {
         }
         let mut n_free = 1;
         while let Err(problem) = &built {
+            if Instant::now() >= deadline {
+                n_free = prepared.grammar.tools.len();
+            }
             if !prepared.free_largest_tools(n_free, problem) {
                 return Err(ConstraintError::Grammar(trials::reason(problem)));
             }

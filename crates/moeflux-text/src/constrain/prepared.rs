@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::error::ConstraintError;
 use super::lark::{AnswerShape, Grammar};
-use super::schema::{LeftOut, Path, Simplified, any_arguments, simplify, simplify_arguments};
+use super::schema::{
+    Budget, LeftOut, Path, Simplified, any_arguments, simplify, simplify_arguments,
+};
 use super::trials::{TrialOptions, Trials};
 
 /// How long parts of one request's schemas are tried.
@@ -54,15 +56,16 @@ impl Prepared {
             shape_places: HashMap::new(),
             tool_places: Vec::new(),
         };
+        let mut budget = Budget::default();
         if let AnswerShape::Json(schema) = &grammar.shape {
-            let Simplified { schema, left_out, places } = simplify(schema);
+            let Simplified { schema, left_out, places } = simplify(schema, &mut budget);
             refuse(left_out)?;
             prepared.grammar.shape = AnswerShape::Json(schema);
             prepared.shape_places = places;
         }
         for (i, tool) in grammar.tools.iter().enumerate() {
             let Simplified { schema, left_out, places } =
-                simplify_arguments(&tool["function"]["parameters"]);
+                simplify_arguments(&tool["function"]["parameters"], &mut budget);
             prepared.set(i, schema, left_out);
             prepared.tool_places.push(places);
         }

@@ -1,5 +1,6 @@
 //! Rules of a grammar in the Lark notation, one by one.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
@@ -9,12 +10,16 @@ use crate::{DSML, Tokenizer};
 /// Values of definitions, each counted once for each argument that leads to it, as every argument
 /// has a grammar of its own.
 pub(super) const MAX_REPEATED: usize = 1 << 15;
+/// Bytes of a control token at most. Names of arguments are searched for these at every character.
+const MAX_CONTROL_BYTES: usize = 256;
 
 /// Rules so far.
 pub(super) struct Rules<'a> {
     tokenizer: &'a Tokenizer,
     pub(super) text: String,
     pub(super) n: usize,
+    /// Names of rules and terminals by what they say.
+    names: HashMap<String, String>,
     /// Values of definitions that were added to parts of schemas.
     n_repeated: usize,
     /// The rule of any value in the notation of names without quotes, once there is one.
@@ -23,7 +28,14 @@ pub(super) struct Rules<'a> {
 
 impl<'a> Rules<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer) -> Rules<'a> {
-        Rules { tokenizer, text: String::new(), n: 0, n_repeated: 0, any_bare: None }
+        Rules {
+            tokenizer,
+            text: String::new(),
+            n: 0,
+            names: HashMap::new(),
+            n_repeated: 0,
+            any_bare: None,
+        }
     }
 
     /// Whether the definitions of schemas had to be repeated too often for a grammar to be compiled
@@ -55,9 +67,20 @@ impl<'a> Rules<'a> {
         part
     }
 
-    /// Adds a rule and gives its name.
+    /// Adds a rule, unless one says the same, and gives its name.
     pub(super) fn rule(&mut self, body: &str) -> String {
-        self.named("r", "", body)
+        self.once("r", body)
+    }
+
+    /// Adds a rule or a terminal, unless one says the same, and gives its name.
+    pub(super) fn once(&mut self, prefix: &str, body: &str) -> String {
+        let known = format!("{prefix} {body}");
+        if let Some(name) = self.names.get(&known) {
+            return name.clone();
+        }
+        let name = self.named(prefix, "", body);
+        self.names.insert(known, name.clone());
+        name
     }
 
     pub(super) fn named(&mut self, prefix: &str, attributes: &str, body: &str) -> String {
@@ -94,9 +117,11 @@ impl<'a> Rules<'a> {
         let close = match text.chars().next()? {
             '<' => '>',
             '[' => ']',
-            _ => DSML.chars().next()?,
+            c if DSML.starts_with(c) => c,
+            _ => return None,
         };
-        let ends = text.match_indices(close).map(|(at, _)| &text[..at + close.len_utf8()]);
+        let head = &text[..text.floor_char_boundary(MAX_CONTROL_BYTES)];
+        let ends = head.match_indices(close).map(|(at, _)| &text[..at + close.len_utf8()]);
         inner.into_iter().chain(ends).find_map(|token| {
             let id = self.tokenizer.id_of(token).filter(|id| self.tokenizer.is_control(*id))?;
             Some((token, id.0))
@@ -192,7 +217,7 @@ pub(super) fn walk(
 }
 
 /// The names of the definitions that a schema refers to.
-fn targets(schema: &Value) -> Vec<String> {
+pub(super) fn targets(schema: &Value) -> Vec<String> {
     let mut names = Vec::new();
     walk(schema, &mut |fields| {
         let reference = fields.get("$ref").and_then(Value::as_str);

@@ -12,6 +12,7 @@ use llguidance::toktrie::ApproximateTokEnv;
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
+use super::limits;
 use super::schema::{LeftOut, Path, children_mut, remove_with_dependents};
 use crate::guard::catch_panic;
 
@@ -72,7 +73,7 @@ impl Trials {
         let factory = ParserFactory::new_simple(&ApproximateTokEnv::single_byte_env());
         let mut factory = factory.map_err(|err| err.to_string())?;
         factory.quiet();
-        factory.limits_mut().verbose_errors = false;
+        limits::bound(factory.limits_mut());
         Ok(Trials { factory })
     }
 

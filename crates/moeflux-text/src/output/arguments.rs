@@ -1,5 +1,7 @@
 //! The arguments of a call on their way to JSON text.
 
+use std::sync::{Arc, OnceLock};
+
 use serde_json::Value;
 
 use super::parameters::{Kind, Parameters};
@@ -40,11 +42,29 @@ impl JsonSpan {
     }
 }
 
+/// The schema of a tool's arguments.
+#[derive(Debug, Default)]
+pub(super) struct ToolSchema {
+    schema: Value,
+    /// What it says, read with the first argument of the first call.
+    parameters: OnceLock<Parameters>,
+}
+
+impl ToolSchema {
+    pub(super) fn new(schema: Value) -> ToolSchema {
+        ToolSchema { schema, parameters: OnceLock::new() }
+    }
+
+    fn kind_of(&self, key: &str) -> Kind {
+        let parameters = self.parameters.get_or_init(|| Parameters::of(&self.schema));
+        Kind::of(parameters.get(key).unwrap_or(&Value::Null), &self.schema)
+    }
+}
+
 /// Writes arguments that come one by one as one JSON object.
 #[derive(Clone, Debug)]
 pub(super) struct TaggedWriter {
-    /// The tool's JSON schema.
-    schema: Value,
+    schema: Arc<ToolSchema>,
     n_written: usize,
     /// Whether the argument that has begun is text.
     is_string: bool,
@@ -55,15 +75,14 @@ pub(super) struct TaggedWriter {
 }
 
 impl TaggedWriter {
-    pub(super) fn new(schema: Value) -> TaggedWriter {
+    pub(super) fn new(schema: Arc<ToolSchema>) -> TaggedWriter {
         TaggedWriter { schema, n_written: 0, is_string: false, kind: None, raw: String::new() }
     }
 
     /// Begins an argument. Whether it is text the model may have said; else
     /// the schema does.
     pub(super) fn key(&mut self, key: &str, says_string: Option<bool>) -> String {
-        let parameters = Parameters::of(&self.schema);
-        let kind = Kind::of(parameters.get(key).unwrap_or(&Value::Null), &self.schema);
+        let kind = self.schema.kind_of(key);
         self.is_string = says_string.unwrap_or(kind.is_text());
         self.kind = says_string.is_none().then_some(kind);
         self.raw.clear();

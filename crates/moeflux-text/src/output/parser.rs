@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::arguments::{JsonSpan, TaggedWriter};
+use super::arguments::{JsonSpan, TaggedWriter, ToolSchema};
 use super::bare::BareSpan;
 use super::scan::{Found, Pending, strip_loose};
 use super::syntax::{Calls, JsonCalls, TaggedCalls};
@@ -33,7 +33,7 @@ pub struct OutputParser {
     thinking: Thinking,
     calls: Option<Arc<Calls>>,
     /// The schemas of the tools' arguments.
-    schemas: HashMap<String, Value>,
+    schemas: HashMap<String, Arc<ToolSchema>>,
     pending: Pending,
     state: State,
     deltas: Vec<Delta>,
@@ -83,7 +83,8 @@ impl OutputParser {
         let tools = tools.and_then(Value::as_array).filter(|list| !list.is_empty());
         let functions = tools.into_iter().flatten().map(|tool| &tool["function"]);
         let schema = |function: &Value| {
-            Some((function["name"].as_str()?.to_owned(), function["parameters"].clone()))
+            let schema = ToolSchema::new(function["parameters"].clone());
+            Some((function["name"].as_str()?.to_owned(), Arc::new(schema)))
         };
         let calls = format.calls().filter(|_| tools.is_some()).cloned();
         // Calls of this format are messages of channels, whatever is known of thoughts.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::path::Path;
 use super::simplified::LeftOut;
 use super::walk::children_mut;
+use crate::constrain::rules::targets;
 
 /// Takes the references out that lead to definitions without any value.
 pub(super) fn cut(
@@ -17,7 +18,9 @@ pub(super) fn cut(
 ) -> Vec<LeftOut> {
     let mut left_out = Vec::new();
     let names: Vec<String> = definitions.keys().cloned().collect();
-    let mut ending = ending(definitions, HashSet::new());
+    let users = users(definitions);
+    let mut ending = HashSet::new();
+    add_ending(definitions, &users, names.clone(), &mut ending);
     for name in names {
         let (Some(definition), Some(place)) = (definitions.get_mut(&name), places.get(&name))
         else {
@@ -25,24 +28,38 @@ pub(super) fn cut(
         };
         if !ending.contains(&name) {
             cut_in(definition, place, &ending, &mut left_out);
-            ending = self::ending(definitions, ending);
+            add_ending(definitions, &users, vec![name], &mut ending);
         }
     }
     cut_in(root, &Path::default(), &ending, &mut left_out);
     left_out
 }
 
-/// Names of definitions that have values, `known` being some of these.
-fn ending(definitions: &Map<String, Value>, mut known: HashSet<String>) -> HashSet<String> {
-    loop {
-        let n = known.len();
-        for (name, definition) in definitions {
-            if !known.contains(name) && ends(definition, &known) {
-                known.insert(name.clone());
-            }
+/// Which definitions refer to each of the definitions.
+fn users(definitions: &Map<String, Value>) -> HashMap<String, Vec<String>> {
+    let mut users: HashMap<String, Vec<String>> = HashMap::new();
+    for (name, definition) in definitions {
+        let targets: HashSet<String> = targets(definition).into_iter().collect();
+        for target in targets {
+            users.entry(target).or_default().push(name.clone());
         }
-        if known.len() == n {
-            return known;
+    }
+    users
+}
+
+/// Adds to `ending` which of the definitions `waiting` have values, and of those that refer to
+/// them, and so on.
+fn add_ending(
+    definitions: &Map<String, Value>,
+    users: &HashMap<String, Vec<String>>,
+    mut waiting: Vec<String>,
+    ending: &mut HashSet<String>,
+) {
+    while let Some(name) = waiting.pop() {
+        let definition = definitions.get(&name).filter(|_| !ending.contains(&name));
+        if definition.is_some_and(|definition| ends(definition, ending)) {
+            waiting.extend(users.get(&name).into_iter().flatten().cloned());
+            ending.insert(name);
         }
     }
 }

@@ -1,16 +1,18 @@
 //! The keywords of a schema, one by one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 
 use serde_json::{Map, Value, json};
 
-use super::ends;
-use super::numbers::{Bounds, is_exact, is_step};
+use super::budget::Budget;
+use super::numbers::{Bounds, step_size};
 use super::path::Path;
 use super::pattern::translate;
 use super::references::References;
 use super::simplified::{LeftOut, Simplified, one};
+use super::values::{bytes, inexact, long_bytes, size, whole};
+use super::{ends, joined};
 
 /// Levels of JSON in the result at most: readers of JSON take 128.
 const MAX_DEPTH: usize = 100;
@@ -19,14 +21,17 @@ const MAX_PROPERTIES: usize = 1024;
 /// Schemas of one `oneOf`, `anyOf` or `allOf` at most that are no literals: the time to compile
 /// them grows with the square of their number.
 const MAX_ALTERNATIVES: usize = 256;
+/// Those that are literals.
+const MAX_LITERALS: usize = 8192;
 /// Bytes of the long values of one `enum` or `const` as JSON at most. Many short ones are cheap.
 const MAX_LITERAL_BYTES: usize = 64 << 10;
-/// Texts of more bytes are long, as are lists and objects.
-const MAX_SHORT_TEXT: usize = 1024;
-/// Values of a schema at most.
-const MAX_VALUES: usize = 1 << 18;
+/// Bytes of a pattern at most.
+const MAX_PATTERN_BYTES: usize = 16 << 10;
 /// Parts that are reported one by one.
 const MAX_LEFT_OUT: usize = 1000;
+
+/// Why a part is left out where names, patterns and values have used up the budget.
+const TOO_LONG: &str = "the texts of the schemas are too long";
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
@@ -61,12 +66,12 @@ pub(super) struct Simplifier<'a> {
     root: &'a Value,
     references: References<'a>,
     left_out: Vec<LeftOut>,
-    n_values: usize,
+    budget: &'a mut Budget,
 }
 
 impl<'a> Simplifier<'a> {
-    pub(super) fn new(root: &'a Value) -> Simplifier<'a> {
-        Simplifier { root, references: References::new(root), left_out: Vec::new(), n_values: 0 }
+    pub(super) fn new(root: &'a Value, budget: &'a mut Budget) -> Simplifier<'a> {
+        Simplifier { root, references: References::new(root), left_out: Vec::new(), budget }
     }
 
     pub(super) fn run(mut self) -> Simplified {
@@ -79,6 +84,7 @@ impl<'a> Simplifier<'a> {
             places.insert(target.name, path);
         }
         self.left_out.extend(ends::cut(&mut schema, &mut definitions, &places));
+        self.left_out.extend(joined::cut(&mut schema, &mut definitions, &places));
         inline_root(&mut schema, &definitions);
         if let (Some(fields), false) = (schema.as_object_mut(), definitions.is_empty()) {
             fields.insert(String::from("$defs"), Value::Object(definitions));
@@ -88,7 +94,9 @@ impl<'a> Simplifier<'a> {
     }
 
     fn leave_out(&mut self, path: &Path, reason: impl Into<String>) {
-        self.left_out.push(LeftOut { path: path.shown(), reason: reason.into() });
+        if self.left_out.len() < MAX_LEFT_OUT {
+            self.left_out.push(LeftOut { path: path.shown(), reason: reason.into() });
+        }
     }
 
     /// A schema at some depth of the result.
@@ -103,17 +111,17 @@ impl<'a> Simplifier<'a> {
                 return json!({});
             }
         };
-        self.n_values += fields.len() + 1;
-        if depth > MAX_DEPTH || self.n_values > MAX_VALUES {
-            let is_deep = depth > MAX_DEPTH;
+        let is_deep = depth > MAX_DEPTH;
+        if is_deep || !self.budget.take_values(1) {
             let reason =
-                if is_deep { "it is nested too deeply" } else { "the schema is too large" };
+                if is_deep { "it is nested too deeply" } else { "the schemas are too large" };
             self.leave_out(path, reason);
             return json!({});
         }
         let mut part = Part { all: self, fields, path, depth, out: Map::new() };
         part.run();
         let out = mem::take(&mut part.out);
+        self.budget.take_values(out.len());
         nullable(fields, Value::Object(out))
     }
 }
@@ -140,9 +148,12 @@ impl Part<'_, '_, '_> {
                 "type" => self.types(value),
                 "enum" => self.choices(value),
                 "const" => self.constant(value),
-                "multipleOf" => match is_step(value) {
-                    true => self.keep(key, value.clone()),
-                    false => self.leave_out(key, "multiples of it cannot be told"),
+                "multipleOf" => match step_size(value) {
+                    None => self.leave_out(key, "multiples of it cannot be told"),
+                    Some(size) if !self.all.budget.take_multiples(size) => {
+                        self.leave_out(key, "it takes too long to tell multiples of it");
+                    }
+                    Some(_) => self.keep(key, value.clone()),
                 },
                 "minLength" | "maxLength" | "minItems" | "maxItems" => self.count(key, value),
                 "minProperties" | "maxProperties" => {}
@@ -219,7 +230,10 @@ impl Part<'_, '_, '_> {
         let Some(choices) = value.as_array().filter(|choices| !choices.is_empty()) else {
             return self.leave_out("enum", "it lists no value");
         };
-        self.all.n_values += choices.len();
+        let n = choices.len();
+        if !self.all.budget.take_choices(n) {
+            return self.leave_out("enum", format!("{n} values are too many for a grammar"));
+        }
         let number = choices.iter().find_map(inexact);
         self.literal("enum", value, number);
     }
@@ -241,6 +255,7 @@ impl Part<'_, '_, '_> {
                     format!("its long values have {n_bytes} bytes, and a grammar at most");
                 self.leave_out(key, format!("{problem} {MAX_LITERAL_BYTES}"));
             }
+            None if !self.all.budget.take_bytes(bytes(value)) => self.leave_out(key, TOO_LONG),
             None => self.keep(key, value.clone()),
         }
     }
@@ -269,6 +284,14 @@ impl Part<'_, '_, '_> {
         let Some(pattern) = value.as_str() else {
             return self.leave_out("pattern", "it is no text");
         };
+        if pattern.len() > MAX_PATTERN_BYTES {
+            let n = pattern.len();
+            let problem = format!("it has {n} bytes, and a grammar at most {MAX_PATTERN_BYTES}");
+            return self.leave_out("pattern", problem);
+        }
+        if !self.all.budget.take_bytes(pattern.len()) {
+            return self.leave_out("pattern", TOO_LONG);
+        }
         let translated = translate(pattern);
         for reason in translated.lost {
             self.leave_out("pattern", reason);
@@ -304,6 +327,11 @@ impl Part<'_, '_, '_> {
             let problem = format!("it lists {n} schemas, and a grammar at most {MAX_ALTERNATIVES}");
             return self.leave_out(key, problem);
         }
+        if all.len() > MAX_LITERALS {
+            let n = all.len();
+            let problem = format!("it lists {n} schemas, and a grammar at most {MAX_LITERALS}");
+            return self.leave_out(key, problem);
+        }
         let schemas = self.list(key, all);
         self.keep(key, schemas);
     }
@@ -329,6 +357,12 @@ impl Part<'_, '_, '_> {
                 format!("it has {n} properties, and a grammar at most {MAX_PROPERTIES}"),
             );
         }
+        if !self.all.budget.take_properties(properties.len()) {
+            return self.leave_out("properties", "too many objects have hundreds of properties");
+        }
+        if !self.all.budget.take_bytes(properties.keys().map(String::len).sum()) {
+            return self.leave_out("properties", TOO_LONG);
+        }
         let schemas = self.named("properties", properties);
         self.keep("properties", Value::Object(schemas));
     }
@@ -346,6 +380,9 @@ impl Part<'_, '_, '_> {
         let Some(patterns) = value.as_object() else {
             return self.leave_out(KEY, "it is no object");
         };
+        if patterns.keys().map(String::len).sum::<usize>() > MAX_PATTERN_BYTES {
+            return self.leave_out(KEY, TOO_LONG);
+        }
         let mut kept = Map::new();
         for (pattern, schema) in self.named(KEY, patterns) {
             let translated = translate(&pattern);
@@ -368,13 +405,18 @@ impl Part<'_, '_, '_> {
                 _ => self.leave_out("required", "it is no list"),
             };
         };
-        let mut kept: Vec<Value> = Vec::new();
+        let (mut kept, mut seen) = (Vec::new(), HashSet::new());
         for name in names {
-            match name.is_string() {
-                true if kept.contains(name) => {}
-                true => kept.push(name.clone()),
-                false => self.leave_out("required", "it lists what is no name"),
+            match name.as_str() {
+                Some(text) if !seen.insert(text) => {}
+                Some(_) => kept.push(name.clone()),
+                None => self.leave_out("required", "it lists what is no name"),
             }
+        }
+        if kept.len() > MAX_PROPERTIES {
+            let n = kept.len();
+            let problem = format!("it lists {n} names, and a grammar at most {MAX_PROPERTIES}");
+            return self.leave_out("required", problem);
         }
         if !kept.is_empty() {
             self.keep("required", Value::Array(kept));
@@ -384,9 +426,9 @@ impl Part<'_, '_, '_> {
     fn items(&mut self, value: &Value) {
         if let Value::Array(first) = value {
             // Before draft 2020-12 these are the first items, and others had a word of their own.
-            let schemas = self.list("items", first);
-            self.keep("prefixItems", schemas);
-            if let Some(others) = self.fields.get("additionalItems") {
+            self.first_items("items", first);
+            let others = self.fields.get("additionalItems");
+            if let Some(others) = others.filter(|_| self.out.contains_key("prefixItems")) {
                 let inner = self.inner("additionalItems", others, 1);
                 self.keep("items", inner);
             }
@@ -398,12 +440,19 @@ impl Part<'_, '_, '_> {
 
     fn prefix(&mut self, key: &str, value: &Value) {
         match value.as_array() {
-            Some(first) => {
-                let schemas = self.list(key, first);
-                self.keep(key, schemas);
-            }
+            Some(first) => self.first_items(key, first),
             None => self.leave_out(key, "it is no list"),
         }
+    }
+
+    fn first_items(&mut self, key: &str, first: &[Value]) {
+        if first.len() > MAX_ALTERNATIVES {
+            let n = first.len();
+            let problem = format!("it lists {n} items, and a grammar at most {MAX_ALTERNATIVES}");
+            return self.leave_out(key, problem);
+        }
+        let schemas = self.list(key, first);
+        self.keep("prefixItems", schemas);
     }
 
     /// What says something that no grammar can, unless it says nothing.
@@ -496,8 +545,9 @@ impl Part<'_, '_, '_> {
         let required = self.out.get("required").and_then(Value::as_array);
         let n_required = required.map_or(0, Vec::len) as u64;
         let properties = self.out.get("properties").and_then(Value::as_object);
-        let is_required =
-            |name: &String| required.is_some_and(|all| all.iter().any(|required| required == name));
+        let names: HashSet<&str> =
+            required.into_iter().flatten().filter_map(Value::as_str).collect();
+        let is_required = |name: &String| names.contains(name.as_str());
         let all_required = properties.is_none_or(|all| all.keys().all(is_required));
         let is_closed = self.out.get("additionalProperties") == Some(&Value::Bool(false))
             && !self.out.contains_key("patternProperties");
@@ -540,42 +590,5 @@ fn inline_root(root: &mut Value, definitions: &Map<String, Value>) {
             true => *root = target,
             false => *root = one("allOf", json!([target, own])),
         }
-    }
-}
-
-/// Bytes of a value as JSON; 0 for a short text and for what is neither text, list nor object.
-fn long_bytes(value: &Value) -> usize {
-    match value {
-        Value::String(text) if text.len() > MAX_SHORT_TEXT => text.len(),
-        Value::Array(_) | Value::Object(_) => value.to_string().len(),
-        _ => 0,
-    }
-}
-
-/// A number in a value that the library would write as another one.
-fn inexact(value: &Value) -> Option<String> {
-    let mut todo = vec![value];
-    while let Some(value) = todo.pop() {
-        match value {
-            Value::Number(number) if !is_exact(number) => return Some(number.to_string()),
-            Value::Array(items) => todo.extend(items),
-            Value::Object(fields) => todo.extend(fields.values()),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// A whole number that is not negative, written as any number.
-fn whole(value: &Value) -> Option<u64> {
-    let as_float = || value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..1e15).contains(n));
-    value.as_u64().or_else(|| as_float().map(|n| n as u64))
-}
-
-fn size(value: &Value) -> usize {
-    match value {
-        Value::Object(fields) => fields.len(),
-        Value::Array(items) => items.len(),
-        _ => usize::from(!value.is_null()),
     }
 }

@@ -9,19 +9,23 @@
 //! Callers decide what a part that was left out means. Tools are lenient: the model is trusted with
 //! it. A format that a client asks answers to have is strict: the request is refused.
 
+mod budget;
 mod ends;
+mod joined;
 mod keywords;
 mod numbers;
 mod path;
 mod pattern;
 mod references;
 mod simplified;
+mod values;
 mod walk;
 
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+pub(super) use self::budget::Budget;
 pub(super) use self::path::Path;
 pub(super) use self::simplified::{LeftOut, Simplified};
 pub(super) use self::walk::{children_mut, remove_with_dependents};
@@ -31,13 +35,13 @@ pub(super) fn any_arguments() -> Value {
     json!({"type": "object", "additionalProperties": true})
 }
 
-/// Rewrites a schema.
-pub(super) fn simplify(schema: &Value) -> Simplified {
-    keywords::Simplifier::new(schema).run()
+/// Rewrites a schema, as far as the budget goes.
+pub(super) fn simplify(schema: &Value, budget: &mut Budget) -> Simplified {
+    keywords::Simplifier::new(schema, budget).run()
 }
 
 /// Rewrites the schema of a tool's arguments, which are always an object.
-pub(super) fn simplify_arguments(schema: &Value) -> Simplified {
+pub(super) fn simplify_arguments(schema: &Value, budget: &mut Budget) -> Simplified {
     let no_arguments = || json!({"type": "object", "properties": {}});
     let all = |schema: Value, reason: Option<&str>| Simplified {
         schema,
@@ -54,7 +58,7 @@ pub(super) fn simplify_arguments(schema: &Value) -> Simplified {
         Value::Object(_) => {}
         _ => return all(any_arguments(), Some("it is neither an object nor true or false")),
     }
-    let Simplified { mut schema, mut left_out, places } = simplify(schema);
+    let Simplified { mut schema, mut left_out, places } = simplify(schema, budget);
     let Some(fields) = schema.as_object_mut() else {
         return all(any_arguments(), Some("it allows no arguments at all"));
     };

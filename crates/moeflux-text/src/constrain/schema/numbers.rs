@@ -120,13 +120,13 @@ fn rounded(bound: &Number, sign: f64) -> Value {
     }
 }
 
-/// Whether the library can tell multiples of a number.
-pub(super) fn is_step(step: &Value) -> bool {
-    let Some(step) = step.as_f64().filter(|step| *step > 0.0) else { return false };
+/// How many remainders the library has to tell apart for multiples of a number, where it can.
+pub(super) fn step_size(step: &Value) -> Option<u32> {
+    let step = step.as_f64().filter(|step| *step > 0.0)?;
     let digits = step.to_string();
     let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
-    let coefficient = format!("{whole}{fraction}").parse::<u32>();
-    coefficient.is_ok() && fraction.len() <= 9
+    let coefficient = format!("{whole}{fraction}").parse::<u32>().ok()?;
+    (fraction.len() <= 9).then_some(coefficient)
 }
 
 /// Whether the library writes a number as it is: it takes numbers as doubles, and writes them

@@ -306,11 +306,17 @@ impl Translator {
     /// Characters of a count such as `{2,5}` that comes next.
     fn count(&self) -> Option<usize> {
         (self.peek(0) == Some('{')).then_some(())?;
-        let n = self.find('}')? - self.at + 1;
-        let inner: String = self.rest[self.at + 1..self.at + n - 1].iter().collect();
-        let (least, most) = inner.split_once(',').unwrap_or((&inner, ""));
-        let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        (!least.is_empty() && is_number(least) && is_number(most)).then_some(n)
+        let digits = |from: usize| {
+            let is_digit = |i: &usize| self.peek(*i).is_some_and(|c| c.is_ascii_digit());
+            (from..).take_while(is_digit).count()
+        };
+        let n_least = digits(1);
+        let mut end = 1 + n_least;
+        if self.peek(end) == Some(',') {
+            end += 1;
+            end += digits(end);
+        }
+        (n_least > 0 && self.peek(end) == Some('}')).then_some(end + 1)
     }
 
     /// Where a character comes next.
