@@ -10,7 +10,7 @@ mod set;
 mod split;
 mod types;
 
-pub use arch::StoredNames;
+pub use arch::{StoredNames, architecture_of};
 pub(crate) use arch::{NamedTensor, translate};
 pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};

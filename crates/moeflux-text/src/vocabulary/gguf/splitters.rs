@@ -66,7 +66,7 @@ impl Splitter {
 }
 
 /// Names and what they stand for, in the order in which messages list them.
-const SPLITTERS: [(&str, Splitter); 24] = [
+const SPLITTERS: &[(&str, Splitter)] = &[
     ("qwen2", Splitter::new(Splitting::composed(&[QWEN2]))),
     ("qwen35", Splitter::new(Splitting::composed(&[QWEN3_5]))),
     ("deepseek-v3", Splitter::new(Splitting::of(&DEEPSEEK_V3))),
@@ -90,6 +90,7 @@ const SPLITTERS: [(&str, Splitter); 24] = [
     ("bailingmoe2", Splitter::new(Splitting::of(&[BAILING]))),
     ("grok-2", Splitter::new(Splitting::of(&[QWEN2]))),
     ("gpt-2", Splitter::new(Splitting::Gpt2)),
+    ("olmo", Splitter::new(Splitting::Gpt2)),
     ("phi-2", Splitter::new(Splitting::Gpt2)),
 ];
 
@@ -100,5 +101,5 @@ pub(crate) fn named(name: &str) -> Option<Splitter> {
 
 /// All names, for messages.
 pub(super) fn names() -> String {
-    SPLITTERS.map(|(name, _)| name).join(", ")
+    SPLITTERS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
