@@ -73,9 +73,9 @@ CASES = {
         shapes.minimax_m2(
             **SMALL, **HEADS, hidden_size=32, intermediate_size=64, num_local_experts=4, rotary_dim=8, attn_type_list=[1, 1]),
         dense="Q5_1 Q4_1 Q4_0", gate="IQ4_NL Q5_0", up="Q4_0 MXFP4", down="NVFP4 Q8_0", router="F16"),
-    # The width of experts has the key of dense layers.
+    # llama.cpp takes only as many keys as queries.
     "gguf-olmoe": Case(
-        shapes.olmoe(**SMALL, hidden_size=64, intermediate_size=32, num_experts=4),
+        shapes.olmoe(**SMALL, hidden_size=64, intermediate_size=32, num_experts=4, num_key_value_heads=4),
         dense="Q5_0 Q4_1 Q8_0", gate="Q4_0 IQ4_NL", up="Q5_1", down="MXFP4 Q4_0"),
     "gguf-granitemoe": Case(
         shapes.granitemoe(**SMALL, hidden_size=64, intermediate_size=32, num_local_experts=4),

@@ -40,6 +40,10 @@ const BAILING: &str = concat!(
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
 );
 
+/// GPT-2's: OLMoE has it after NFC, as `GPTNeoXTokenizer` of transformers, and Granite behind single
+/// digits.
+const GPT2: &str = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Splitter {
@@ -90,8 +94,9 @@ const SPLITTERS: &[(&str, Splitter)] = &[
     ("bailingmoe2", Splitter::new(Splitting::of(&[BAILING]))),
     ("grok-2", Splitter::new(Splitting::of(&[QWEN2]))),
     ("gpt-2", Splitter::new(Splitting::Gpt2)),
-    ("olmo", Splitter::new(Splitting::Gpt2)),
+    ("olmo", Splitter::new(Splitting::composed(&[GPT2]))),
     ("phi-2", Splitter::new(Splitting::Gpt2)),
+    ("refact", Splitter::new(Splitting::of(&[r"\p{N}", GPT2]))),
 ];
 
 /// What a name stands for, if it is known.
