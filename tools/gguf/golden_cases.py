@@ -73,6 +73,13 @@ CASES = {
         shapes.minimax_m2(
             **SMALL, **HEADS, hidden_size=32, intermediate_size=64, num_local_experts=4, rotary_dim=8, attn_type_list=[1, 1]),
         dense="Q5_1 Q4_1 Q4_0", gate="IQ4_NL Q5_0", up="Q4_0 MXFP4", down="NVFP4 Q8_0", router="F16"),
+    # llama.cpp takes only as many keys as queries.
+    "gguf-olmoe": Case(
+        shapes.olmoe(**SMALL, hidden_size=64, intermediate_size=32, num_experts=4, num_key_value_heads=4),
+        dense="Q5_0 Q4_1 Q8_0", gate="Q4_0 IQ4_NL", up="Q5_1", down="MXFP4 Q4_0"),
+    "gguf-granitemoe": Case(
+        shapes.granitemoe(**SMALL, hidden_size=64, intermediate_size=32, num_local_experts=4),
+        dense="Q4_0 Q8_0 Q5_1", gate="Q5_0", up="Q4_1 Q4_0", down="Q5_1 IQ4_NL"),
     "gguf-mixtral": Case(
         shapes.mixtral(**SMALL, **FEW_HEADS, hidden_size=128, intermediate_size=32, num_local_experts=3),
         dense="Q1_0 NVFP4 Q5_0 Q2_0", gate="Q2_0 Q4_0", up="NVFP4 Q1_0", down="Q4_1 MXFP4", router="Q8_0"),

@@ -10,6 +10,15 @@ SPLITTERS = {
     "glm4_moe": "glm4",
     "glm_moe_dsa": "glm4",
     "gpt_oss": "gpt-4o",
+    "granitemoe": "refact",
+    "olmoe": "olmo",
+}
+# Granite's factors.
+FACTORS = {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
 }
 SOFTMAX, SIGMOID = 1, 2
 NORMAL, CONTROL = 1, 3
@@ -27,6 +36,8 @@ def keys(config: dict, n_predicting: int) -> dict:
         own |= rope(config) | routing(config)
     if family in DELTA:
         own |= delta(config)
+    if family == "granitemoe":
+        own |= {key: config[name] for key, name in FACTORS.items()}
     if family == "gpt_oss":
         own["attention.sliding_window"] = config["sliding_window"]
     return {"general.architecture": arch, **{f"{arch}.{key}": value for key, value in own.items()}, **tokenizer(config)}
@@ -47,11 +58,16 @@ def common(config, n_predicting):
     return own
 
 
+def head_dim(config):
+    """Columns of a head, which latent attention does not have."""
+    return config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+
+
 def grouped(config):
     return {
         "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.key_length": config["head_dim"],
-        "attention.value_length": config["head_dim"],
+        "attention.key_length": head_dim(config),
+        "attention.value_length": head_dim(config),
     }
 
 
@@ -96,7 +112,7 @@ def rope(config):
     parameters = config.get("rope_parameters") or {}
     theta = parameters.get("rope_theta") or config["rope_theta"]
     part = parameters.get("partial_rotary_factor") or config.get("partial_rotary_factor", 1.0)
-    n_rotated = int(config.get("head_dim", 0) * part)
+    n_rotated = int(head_dim(config) * part)
     if config["model_type"] in LATENT:
         n_rotated = config["qk_rope_head_dim"]
     own = {

@@ -17,12 +17,16 @@ ARCHITECTURES = {
     "glm_moe_dsa": "glm-dsa",
     "glm4_moe": "glm4moe",
     "gpt_oss": "gpt-oss",
+    "granitemoe": "granitemoe",
     "gemma4_text": "gemma4",
     "minimax_m2": "minimax-m2",
     "mixtral": "llama",
+    "olmoe": "olmoe",
 }
 LATENT = ("deepseek_v3", "deepseek_v32", "glm_moe_dsa")
 DELTA = ("qwen3_5_moe_text", "qwen3_next")
+# Families whose queries and keys have the rows of rotated pairs next to each other.
+PAIRED = ("granitemoe", "mixtral")
 # Families whose second norm keeps a name of its own.
 POST_NORM = (*DELTA, "glm4_moe", "gpt_oss", "gemma4_text")
 
@@ -105,7 +109,7 @@ def codec(name: str, config: dict) -> Codec:
         stem, ending = name.rsplit(".", 1)
         change = increased if is_increased(name, family) else unchanged
         return change([f"{OUTSIDE[stem]}.{ending}"])
-    block, part = f"blk.{inside[1]}.", inside[2]
+    block, part = f"blk.{inside[1]}.", inside[2].replace("block_sparse_moe.", "mlp.")
     if part.startswith("mlp.experts.gate_up_proj"):
         ending = "bias" if part.endswith("bias") else "weight"
         names = [f"{block}ffn_{half}_exps.{ending}" for half in ("gate", "up")]
@@ -138,7 +142,7 @@ def change_of(part: str, config: dict) -> Callable[[list[str]], Codec]:
     family = config["model_type"]
     if is_increased(part, family):
         return increased
-    if family == "mixtral" and re.match(r"self_attn\.[qk]_proj", part):
+    if family in PAIRED and re.match(r"self_attn\.[qk]_proj", part):
         n_heads = config["num_attention_heads" if ".q_proj" in part else "num_key_value_heads"]
         return lambda names: paired(names, n_heads)
     if family == "gpt_oss" and part == "mlp.experts.down_proj":

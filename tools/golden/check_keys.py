@@ -14,18 +14,18 @@ import transformers
 
 TABLE = Path(__file__).parents[2] / "crates/moeflux-model/src/families/keys.json"
 
-# Keys of the classes that change no logits: training, generation, what tensors say, and what the rotary part of the
-# table covers.
+# Keys of the classes that change no logits: training, generation, what tensors say, what the rotary part of the
+# table covers, and what counts only with a key that the table refuses.
 OTHER = {
     "attention_dropout", "bos_token_id", "enable_moe_fp32_combine", "eos_token_id", "initializer_range", "mlp_bias", "num_mtp_layers",
     "output_router_logits", "pad_token_id", "pretraining_tp", "rope_parameters", "router_aux_loss_coef",
-    "router_jitter_noise", "use_cache",
+    "router_jitter_noise", "use_cache", "use_double_wide_mlp", "vocab_size_per_layer_input",
 }
 # Fields that __post_init__ overwrites with another key.
 DERIVED = {"deepseek_v32": {"head_dim"}, "glm_moe_dsa": {"head_dim"}}
 # Keys that the classes take as further arguments, with the defaults in their code.
 ARGUMENTS = {
-    "full_attention_interval": 4, "index_skip_topk_offset": 2, "index_topk_freq": 1, "index_topk_pattern": None,
+    "full_attention_interval": 4, "global_head_dim": 512, "index_skip_topk_offset": 2, "index_topk_freq": 1, "index_topk_pattern": None,
 }
 
 
@@ -34,6 +34,19 @@ def default_of(entry):
     if isinstance(entry, dict):
         return next(entry[key] for key in ("default", "fixed", "only") if key in entry)
     return entry
+
+
+def check_rope(cls, have, rope):
+    """Yields the differences of rotary defaults that are the same for all layers."""
+    theta = have["rope_theta"]
+    if theta != rope["theta"]:
+        yield f"rope_theta: {theta} in {cls.__name__}, {rope['theta']} in the table"
+    partial = have.get("partial_rotary_factor")
+    if partial != (rope["partial"] if rope["partial"] not in ("unless default", 1.0) else None):
+        yield f"partial_rotary_factor: {partial} in {cls.__name__}, {rope['partial']} in the table"
+    parameters = {k: v for k, v in have.items() if k not in ("rope_theta", "partial_rotary_factor")}
+    if parameters != (rope.get("parameters") or {"rope_type": "default"}):
+        yield f"rope_parameters: {parameters} in {cls.__name__}"
 
 
 def check(family, table):
@@ -56,7 +69,7 @@ def check(family, table):
                 yield f"{key}: {ARGUMENTS[key]!r} in the code of {cls.__name__}, {want!r} in the table"
         elif not (isinstance(entry, dict) and ("only" in entry or "fixed" in entry)) and entry is not None:
             yield f"{key}: {cls.__name__} has no such key"
-        nullable = "None" in str(cls.__annotations__.get(key, "None"))
+        nullable = any(word in str(cls.__annotations__.get(key, "None")) for word in ("None", "Optional"))
         takes_null = entry is None or (isinstance(entry, dict) and "default" not in entry) or \
             (isinstance(entry, dict) and "null" in entry)
         if takes_null and not nullable and not isinstance(entry, dict):
@@ -67,22 +80,16 @@ def check(family, table):
         listed = any(names == {a, k} for a, k in table.get("aliases", {}).items())
         if not listed and not names & {"num_mtp_layers"}:
             yield f"{alias}: a second name of {key} in {cls.__name__}"
-    rope = table["rope"]
-    config = cls()
-    theta = config.rope_parameters["rope_theta"]
-    if theta != rope["theta"]:
-        yield f"rope_theta: {theta} in {cls.__name__}, {rope['theta']} in the table"
-    partial = config.rope_parameters.get("partial_rotary_factor")
-    if partial != (rope["partial"] if rope["partial"] not in ("unless default", 1.0) else None):
-        yield f"partial_rotary_factor: {partial} in {cls.__name__}, {rope['partial']} in the table"
-    parameters = {k: v for k, v in config.rope_parameters.items()
-                  if k not in ("rope_theta", "partial_rotary_factor")}
-    if parameters != (rope.get("parameters") or {"rope_type": "default"}):
-        yield f"rope_parameters: {parameters} in {cls.__name__}"
+    rope, own_rope = table["rope"], cls().rope_parameters
+    if rope.get("by_layer_type"):
+        if own_rope != rope["parameters"]:
+            yield f"rope_parameters: {own_rope} in {cls.__name__}"
+    else:
+        yield from check_rope(cls, own_rope, rope)
     code = Path(sys.modules[cls.__module__].__file__)
     modelling = code.with_name(code.name.replace("configuration_", "modeling_")).read_text()
     reads_partial = '"partial_rotary_factor"' in modelling
-    if reads_partial != (rope["partial"] != "unless default"):
+    if not rope.get("by_layer_type") and reads_partial != (rope["partial"] != "unless default"):
         yield f"partial_rotary_factor: read by the model: {reads_partial}"
     for key, entry in table["keys"].items():
         is_ignored = isinstance(entry, dict) and "fixed" in entry

@@ -19,6 +19,8 @@ RENAMED = {
     "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
     "hy_v3": [(r"\.mlp\.gate\.weight$", ".mlp.router.gate.weight"), (r"\.mlp\.e_score_correction_bias$", ".mlp.expert_bias"),
               (r"\.mlp\.shared_experts\.", ".mlp.shared_mlp.")],
+    "granitemoe": [(r"\.experts\.gate_up_proj$", ".input_linear.weight"), (r"\.experts\.down_proj$", ".output_linear.weight"),
+                   (r"\.router\.weight$", ".router.layer.weight")],
     "ernie4_5_moe": [(r"\.mlp\.gate\.moe_statics\.", ".mlp.moe_statics.")],
     "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
 }
@@ -67,6 +69,20 @@ def mixtral(**over):
     return config("mixtral", "MixtralForCausalLM", dict(
         hidden_size=48, intermediate_size=28, num_attention_heads=6, num_experts_per_tok=2, num_hidden_layers=3, num_key_value_heads=2,
         num_local_experts=6, output_router_logits=False, rms_norm_eps=1e-05, rope_theta=1000000.0, sliding_window=None, vocab_size=98), **over)
+
+
+def olmoe(**over):
+    return config("olmoe", "OlmoeForCausalLM", dict(
+        attention_bias=False, clip_qkv=None, hidden_size=40, intermediate_size=12, norm_topk_prob=False, num_attention_heads=4, num_experts=10,
+        num_experts_per_tok=3, num_hidden_layers=3, num_key_value_heads=2, output_router_logits=False, rms_norm_eps=1e-05, rope_scaling=None,
+        rope_theta=10000.0, vocab_size=97), **over)
+
+
+def granitemoe(**over):
+    return config("granitemoe", "GraniteMoeForCausalLM", dict(
+        attention_bias=False, attention_multiplier=0.4, embedding_multiplier=3.0, hidden_size=40, intermediate_size=12, logits_scaling=1.25,
+        num_attention_heads=4, num_experts_per_tok=3, num_hidden_layers=3, num_key_value_heads=2, num_local_experts=10, output_router_logits=False,
+        residual_multiplier=0.5, rms_norm_eps=1e-06, rope_scaling=None, rope_theta=10000.0, vocab_size=99), **over)
 
 
 def mla(**over):
@@ -253,6 +269,9 @@ def glm4v_moe(**over):
 HF = {
     "qwen3_moe-hf": dict(config=qwen3_moe()),
     "mixtral-hf": dict(config=mixtral()),
+    "olmoe-hf": dict(config=olmoe()),
+    # a large epsilon, for its place among the factors
+    "granitemoe-hf": dict(config=granitemoe(rms_norm_eps=0.05)),
     "deepseek_v3-hf": dict(config=deepseek_v3(), prediction=True),
     "deepseek_v3-plain": dict(config=deepseek_v3(
         q_lora_rank=None, n_group=1, topk_group=1, rope_scaling=None, n_shared_experts=2, n_routed_experts=7, num_experts_per_tok=3,

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes small checkpoints in the layouts of compressed-tensors, ModelOpt, GPTQ, AWQ, MLX and blocks of FP8, and their logits.
+"""Makes small checkpoints in the layouts of compressed-tensors, ModelOpt, GPTQ, AWQ, bitsandbytes, MLX and blocks of FP8, and their
+logits.
 
-    A/bin/python tools/golden/make_quantised.py [CASE ...]      # environment A of README.md
+    A/bin/python tools/golden/make_quantised.py [CASE ...]      # environment A of README.md; bnb-* need bitsandbytes, too
 
 Weights are rounded, and computed from the stored tensors again, by quantised.py. transformers runs them in FP32; its own readers of
 these layouts round, and need the tools' libraries. A case has the form of those of make_families.py.

@@ -4,6 +4,7 @@ A layout's `store` rounds a matrix [out, in] and returns its tensors by suffix. 
 definition of the layout and shares nothing with `store`.
 """
 
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -254,3 +255,28 @@ class Mxfp4(NamedTuple):
     def read(self, tensors):
         elements = elements_of_fp4(tensors["weight_packed"])
         return elements * spread(2.0 ** (tensors["weight_scale"].numpy().astype(int) - 127), elements.shape[1])
+
+
+class Nf4(NamedTuple):
+    """NF4 as bitsandbytes stores it, with scales of blocks in F32 or in codes of eight bits."""
+
+    is_nested: bool
+    block: int = 64
+
+    def store(self, w, _rng):
+        from bitsandbytes import functional as bnb
+
+        codes, state = bnb.quantize_4bit(torch.from_numpy(w), blocksize=self.block, compress_statistics=self.is_nested, quant_type="nf4")
+        tensors = {"weight": codes, **{f"weight.{name}": part for name, part in state.as_dict(packed=True).items()}}
+        assert np.array_equal(self.read(tensors), bnb.dequantize_4bit(codes, state).numpy())
+        return tensors
+
+    def read(self, tensors):
+        state = json.loads(bytes(tensors["weight.quant_state.bitsandbytes__nf4"].tolist()))
+        scales = tensors["weight.absmax"].numpy()
+        if self.is_nested:
+            of_codes = np.repeat(tensors["weight.nested_absmax"].numpy(), state["nested_blocksize"])[: len(scales)]
+            scales = tensors["weight.nested_quant_map"].numpy()[scales] * of_codes + np.float32(state["nested_offset"])
+        codes = tensors["weight"].numpy()[:, 0]
+        levels = tensors["weight.quant_map"].numpy()[np.stack([codes >> 4, codes & 15], -1).ravel()]
+        return (levels * np.repeat(scales, self.block)).reshape(state["shape"])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 import family_shapes as shapes
-from quantised import Awq, Fp8, Gptq, Mlx, Mxfp4, Nvfp4, Packed, SignedBytes
+from quantised import Awq, Fp8, Gptq, Mlx, Mxfp4, Nf4, Nvfp4, Packed, SignedBytes
 
 
 class Case(NamedTuple):
@@ -118,6 +118,14 @@ CASES = {
         shapes.mixtral(**SMALL, **{**HEADS, "head_dim": 16}, hidden_size=64, intermediate_size=32, num_local_experts=4),
         {EXPERTS: Awq(32), r"layers\.1\.self_attn": Awq(64)},
         dict(quant_method="awq", bits=4, group_size=32, zero_point=True, version="gemm", modules_to_not_convert=["gate", "model.layers.0.self_attn"])),
+    # More than 256 scales in a matrix of attention, so that their codes have two scales.
+    "bnb-nf4": Case(
+        shapes.qwen3_moe(**SMALL, num_attention_heads=6, num_key_value_heads=2, head_dim=32, hidden_size=128, moe_intermediate_size=64, num_experts=3),
+        {DOWN: Nf4(is_nested=False), EXPERTS: Nf4(is_nested=True), r"layers\.0\.self_attn": Nf4(is_nested=True),
+         r"layers\.1\.self_attn\.[kqv]": Nf4(is_nested=False, block=128)},
+        dict(quant_method="bitsandbytes", _load_in_4bit=True, _load_in_8bit=False, bnb_4bit_compute_dtype="bfloat16", bnb_4bit_quant_storage="uint8",
+             bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, llm_int8_enable_fp32_cpu_offload=False, llm_int8_has_fp16_weight=False,
+             llm_int8_skip_modules=None, llm_int8_threshold=6.0, load_in_4bit=True, load_in_8bit=False)),
     "gemma4-fp8": Case(
         shapes.gemma4(**GEMMA),
         {EXPERTS: Fp8((32, 16), torch.bfloat16), r"self_attn|mlp\.": Fp8((1, 0), torch.bfloat16)},

@@ -18,6 +18,7 @@ pub(crate) fn format_name(format: MatrixFormat) -> String {
         MatrixFormat::Blocks(fp8) => {
             format!("fp8, blocks of {} × {}", fp8.block_rows, fp8.block_cols)
         }
+        MatrixFormat::Nf4 => String::from("nf4"),
         MatrixFormat::Ggml(block_type) => block_type.name().to_owned(),
     }
 }

@@ -1,8 +1,8 @@
 //! Matrix products, embeddings and logits, in every format.
 
 use moeflux_core::quant::{
-    Affine, AffineBias, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat,
-    SmallScale,
+    Affine, AffineBias, BlockType, Float, MatrixFormat, MicroScaled, NF4_GROUP, ScaledBlocks,
+    SmallFloat, SmallScale,
 };
 use moeflux_core::{HostBuf, TokenId};
 
@@ -44,6 +44,7 @@ pub(super) fn formats() -> Vec<MatrixFormat> {
     for (rows, cols, scales) in [(128, 128, Float::F32), (7, 20, Float::BF16)] {
         all.push(MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales)));
     }
+    all.push(MatrixFormat::Nf4);
     all.extend(BlockType::all().map(MatrixFormat::Ggml));
     all
 }
@@ -54,6 +55,7 @@ pub(super) fn group_size(format: MatrixFormat) -> Option<usize> {
         MatrixFormat::Affine(affine) => Some(affine.group_size),
         MatrixFormat::Micro(micro) => Some(micro.group_size),
         MatrixFormat::Ggml(block_type) => Some(block_type.block_cols()),
+        MatrixFormat::Nf4 => Some(NF4_GROUP),
         MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Blocks(_) => None,
     }
 }
@@ -109,6 +111,12 @@ pub(super) fn matrix_bytes(spec: MatrixSpec, seed: u64) -> MatrixParts {
             let n = format.scale_bytes(rows, cols) / blocks.scales.bytes();
             let scales: Vec<f32> = numbers.floats(n).iter().map(|value| value * 0.001).collect();
             MatrixParts { weight, scales: floats(blocks.scales, &scales), biases: vec![] }
+        }
+        MatrixFormat::Nf4 => {
+            let weight = numbers.bytes(rows * format.row_bytes(cols));
+            let n = format.scale_bytes(rows, cols) / Float::F32.bytes();
+            let scales: Vec<f32> = numbers.floats(n).iter().map(|value| value * 0.1).collect();
+            MatrixParts { weight, scales: floats(Float::F32, &scales), biases: vec![] }
         }
         MatrixFormat::Ggml(block_type) => {
             let mut blocks = numbers.bytes(rows * format.row_bytes(cols));

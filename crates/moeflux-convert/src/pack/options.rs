@@ -185,9 +185,14 @@ impl PackOptions {
             MatrixFormat::Affine(affine) if !self.requantise || affine.bits <= bits => {
                 return stored;
             }
-            MatrixFormat::Micro(_) | MatrixFormat::Ggml(_) if !self.requantise => return stored,
+            MatrixFormat::Micro(_) | MatrixFormat::Nf4 | MatrixFormat::Ggml(_)
+                if !self.requantise =>
+            {
+                return stored;
+            }
             MatrixFormat::Affine(_)
             | MatrixFormat::Micro(_)
+            | MatrixFormat::Nf4
             | MatrixFormat::Ggml(_)
             | MatrixFormat::Dense(_)
             | MatrixFormat::Transposed(_)

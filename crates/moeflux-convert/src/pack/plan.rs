@@ -9,7 +9,7 @@ use moeflux_core::checkpoint::{
     record_layout,
 };
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
-use moeflux_core::quant::{AffineBias, Float, MatrixFormat};
+use moeflux_core::quant::{AffineBias, Float, MatrixFormat, NF4_GROUP};
 use moeflux_core::{ExpertBank, GateUp, LayerBank, MatrixLayout};
 
 use super::convert::plain_format;
@@ -299,6 +299,10 @@ pub(crate) fn matrix_entries(
             }
             vec![entry("weight", Dtype::F8E4M3, cols), scales]
         }
+        MatrixFormat::Nf4 => vec![
+            entry("weight", Dtype::U8, format.row_bytes(cols)),
+            entry("scales", Dtype::Float(Float::F32), cols / NF4_GROUP),
+        ],
         MatrixFormat::Dense(float) => vec![entry("weight", Dtype::Float(float), cols)],
         MatrixFormat::Ggml(_) => vec![entry("weight", Dtype::U8, format.row_bytes(cols))],
         MatrixFormat::Affine(affine) => {

@@ -313,6 +313,8 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("ling-mini-2.0", 16.26),
         ("mixtral-8x7b", 46.7),
         ("minimax-m2", 229.0),
+        ("olmoe-1b-7b", 6.92),
+        ("granite-3.1-3b-a800m", 3.3),
         ("gpt-oss-20b", 20.9),
         ("gpt-oss-120b", 116.8),
     ];

@@ -13,7 +13,9 @@ use super::json::{is_plain_path, read_json};
 use super::quantization::{Declared, QuantRules};
 use super::record::record_layout;
 use crate::manifest::ExpertsDecl;
-use crate::quant::{Affine, AffineBias, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
+use crate::quant::{
+    Affine, AffineBias, BlockType, Float, MatrixFormat, MicroScaled, NF4_GROUP, ScaledBlocks,
+};
 use crate::{ExpertLayout, SourceFile};
 
 /// The description of a packed container.
@@ -78,6 +80,11 @@ pub enum StoredFormat {
         /// How scales are stored.
         scales: StoredFloat,
     },
+    /// Codes of a table in groups that share a scale.
+    Levels {
+        /// The name of the table.
+        levels: StoredLevels,
+    },
     /// Integers of ggml in blocks that hold their scales.
     Ggml {
         /// The name of the type.
@@ -88,6 +95,14 @@ pub enum StoredFormat {
         /// The type of an element.
         float: StoredFloat,
     },
+}
+
+/// A table of levels by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoredLevels {
+    /// `"nf4"`: [`MatrixFormat::Nf4`].
+    Nf4,
 }
 
 /// A float type by its name.
@@ -236,6 +251,7 @@ impl Container {
                 MatrixFormat::Affine(affine) => affine.group_size,
                 MatrixFormat::Micro(micro) => micro.group_size,
                 MatrixFormat::Ggml(block_type) => block_type.block_cols(),
+                MatrixFormat::Nf4 => NF4_GROUP,
                 MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Blocks(_) => 1,
             };
             if !format.is_supported(group_size) {
@@ -378,6 +394,7 @@ impl StoredFormat {
             StoredFormat::Blocks { block: [rows, cols], scales } => {
                 MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales.to_float()))
             }
+            StoredFormat::Levels { levels: StoredLevels::Nf4 } => MatrixFormat::Nf4,
             StoredFormat::Ggml { ggml } => MatrixFormat::Ggml(ggml),
         }
     }
@@ -400,6 +417,7 @@ impl From<MatrixFormat> for StoredFormat {
             MatrixFormat::Blocks(ScaledBlocks { block_rows, block_cols, scales, .. }) => {
                 StoredFormat::Blocks { block: [block_rows, block_cols], scales: scales.into() }
             }
+            MatrixFormat::Nf4 => StoredFormat::Levels { levels: StoredLevels::Nf4 },
             MatrixFormat::Ggml(ggml) => StoredFormat::Ggml { ggml },
             MatrixFormat::Transposed(_) => panic!("containers hold outputs before inputs"),
         }

@@ -18,8 +18,14 @@ const STACKED_BLOCKS: [&str; 3] = ["switch_mlp", "experts", "experts.switch_glu"
 /// Names of the projections in that module, whatever the family calls those of single experts.
 const STACKED_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
-/// Name of a projection in that module with the rows of gate and of up.
-const STACKED_GATE_UP: &str = "gate_up_proj";
+/// Names of modules with the rows of gate and of up of all experts, and of those of down, below the
+/// block: of GGUF's second layout in each of [`STACKED_BLOCKS`], and of Granite's.
+const HALF_STACKED: [[&str; 2]; 4] = [
+    ["switch_mlp.gate_up_proj", "switch_mlp.down_proj"],
+    ["experts.gate_up_proj", "experts.down_proj"],
+    ["experts.switch_glu.gate_up_proj", "experts.switch_glu.down_proj"],
+    ["input_linear", "output_linear"],
+];
 
 /// Claims a fused tensor of all experts. It takes the name of the tensor, and the rows and columns
 /// of an expert.
@@ -56,10 +62,12 @@ impl<'a> Claims<'a> {
     fn experts_in_tensors(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
         let ExpertsDecl { prefix, parts, .. } = decl;
         let has = |name: &str| self.checkpoint.tensors().contains_key(name);
-        for block in STACKED_BLOCKS {
-            if self.has_weight(&format!("{prefix}.{block}.{STACKED_GATE_UP}")) {
-                return self.experts_half_stacked(decl, block);
+        for names in HALF_STACKED {
+            if self.has_weight(&format!("{prefix}.{}", names[0])) {
+                return self.experts_half_stacked(decl, names);
             }
+        }
+        for block in STACKED_BLOCKS {
             if self.has_weight(&format!("{prefix}.{block}.{}", STACKED_PARTS[0])) {
                 return self.experts_stacked(decl, block);
             }
@@ -114,22 +122,21 @@ impl<'a> Claims<'a> {
         Ok(layer_bank(decl, pieces, GateUp::Split { gate, up }, down))
     }
 
-    /// GGUF's second layout: one tensor for the gate rows of all experts, those of an expert
-    /// before its up rows, and one for down.
+    /// One tensor for the gate rows of all experts, those of an expert before its up rows, and one
+    /// for down.
     fn experts_half_stacked(
         &mut self,
         decl: &ExpertsDecl,
-        block: &str,
+        names: [&str; 2],
     ) -> Result<LayerBank, FormatError> {
         let ExpertsDecl { prefix, n_experts, hidden, intermediate, .. } = decl;
         let mut pieces = Pieces::default();
         let mut matrix = |name: &str, rows: usize, cols: usize| -> Result<_, FormatError> {
-            let module = format!("{prefix}.{block}.{name}");
-            let stored = self.stored(&module, &[*n_experts, rows], cols)?;
+            let stored = self.stored(&format!("{prefix}.{name}"), &[*n_experts, rows], cols)?;
             Ok(pieces.stacked(&stored, *n_experts, rows, cols))
         };
-        let both = matrix(STACKED_GATE_UP, 2 * intermediate, *hidden)?;
-        let down = matrix(STACKED_PARTS[2], *hidden, *intermediate)?;
+        let both = matrix(names[0], 2 * intermediate, *hidden)?;
+        let down = matrix(names[1], *hidden, *intermediate)?;
         let gate_up = GateUp::Split {
             gate: rows_of(&both, 0, *intermediate),
             up: rows_of(&both, *intermediate, *intermediate),

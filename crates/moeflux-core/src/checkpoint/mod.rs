@@ -30,7 +30,8 @@ pub use checksum::{Checksum, FileChecksums, part_checksum, part_checksum_hex};
 pub use claims::{Claims, MatrixBytes, MatrixSource, VectorSource};
 pub use config::{Config, ResolvedKeys, python_json};
 pub use container::{
-    Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredMode,
+    Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredLevels,
+    StoredMode,
 };
 pub use error::FormatError;
 pub use header::{Header, open_safetensors, parse_safetensors_header};

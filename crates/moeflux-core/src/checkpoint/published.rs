@@ -1,4 +1,5 @@
-//! What quantisation tools other than MLX's declare: ModelOpt, compressed-tensors, GPTQ, AWQ, FP8.
+//! What quantisation tools other than MLX's declare: ModelOpt, compressed-tensors, GPTQ, AWQ,
+//! bitsandbytes, FP8.
 //!
 //! The tensors say how a matrix is stored. Declarations are read for what tensors leave open, and to
 //! refuse what would be computed wrongly.
@@ -143,6 +144,7 @@ impl Declaration {
             "modelopt" => self.modelopt(),
             "awq" => self.awq(),
             "gptq" | "gptqmodel" => self.gptq(),
+            "bitsandbytes" => self.bitsandbytes(),
             "auto-round" | "intel/auto-round" => self.auto_round(),
             "fp8" | "fbgemm_fp8" | "mxfp4" => Ok(IntegerRules::default()),
             method => Err(self.unsupported(&format!("quant_method {method:?}"))),
@@ -163,6 +165,14 @@ impl Declaration {
             return Err(self.unsupported(&format!("sparsity_config with format {sparsity:?}")));
         }
         Ok(IntegerRules { bits: self.bits_of_groups().unwrap_or_default(), ..Default::default() })
+    }
+
+    /// Weights of four bits, whose tensors say the rest.
+    fn bitsandbytes(&self) -> Result<IntegerRules, FormatError> {
+        if self.is_true("load_in_8bit") {
+            return Err(self.unsupported("load_in_8bit of bitsandbytes (only 4 bits, nf4)"));
+        }
+        Ok(IntegerRules::default())
     }
 
     /// What each group of compressed-tensors declares of weights; `None` for a group that only has

@@ -24,6 +24,8 @@ pub(crate) enum Declared {
     Micro(MicroScaled),
     /// E4M3 in blocks of this many rows and columns.
     Blocks(usize, usize),
+    /// NF4.
+    Nf4,
     /// Blocks of ggml.
     Ggml(BlockType),
 }
@@ -118,6 +120,11 @@ impl QuantRules {
         }
     }
 
+    /// Whether a module is declared to be NF4, as only containers declare it.
+    pub(crate) fn is_nf4(&self, module: &str) -> bool {
+        self.of(module) == Some(Declared::Nf4)
+    }
+
     /// Rows and columns that the blocks of a module of E4M3 may have.
     pub(crate) fn blocks_of(&self, module: &str) -> Vec<(usize, usize)> {
         match self.of(module) {
@@ -143,6 +150,7 @@ impl QuantRules {
             }
             MatrixFormat::Micro(micro) => micro.mode().unwrap_or("other small floats").to_owned(),
             MatrixFormat::Blocks(it) => Declared::Blocks(it.block_rows, it.block_cols).to_string(),
+            MatrixFormat::Nf4 => "nf4".to_owned(),
             MatrixFormat::Ggml(it) => it.name().to_owned(),
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => "floats".to_owned(),
         };
@@ -162,6 +170,7 @@ impl Declared {
             }
             MatrixFormat::Micro(it) => Some(Declared::Micro(it)),
             MatrixFormat::Blocks(it) => Some(Declared::Blocks(it.block_rows, it.block_cols)),
+            MatrixFormat::Nf4 => Some(Declared::Nf4),
             MatrixFormat::Ggml(it) => Some(Declared::Ggml(it)),
         }
     }
@@ -176,6 +185,7 @@ impl Declared {
             (Declared::Blocks(rows, cols), MatrixFormat::Blocks(it)) => {
                 (rows, cols) == (it.block_rows, it.block_cols)
             }
+            (Declared::Nf4, MatrixFormat::Nf4) => true,
             (Declared::Ggml(block_type), MatrixFormat::Ggml(it)) => block_type == *it,
             _ => false,
         }
@@ -193,6 +203,7 @@ impl fmt::Display for Declared {
                 group_size.map_or(Ok(()), |size| write!(f, " in groups of {size}"))
             }
             Declared::Micro(micro) => f.write_str(micro.mode().unwrap_or("small floats")),
+            Declared::Nf4 => f.write_str("nf4"),
             Declared::Ggml(it) => f.write_str(it.name()),
             Declared::Blocks(rows, cols) => write!(f, "fp8 in blocks of {rows} × {cols}"),
         }
@@ -331,7 +342,7 @@ mod tests {
         assert!(rules(json!({"bits": 4, "x": {"mode": 4, "bits": 4}})).is_err());
         assert!(rules(json!({"bits": 8, "group_size": 32, "mode": "mxfp4"})).is_err());
         assert!(rules(json!({"bits": 4, "group_size": 32, "mode": "nvfp4"})).is_err());
-        assert!(rules(json!({"quant_method": "bitsandbytes"})).is_err());
+        assert!(rules(json!({"quant_method": "bitsandbytes", "load_in_8bit": true})).is_err());
         assert!(rules(json!({"quant_method": "fp8", "fmt": "e5m2"})).is_err());
         for size in [json!([128]), json!([0, 128]), json!(128), json!([1, 2, 3]), json!([-1, 1])] {
             let block = json!({"quant_method": "fp8", "weight_block_size": size});

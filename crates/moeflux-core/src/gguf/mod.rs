@@ -10,8 +10,8 @@ mod set;
 mod split;
 mod types;
 
-pub use arch::StoredNames;
 pub(crate) use arch::{NamedTensor, translate};
+pub use arch::{StoredNames, architecture_of};
 pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};
 pub(crate) use set::{Found, GgufSet};

@@ -2,7 +2,10 @@
 
 use half::f16;
 
-use super::{Affine, AffineBias, BlockType, Float, MatrixFormat, MatrixView, e4m3_to_f32};
+use super::{
+    Affine, AffineBias, BlockType, Float, MatrixFormat, MatrixView, NF4_GROUP, e4m3_to_f32,
+    nf4_pair,
+};
 
 /// The `f32` whose upper half is `bits`: the value of a BF16.
 #[inline(always)]
@@ -84,6 +87,13 @@ impl MatrixView<'_> {
                 for (col, it) in out.iter_mut().enumerate() {
                     let scale = blocks.scale_index(row, col, self.cols);
                     *it = e4m3_to_f32(weight[col]) * blocks.scales.read(self.scales, scale);
+                }
+            }
+            MatrixFormat::Nf4 => {
+                let n_groups = self.cols / NF4_GROUP;
+                for (col, it) in out.iter_mut().enumerate() {
+                    let scale = Float::F32.read(self.scales, row * n_groups + col / NF4_GROUP);
+                    *it = nf4_pair(weight[col / 2])[col % 2] * scale;
                 }
             }
             MatrixFormat::Ggml(block_type) => decode_block_row(block_type, weight, out),

@@ -111,6 +111,7 @@ impl MatrixFormat {
             MatrixFormat::Blocks(blocks) => {
                 [Some(Encoding::E4M3), Some(Encoding::Float(blocks.scales)), None]
             }
+            MatrixFormat::Nf4 => [None, Some(Encoding::Float(Float::F32)), None],
             MatrixFormat::Ggml(it) => [Some(Encoding::Ggml(*it)), None, None],
         }
     }

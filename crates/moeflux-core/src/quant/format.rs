@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::affine::{Affine, AffineBias};
 use super::block::BlockType;
 use super::float::Float;
+use super::normal::NF4_GROUP;
 use super::small::{MicroScaled, ScaledBlocks};
 
 /// Bytes of the scale that all of a matrix shares: a little-endian `f32`.
@@ -23,6 +24,8 @@ pub enum MatrixFormat {
     Micro(MicroScaled),
     /// E4M3 in blocks that share a scale.
     Blocks(ScaledBlocks),
+    /// NF4 of bitsandbytes: codes of four bits in groups of [`NF4_GROUP`] columns that share a scale.
+    Nf4,
     /// Integers of ggml in blocks that hold their scales as well: one plane.
     Ggml(BlockType),
 }
@@ -36,6 +39,7 @@ impl MatrixFormat {
             MatrixFormat::Affine(affine) => cols * usize::from(affine.bits) / 8,
             MatrixFormat::Micro(micro) => cols * micro.element.bits() / 8,
             MatrixFormat::Blocks(_) => cols,
+            MatrixFormat::Nf4 => cols / 2,
             MatrixFormat::Ggml(it) => cols / it.block_cols() * it.block_bytes(),
         }
     }
@@ -46,6 +50,7 @@ impl MatrixFormat {
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Ggml(_) => 0,
             MatrixFormat::Affine(affine) => rows * affine.n_groups(cols) * affine.params.bytes(),
             MatrixFormat::Micro(micro) => rows * micro.n_groups(cols),
+            MatrixFormat::Nf4 => rows * (cols / NF4_GROUP) * Float::F32.bytes(),
             MatrixFormat::Blocks(blocks) => {
                 blocks.n_row_blocks(rows) * blocks.n_col_blocks(cols) * blocks.scales.bytes()
             }
@@ -75,6 +80,7 @@ impl MatrixFormat {
             MatrixFormat::Affine(affine) => affine.is_supported(cols),
             MatrixFormat::Micro(micro) => micro.is_supported(cols),
             MatrixFormat::Blocks(blocks) => blocks.is_supported(),
+            MatrixFormat::Nf4 => cols.is_multiple_of(NF4_GROUP),
             MatrixFormat::Ggml(it) => cols.is_multiple_of(it.block_cols()),
         }
     }

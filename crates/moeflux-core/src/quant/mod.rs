@@ -7,7 +7,8 @@
 //!
 //! The micro-scaled formats (OCP's MX, NVIDIA's NVFP4) store floats of 4 or 8 bits in groups that
 //! share a scale of 8 bits, without a bias. In DeepSeek-V3's FP8, a rectangle of a matrix shares a
-//! scale: `w = scale * element`.
+//! scale: `w = scale * element`. In NF4 of bitsandbytes, `w = scale * level`: a table has the level of
+//! each code.
 
 mod affine;
 mod block;
@@ -17,6 +18,7 @@ mod finite;
 mod fit;
 mod float;
 mod format;
+mod normal;
 mod quantise;
 mod small;
 mod view;
@@ -29,6 +31,7 @@ pub use finite::Encoding;
 pub use fit::fit_rows;
 pub use float::Float;
 pub use format::MatrixFormat;
+pub use normal::{NF4_GROUP, NF4_LEVELS, nf4_pair};
 pub use quantise::{QuantError, QuantiseError, QuantisedRows, pack_group, quantise_rows};
 pub use small::{MicroScaled, ScaledBlocks, SmallFloat, SmallScale};
 pub use small::{e2m1_to_f32, e4m3_to_f32, e8m0_to_f32};

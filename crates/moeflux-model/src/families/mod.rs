@@ -11,10 +11,12 @@ mod glm4_moe;
 mod glm4_moe_lite;
 mod glm4v_moe;
 mod gpt_oss;
+mod granitemoe;
 mod hy_v3;
 mod keys;
 mod minimax_m2;
 mod mixtral;
+mod olmoe;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
@@ -46,9 +48,11 @@ pub const FAMILIES: &[Family] = &[
     glm4_moe_lite::FAMILY,
     glm4v_moe::FAMILY,
     gpt_oss::FAMILY,
+    granitemoe::FAMILY,
     hy_v3::FAMILY,
     minimax_m2::FAMILY,
     mixtral::FAMILY,
+    olmoe::FAMILY,
     qwen3_5_moe::FAMILY,
     qwen3_moe::FAMILY,
     qwen3_next::FAMILY,

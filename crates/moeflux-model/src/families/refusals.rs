@@ -52,11 +52,13 @@ fn every_family_checks_what_decoders_share() {
         "glm4_moe-mlx-q4",
         "glm4v_moe-hf",
         "hy_v3-hf",
+        "granitemoe-hf",
         "kimi_k25-hf",
         "glm4_moe_lite-mlx-q4",
         "gpt_oss-mlx-q4",
         "minimax_m2-mlx-q4",
         "mixtral-hf",
+        "olmoe-hf",
         "qwen3_moe-hf",
         "qwen3_next-mlx-q4",
         "qwen3_vl_moe-hf",
@@ -80,7 +82,15 @@ fn every_family_checks_what_decoders_share() {
 
 #[test]
 fn grouped_query_families_check_their_attention() {
-    for case in ["glm4_moe-mlx-q4", "gpt_oss-mlx-q4", "mixtral-hf", "qwen3_moe-hf"] {
+    let cases = [
+        "glm4_moe-mlx-q4",
+        "gpt_oss-mlx-q4",
+        "granitemoe-hf",
+        "mixtral-hf",
+        "olmoe-hf",
+        "qwen3_moe-hf",
+    ];
+    for case in cases {
         check_refused(case, "num_key_value_heads", json!(64), "divide num_attention_heads");
         let rule = if case == "mixtral-hf" { "be false" } else { "be true or false" };
         check_refused(case, "attention_bias", json!("yes"), rule);
@@ -121,6 +131,17 @@ fn minimax_m2_refuses_what_its_config_could_say() {
     check_refused(case, "shared_intermediate_size", json!(64), "be 0");
     check_refused(case, "sliding_window", json!(64), "be absent");
     check_refused(case, "rotary_dim", json!(3), "be an even number up to head_dim");
+}
+
+#[test]
+fn olmoe_and_granitemoe_refuse_what_they_do_not_compute() {
+    check_refused("olmoe-hf", "clip_qkv", json!(8.0), "be absent");
+    check_taken("olmoe-hf", "norm_topk_prob", json!(true));
+    let case = "granitemoe-hf";
+    for key in ["residual_multiplier", "logits_scaling"] {
+        check_refused(case, key, json!(0.0), "be at least 1e-6");
+    }
+    check_refused(case, "embedding_multiplier", json!(-1.0), "be a finite number from 0 to 1e12");
 }
 
 #[test]

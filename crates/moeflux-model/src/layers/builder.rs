@@ -58,6 +58,8 @@ pub(crate) struct Outline {
     pub(crate) activation: Activation,
     /// Multiplies embeddings, where the model is one without multi-token prediction.
     pub(crate) embed_scale: Option<f32>,
+    /// Multiplies logits, where the norm before the head is one of a single stream.
+    pub(crate) logit_scale: Option<f32>,
     /// Logits are `cap * tanh(logit / cap)`, with this cap.
     pub(crate) logit_softcap: Option<f32>,
 }
@@ -87,6 +89,7 @@ impl Outline {
             embedding: "embed_tokens",
             activation,
             embed_scale: None,
+            logit_scale: None,
             logit_softcap: None,
         })
     }

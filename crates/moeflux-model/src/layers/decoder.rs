@@ -287,7 +287,10 @@ impl Builder<'_, '_> {
         for i in 0..n_layers {
             layers.push(layer(&mut self, at(i), &format!("layers.{i}"))?);
         }
-        let end = self.connection("norm", "hyper_connection_mixer", false)?;
+        let end = match self.outline.logit_scale {
+            Some(factor) => Connection::Norm(self.scaled_norm("norm.weight", hidden, factor)?),
+            None => self.connection("norm", "hyper_connection_mixer", false)?,
+        };
         // Embeddings are not tied to a head that is stored, as in the reference.
         let is_tied = is_tied && !self.build.weights.holds("lm_head.weight");
         let head = if is_tied { embedding } else { "lm_head" };

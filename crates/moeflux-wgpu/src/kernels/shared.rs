@@ -11,6 +11,7 @@ pub(crate) const FORMAT_E2M1: u32 = 4;
 pub(crate) const FORMAT_E4M3: u32 = 5;
 pub(crate) const FORMAT_E4M3_BLOCKS: u32 = 6;
 pub(crate) const FORMAT_GGML: u32 = 7;
+pub(crate) const FORMAT_NF4: u32 = 8;
 
 // What is added to `FLOATS`, as `include/common.wgsl` has it.
 pub(crate) const FLOATS_APART: u32 = 3;

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use moeflux_core::quant::{
-    Affine, AffineBias, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat,
-    SmallScale,
+    Affine, AffineBias, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, NF4_GROUP,
+    SmallFloat, SmallScale,
 };
 use wgpu::WriteOnly;
 
 use crate::kernels::blocks::{has_biases, largest_code};
 use crate::kernels::shared::{
     FLOATS_APART, FLOATS_SYMMETRIC, FORMAT_AFFINE, FORMAT_BF16, FORMAT_E2M1, FORMAT_E4M3,
-    FORMAT_E4M3_BLOCKS, FORMAT_F16, FORMAT_F32, FORMAT_GGML, SMALL_APART, SMALL_E4M3, SMALL_GLOBAL,
-    SMALL_SIXTEEN, WeightFormat,
+    FORMAT_E4M3_BLOCKS, FORMAT_F16, FORMAT_F32, FORMAT_GGML, FORMAT_NF4, SMALL_APART, SMALL_E4M3,
+    SMALL_GLOBAL, SMALL_SIXTEEN, WeightFormat,
 };
 use crate::kernels::source::unit_fours;
 
@@ -135,6 +135,7 @@ impl Decoder {
                 [element, bits, 0]
             }
             MatrixFormat::Blocks(it) => [FORMAT_E4M3_BLOCKS, 0, floats(it.scales)],
+            MatrixFormat::Nf4 => [FORMAT_NF4, 0, 0],
         }
     }
 
@@ -207,6 +208,7 @@ impl Decoder {
         let word = |number: usize| u32::try_from(number).expect("matrices are small");
         let group_shift = match self.format {
             MatrixFormat::Affine(it) => (it.group_size / BLOCK).ilog2(),
+            MatrixFormat::Nf4 => (NF4_GROUP / BLOCK).ilog2(),
             _ => 0,
         };
         let [rows, block_cols, n_cols] = match self.format {
@@ -240,7 +242,9 @@ impl Decoder {
                 let global = if it.has_global_scale { Float::F32.bytes() } else { 0 };
                 global + view.rows * view.cols.div_ceil(BLOCK) * (BLOCK / it.group_size)
             }
-            MatrixFormat::Blocks(_) => view.format.scale_bytes(view.rows, view.cols),
+            MatrixFormat::Blocks(_) | MatrixFormat::Nf4 => {
+                view.format.scale_bytes(view.rows, view.cols)
+            }
         };
         bytes.next_multiple_of(4)
     }

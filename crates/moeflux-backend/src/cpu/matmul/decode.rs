@@ -1,6 +1,8 @@
 //! Elements of a matrix as `f32`.
 
-use moeflux_core::quant::{BlockType, Float, MatrixFormat, MatrixView, unpack_group};
+use moeflux_core::quant::{
+    BlockType, Float, MatrixFormat, MatrixView, NF4_GROUP, nf4_pair, unpack_group,
+};
 
 use super::block_format::BlockFormat;
 use super::floats::decode_floats;
@@ -27,6 +29,16 @@ pub(super) fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, 
         }
         MatrixFormat::Micro(micro) => decode_micro(isa, micro, weight, row, col, bytes, out),
         MatrixFormat::Blocks(blocks) => decode_blocks(isa, blocks, weight, row, col, bytes, out),
+        MatrixFormat::Nf4 => {
+            let n_groups = |cols: usize| cols / NF4_GROUP;
+            let first = row * n_groups(weight.cols) + n_groups(col);
+            let mut scales = [0f32; COLS / NF4_GROUP];
+            let scales = &mut scales[..n_groups(out.len())];
+            for (at, scale) in (first..).zip(&mut *scales) {
+                *scale = Float::F32.read(weight.scales, at);
+            }
+            decode_nf4(isa, bytes, scales, out);
+        }
         MatrixFormat::Ggml(block_type) => decode_ggml(isa, block_type, bytes, out),
         MatrixFormat::Transposed(_) => panic!("rows of a transposed matrix"),
     }
@@ -57,6 +69,18 @@ pub(super) fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
 for_every_isa! {
     fn decode_dense(float: Float, bytes: &[u8], out: &mut [f32]) {
         decode_floats(float, bytes, out);
+    }
+}
+
+for_every_isa! {
+    fn decode_nf4(codes: &[u8], scales: &[f32], out: &mut [f32]) {
+        let groups = out.as_chunks_mut::<NF4_GROUP>().0.iter_mut();
+        let codes = codes.as_chunks::<{ NF4_GROUP / 2 }>().0;
+        for ((out, codes), scale) in groups.zip(codes).zip(scales) {
+            for (out, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
+                *out = nf4_pair(*byte).map(|level| level * scale);
+            }
+        }
     }
 }
 

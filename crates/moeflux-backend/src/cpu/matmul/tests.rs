@@ -84,6 +84,7 @@ impl TestMatrix {
             MatrixFormat::Blocks(it) => {
                 (params(noise, n_bytes / it.scales.bytes(), it.scales, 0.01), vec![0])
             }
+            MatrixFormat::Nf4 => (params(noise, n_bytes / 4, Float::F32, 0.5), vec![0]),
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Ggml(_) => {
                 (vec![0], vec![0])
             }
@@ -429,6 +430,12 @@ fn the_full_product_follows_its_definition_on_every_isa() {
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
             check_full(&matrix, &x);
         }
+    }
+    for (rows, n_groups, n) in [(1, 1, 1), (7, 3, 1), (18, 19, 1), (7, 3, 5), (18, 19, 21)] {
+        let cols = n_groups * 64;
+        let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Nf4);
+        let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+        check_full(&matrix, &x);
     }
     for (block_rows, block_cols, scales) in [(128, 128, Float::F32), (3, 5, Float::BF16)] {
         let blocks = ScaledBlocks::new(block_rows, block_cols, scales);

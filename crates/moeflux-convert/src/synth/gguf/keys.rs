@@ -50,6 +50,9 @@ pub(super) fn keys(model: &Model<'_>, name: &str) -> Result<Vec<Key>, FormatErro
     if model.architecture != "gemma4" {
         writer.rope()?;
     }
+    if model.architecture == "granitemoe" {
+        writer.factors()?;
+    }
     writer.routing()?;
     if model.has("linear_num_value_heads") {
         writer.delta()?;
@@ -154,6 +157,20 @@ impl Writer<'_> {
         self.put("final_logit_softcapping", Value::F32(config.f32("final_logit_softcapping")?));
         self.count("embedding_length_per_layer_input", 0);
         self.count("attention.shared_kv_layers", 0);
+        Ok(())
+    }
+
+    /// Granite's.
+    fn factors(&mut self) -> Result<(), FormatError> {
+        let keys = [
+            ("attention_multiplier", "attention.scale"),
+            ("embedding_multiplier", "embedding_scale"),
+            ("residual_multiplier", "residual_scale"),
+            ("logits_scaling", "logit_scale"),
+        ];
+        for (from, to) in keys {
+            self.put(to, Value::F32(self.model.config.f32(from)?));
+        }
         Ok(())
     }
 

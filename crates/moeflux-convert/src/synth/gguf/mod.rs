@@ -6,7 +6,7 @@ pub(super) mod mix;
 mod tensors;
 
 use moeflux_core::checkpoint::{Config, FormatError};
-use moeflux_core::gguf::StoredNames;
+use moeflux_core::gguf::{StoredNames, architecture_of};
 use moeflux_core::manifest::Manifest;
 use moeflux_model::FAMILIES;
 
@@ -17,22 +17,6 @@ use keys::Model;
 use tensors::{Maker, Stored};
 
 pub(super) use tensors::ALIGNMENT;
-
-/// The names of families' architectures in GGUF files.
-const ARCHITECTURES: [(&str, &str); 12] = [
-    ("deepseek_v3", "deepseek2"),
-    ("deepseek_v32", "deepseek32"),
-    ("gemma4", "gemma4"),
-    ("glm4_moe", "glm4moe"),
-    ("glm4_moe_lite", "deepseek2"),
-    ("glm_moe_dsa", "glm-dsa"),
-    ("gpt_oss", "gpt-oss"),
-    ("minimax_m2", "minimax-m2"),
-    ("mixtral", "llama"),
-    ("qwen3_5_moe", "qwen35moe"),
-    ("qwen3_moe", "qwen3moe"),
-    ("qwen3_next", "qwen3next"),
-];
 
 /// Bytes of a file that has holes around them.
 pub(super) struct Piece<'a> {
@@ -96,9 +80,8 @@ pub(super) fn parts(
 fn architecture(config: &Config) -> Result<&'static str, FormatError> {
     let model_type = config.str("model_type")?;
     let family = FAMILIES.iter().find(|family| family.model_types.contains(&model_type));
-    let known = |family: &str| ARCHITECTURES.iter().find(|known| known.0 == family);
-    let found = family.and_then(|family| known(family.name));
-    found.map(|known| known.1).ok_or_else(|| config.refuse("model_type", "have GGUF files"))
+    let found = family.and_then(|family| architecture_of(family.model_types));
+    found.ok_or_else(|| config.refuse("model_type", "have GGUF files"))
 }
 
 /// Parts of up to `most` bytes of tensors, the first with all keys. A larger tensor has a part of

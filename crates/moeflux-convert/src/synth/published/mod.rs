@@ -38,6 +38,8 @@ pub(super) const MODELS: &[(&str, Make)] = &[
     ("ling-mini-2.0", others::ling_mini_20),
     ("mixtral-8x7b", others::mixtral_8x7b),
     ("minimax-m2", others::minimax_m2),
+    ("olmoe-1b-7b", others::olmoe_1b_7b),
+    ("granite-3.1-3b-a800m", others::granite_31_3b_a800m),
     ("gpt-oss-20b", others::gpt_oss_20b),
     ("gpt-oss-120b", others::gpt_oss_120b),
 ];

@@ -271,6 +271,56 @@ pub(super) fn minimax_m2() -> Value {
     })
 }
 
+pub(super) fn olmoe_1b_7b() -> Value {
+    json!({
+        "architectures": ["OlmoeForCausalLM"],
+        "model_type": "olmoe",
+        "vocab_size": 50_304,
+        "hidden_size": 2048,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": false,
+        "clip_qkv": null,
+        "attention_bias": false,
+        "rope_theta": 10_000.0,
+        "hidden_act": "silu",
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": false,
+        "dtype": "bfloat16",
+    })
+}
+
+pub(super) fn granite_31_3b_a800m() -> Value {
+    json!({
+        "architectures": ["GraniteMoeForCausalLM"],
+        "model_type": "granitemoe",
+        "vocab_size": 49_155,
+        "hidden_size": 1536,
+        "intermediate_size": 512,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 8,
+        "num_local_experts": 40,
+        "num_experts_per_tok": 8,
+        "attention_bias": false,
+        "attention_multiplier": 0.015_625,
+        "embedding_multiplier": 12.0,
+        "logits_scaling": 6.0,
+        "residual_multiplier": 0.22,
+        "rope_theta": 5_000_000.0,
+        "hidden_act": "silu",
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": true,
+        "dtype": "bfloat16",
+    })
+}
+
 pub(super) fn gpt_oss_20b() -> Value {
     json!({
         "architectures": ["GptOssForCausalLM"],

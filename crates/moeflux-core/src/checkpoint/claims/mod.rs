@@ -5,6 +5,7 @@ mod constants;
 mod fp4;
 mod fp8;
 mod integers;
+mod nf4;
 mod source;
 mod stored;
 mod tables;

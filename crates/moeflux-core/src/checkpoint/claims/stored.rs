@@ -93,6 +93,12 @@ impl<'a> Claims<'a> {
                 self.expect_shape(weight, outer, row_bytes)?;
                 return self.stored_ggml(module, weight, block_type, cols);
             }
+            Dtype::U8 if self.checkpoint.rules.is_nf4(module) => {
+                return self.stored_nf4(module, weight, outer, cols);
+            }
+            Dtype::U8 if self.name_of(module, ABSMAX).is_some() => {
+                return self.stored_bitsandbytes(module, weight, outer, cols);
+            }
             Dtype::U8 if self.name_of(module, "weight_scale").is_some() => {
                 return self.stored_fp4(module, weight, outer, cols);
             }
@@ -250,6 +256,9 @@ impl<'a> Claims<'a> {
         Ok((MatrixFormat::Affine(Affine::new(bits, group_size, params)), Some(biases)))
     }
 }
+
+/// The scales of bitsandbytes: the largest magnitudes of blocks.
+pub(super) const ABSMAX: &str = "weight.absmax";
 
 /// The scale that all of a matrix shares, as containers name it.
 pub(in super::super) const GLOBAL_SCALE: &str = "global_scale";

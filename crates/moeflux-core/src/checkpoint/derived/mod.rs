@@ -4,6 +4,7 @@
 //! All of a checkpoint are in one file that exists only here: its offsets are those that extents of
 //! derived tensors have.
 
+mod absmax;
 mod integers;
 mod transpose;
 
@@ -37,6 +38,12 @@ pub(crate) enum Recipe {
     },
     /// Powers of two in eight bits, as `f32`.
     PowersOfTwo,
+    /// The scales of blocks of bitsandbytes, as `f32`, for each group of NF4: inputs are these
+    /// scales, or the codes for them with scales, levels and JSON of these codes.
+    Absmax {
+        /// Groups of a block.
+        groups: usize,
+    },
     /// Elements in E4M3, each run of which has a scale, as `f32`.
     ScaledE4m3 {
         /// How scales are stored.
@@ -220,6 +227,7 @@ impl Recipe {
             }
             Recipe::GgmlNvfp4Elements => Ok(nvfp4_blocks(&inputs[0]).flat_map(elements).collect()),
             Recipe::GgmlNvfp4Scales => Ok(nvfp4_blocks(&inputs[0]).flat_map(scales).collect()),
+            Recipe::Absmax { groups } => absmax::scales(inputs, *groups),
             Recipe::PowersOfTwo => {
                 Ok(inputs[0].iter().flat_map(|code| e8m0_to_f32(*code).to_le_bytes()).collect())
             }

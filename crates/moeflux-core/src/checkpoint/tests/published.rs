@@ -243,7 +243,7 @@ fn blocks_of_fp8_have_the_declared_size_that_fits() {
 }
 
 /// Modules that are read, each with its declaration.
-const MODULES: [(&str, Tensors<'_>); 5] = [
+const MODULES: [(&str, Tensors<'_>); 6] = [
     (
         r#"{"quant_method": "compressed-tensors"}"#,
         &[
@@ -279,6 +279,17 @@ const MODULES: [(&str, Tensors<'_>); 5] = [
         ],
     ),
     (
+        r#"{"quant_method": "bitsandbytes"}"#,
+        &[
+            ("a.weight", "U8", &[4096, 1]),
+            ("a.weight.absmax", "U8", &[128]),
+            ("a.weight.quant_map", "F32", &[16]),
+            ("a.weight.nested_absmax", "F32", &[1]),
+            ("a.weight.nested_quant_map", "F32", &[256]),
+            ("a.weight.quant_state.bitsandbytes__nf4", "U8", &[160]),
+        ],
+    ),
+    (
         r#"{"quant_method": "fp8"}"#,
         &[("a.weight", "F8_E4M3", &[64, 128]), ("a.weight_scale_inv", "F8_E8M0", &[1, 1])],
     ),
@@ -294,7 +305,7 @@ proptest::proptest! {
     #[test]
     fn no_change_of_a_published_tensor_panics(
         module in 0..MODULES.len(),
-        changed in 0..4usize,
+        changed in 0..6usize,
         dtype in proptest::option::of(0..DTYPES.len()),
         shape in proptest::option::of(proptest::collection::vec(0..LENGTHS.len(), 0..4)),
         method in 0..MODULES.len(),
@@ -415,7 +426,11 @@ fn declarations_that_change_what_is_computed_are_refused() {
             json!({"quant_method": "auto-round", "packing_format": "auto_round", "sym": false}),
             "packing_format \"auto_round\" of auto-round is not supported",
         ),
-        (json!({"quant_method": "bitsandbytes"}), "quant_method \"bitsandbytes\" is not supported"),
+        (
+            json!({"quant_method": "bitsandbytes", "load_in_8bit": true}),
+            "load_in_8bit of bitsandbytes (only 4 bits, nf4) is not supported",
+        ),
+        (json!({"quant_method": "hqq"}), "quant_method \"hqq\" is not supported"),
         (json!({"quant_method": 4}), "quant_method 4 is not supported"),
     ];
     for (config, want) in cases {
@@ -545,4 +560,29 @@ fn experts_of_every_form_have_a_place_each() {
             assert_eq!(matrix.weight.len + matrix.scales.len + matrix.biases.len, want);
         }
     }
+}
+
+#[test]
+fn matrices_of_bitsandbytes_are_nf4() {
+    let config = json!({"quant_method": "bitsandbytes", "load_in_4bit": true});
+    let tensors = |n_blocks: &'static [usize], state| -> [(&str, &str, &[usize]); 4] {
+        [
+            ("a.weight", "U8", &[4096, 1]),
+            ("a.weight.absmax", "F32", n_blocks),
+            ("a.weight.quant_map", "F32", &[16]),
+            (state, "U8", &[90]),
+        ]
+    };
+    let state = "a.weight.quant_state.bitsandbytes__nf4";
+    for n_blocks in [&[128][..], &[64]] {
+        assert_eq!(claim(config.clone(), &tensors(n_blocks, state)).unwrap(), MatrixFormat::Nf4);
+    }
+    for (n_blocks, block) in [(&[256][..], 32), (&[32], 256)] {
+        let text = refused(config.clone(), &tensors(n_blocks, state));
+        let want = format!("a with 128 columns in blocks of {block} elements is not supported");
+        assert!(text.ends_with(&want), "{text}");
+    }
+    let state = "a.weight.quant_state.bitsandbytes__fp4";
+    let text = refused(config, &tensors(&[128], state));
+    assert!(text.ends_with("a in fp4 of bitsandbytes (only nf4) is not supported"), "{text}");
 }

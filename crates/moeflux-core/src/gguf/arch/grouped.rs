@@ -46,6 +46,16 @@ pub(super) fn qwen3moe(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     rope::scaling(keys, Yarn::USUAL)
 }
 
+/// The weights of experts are their probabilities among all: they are not made to add up to 1.
+pub(super) fn olmoe(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    let head_dim = attention(keys)?;
+    routing::routed(keys, ExpertKeys { count: "num_experts", intermediate: "intermediate_size" })?;
+    softmax(keys)?;
+    keys.put("norm_topk_prob", json!(false));
+    rope::rotates_whole(keys, head_dim)?;
+    rope::scaling(keys, Yarn::USUAL)
+}
+
 /// Llama with experts: Mixtral. Its converter has put the columns of queries and keys that form a
 /// pair of rotary embeddings next to each other.
 pub(super) fn mixtral(keys: &mut Keys<'_>) -> Result<(), FormatError> {
@@ -57,7 +67,33 @@ pub(super) fn mixtral(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     rope::scaling(keys, Yarn::USUAL)
 }
 
-/// Softmax over all experts; the weights of those that are chosen are made to add up to 1.
+/// Columns of queries and keys lie as Mixtral's do.
+pub(super) fn granitemoe(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    let head_dim = attention(keys)?;
+    // Each head of the usual scale, where the file does not say another.
+    let usual = 1.0 / (head_dim as f64).sqrt();
+    let scale = keys.float("attention.scale")?.filter(|scale| *scale != 0.0).unwrap_or(usual);
+    keys.put_from("attention_multiplier", "attention.scale", json!(scale));
+    for (to, from) in [
+        ("embedding_multiplier", "embedding_scale"),
+        ("residual_multiplier", "residual_scale"),
+        ("logits_scaling", "logit_scale"),
+    ] {
+        let factor = keys.float(from)?.filter(|factor| *factor != 0.0).unwrap_or(1.0);
+        keys.put_from(to, from, json!(factor));
+    }
+    let rotates = "rope.scaling.finetuned";
+    if keys.bool(rotates)? == Some(false) {
+        return Err(keys.refuse(rotates, "be true: layers without rotation are not run"));
+    }
+    routing::routed(keys, LOCAL)?;
+    softmax(keys)?;
+    keys.put("rope_interleave", json!(true));
+    rope::rotates_whole(keys, head_dim)?;
+    rope::scaling(keys, Yarn::USUAL)
+}
+
+/// Softmax over all experts.
 pub(super) fn softmax(keys: &Keys<'_>) -> Result<(), FormatError> {
     routing::gating(keys, Gating::Softmax, Some(Gating::Softmax))?;
     routing::unscaled(keys)

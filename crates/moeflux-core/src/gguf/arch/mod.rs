@@ -58,10 +58,13 @@ const GEMMA: &[&[Pair]] = &[names::GROUPED, names::POST_NORM, names::GEMMA];
 /// The names of gpt-oss.
 const GPT_OSS: &[&[Pair]] = &[names::GROUPED, names::POST_NORM, names::GPT_OSS_EXPERTS];
 
+/// The names of Granite.
+const GRANITE: &[&[Pair]] = &[names::GROUPED, names::GRANITE_ROUTER, names::SPARSE_EXPERTS];
+
 /// The names of Mixtral and MiniMax-M2.
 const SPARSE: &[&[Pair]] = &[names::GROUPED, names::SPARSE_EXPERTS];
 
-/// The names of Qwen3.
+/// The names of Qwen3 and OLMoE.
 const QWEN: &[&[Pair]] = &[names::GROUPED, names::EXPERTS];
 
 /// The names of Qwen's architectures with delta nets.
@@ -78,15 +81,17 @@ const fn architecture(
 }
 
 /// Every architecture that is read.
-static ARCHITECTURES: [Architecture; 11] = [
+static ARCHITECTURES: &[Architecture] = &[
     architecture("deepseek2", "deepseek_v3", latent::deepseek2, Names::new(LATENT)),
     architecture("deepseek32", "deepseek_v32", latent::deepseek32, Names::new(INDEXED)),
     architecture("gemma4", "gemma4_text", gemma::gemma4, Names::new(GEMMA)),
     architecture("glm-dsa", "glm_moe_dsa", latent::glm_dsa, Names::new(INDEXED)),
     architecture("glm4moe", "glm4_moe", grouped::glm4moe, Names::new(GLM)),
     architecture("gpt-oss", "gpt_oss", grouped::gpt_oss, Names::new(GPT_OSS)),
+    architecture("granitemoe", "granitemoe", grouped::granitemoe, Names::new(GRANITE)),
     architecture("llama", "mixtral", grouped::mixtral, Names::numbered(SPARSE)),
     architecture("minimax-m2", "minimax_m2", grouped::minimax_m2, Names::numbered(SPARSE)),
+    architecture("olmoe", "olmoe", grouped::olmoe, Names::new(QWEN)),
     architecture("qwen35moe", "qwen3_5_moe_text", delta::qwen35moe, Names::qwen(QWEN_HYBRID)),
     architecture("qwen3moe", "qwen3_moe", grouped::qwen3moe, Names::new(QWEN)),
     architecture("qwen3next", "qwen3_next", delta::qwen3next, Names::qwen(QWEN_HYBRID)),
@@ -111,6 +116,14 @@ pub(crate) struct Translated {
 pub struct StoredNames {
     architecture: &'static Architecture,
     n_layers: usize,
+}
+
+/// The name in files of a family's architecture; `model_types` are those of its configs.
+pub fn architecture_of(model_types: &[&str]) -> Option<&'static str> {
+    // Its converter writes it as DeepSeek's.
+    let model_types = if model_types == ["glm4_moe_lite"] { &["deepseek_v3"] } else { model_types };
+    let is_of = |known: &&Architecture| model_types.contains(&known.model_type);
+    ARCHITECTURES.iter().find(is_of).map(|known| known.name)
 }
 
 impl StoredNames {

@@ -102,6 +102,9 @@ pub(super) const SPARSE_EXPERTS: &[Pair] = &[
     ("ffn_gate_up_exps", "block_sparse_moe.switch_mlp.gate_up_proj"),
 ];
 
+/// Granite's router, in a block of Mixtral's name.
+pub(super) const GRANITE_ROUTER: &[Pair] = &[("ffn_gate_inp", "block_sparse_moe.router.layer")];
+
 /// Gemma 4's norms, routers and experts. Factors of experts are stored as those of the last product.
 pub(super) const GEMMA: &[Pair] = &[
     ("ffn_norm", "pre_feedforward_layernorm"),

@@ -3,15 +3,17 @@
 use super::writer::GgufWriter;
 
 /// The architectures that are written.
-pub(crate) const ARCHITECTURES: [&str; 11] = [
+pub(crate) const ARCHITECTURES: [&str; 13] = [
     "deepseek2",
     "deepseek32",
     "gemma4",
     "glm-dsa",
     "glm4moe",
     "gpt-oss",
+    "granitemoe",
     "llama",
     "minimax-m2",
+    "olmoe",
     "qwen35moe",
     "qwen3moe",
     "qwen3next",
@@ -133,11 +135,19 @@ impl Model {
                 ("attention.value_length", HEAD_DIM),
             ]);
         }
-        if self.architecture != "llama" {
+        if !["granitemoe", "llama", "olmoe"].contains(&self.architecture) {
             self.numbers(&[("expert_feed_forward_length", INTERMEDIATE)]);
         }
         match self.architecture {
             "gpt-oss" => self.numbers(&[("attention.sliding_window", 16)]),
+            "granitemoe" => {
+                let factors = [("embedding_scale", 12.0), ("residual_scale", 0.25)];
+                for (suffix, factor) in factors {
+                    self.file.f32(&self.key(suffix), factor);
+                }
+                self.file.f32(&self.key("attention.scale"), 0.5);
+                self.file.f32(&self.key("logit_scale"), 6.0);
+            }
             "gemma4" => {
                 self.numbers(&[
                     ("attention.sliding_window", 16),
@@ -269,9 +279,9 @@ impl Model {
         );
         let (norms, has_bias) = match self.architecture {
             "gpt-oss" => (None, true),
-            "llama" => (None, false),
+            "granitemoe" | "llama" => (None, false),
             "glm4moe" => (Some((HEAD_DIM, HEAD_DIM)), true),
-            "minimax-m2" => (Some((q, kv)), false),
+            "minimax-m2" | "olmoe" => (Some((q, kv)), false),
             _ => (Some((HEAD_DIM, HEAD_DIM)), false),
         };
         if let Some((q, k)) = norms {

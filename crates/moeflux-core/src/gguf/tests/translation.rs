@@ -52,6 +52,32 @@ fn keys_become_those_of_the_family() {
 }
 
 #[test]
+fn factors_of_granite_are_those_of_its_config() {
+    let config = config(&model("granitemoe"));
+    let keys = ["attention_multiplier", "embedding_multiplier", "residual_multiplier"];
+    assert_eq!(keys.map(|key| config[key].as_f64()), [0.5, 12.0, 0.25].map(Some));
+    assert_eq!(
+        (&config["logits_scaling"], &config["rope_interleave"]),
+        (&json!(6.0), &json!(true))
+    );
+    let key = "granitemoe.rope.scaling.finetuned";
+    let want = format!("{key} is false; it must be true: layers without rotation are not run");
+    let change = |file: &mut GgufWriter| {
+        file.bool(key, false);
+    };
+    check("granitemoe", change, &want);
+}
+
+#[test]
+fn experts_of_olmoe_keep_their_probabilities() {
+    let config = config(&model("olmoe"));
+    assert_eq!(
+        (&config["norm_topk_prob"], &config["intermediate_size"]),
+        (&json!(false), &json!(6))
+    );
+}
+
+#[test]
 fn keys_say_how_weights_are_stored() {
     let key = |architecture: &str, key: &str| config(&model(architecture))[key].clone();
     assert_eq!(key("llama", "rope_interleave"), json!(true));

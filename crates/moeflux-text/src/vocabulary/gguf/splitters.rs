@@ -40,6 +40,10 @@ const BAILING: &str = concat!(
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
 );
 
+/// GPT-2's: OLMoE has it after NFC, as `GPTNeoXTokenizer` of transformers, and Granite behind single
+/// digits.
+const GPT2: &str = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Splitter {
@@ -66,7 +70,7 @@ impl Splitter {
 }
 
 /// Names and what they stand for, in the order in which messages list them.
-const SPLITTERS: [(&str, Splitter); 24] = [
+const SPLITTERS: &[(&str, Splitter)] = &[
     ("qwen2", Splitter::new(Splitting::composed(&[QWEN2]))),
     ("qwen35", Splitter::new(Splitting::composed(&[QWEN3_5]))),
     ("deepseek-v3", Splitter::new(Splitting::of(&DEEPSEEK_V3))),
@@ -90,7 +94,9 @@ const SPLITTERS: [(&str, Splitter); 24] = [
     ("bailingmoe2", Splitter::new(Splitting::of(&[BAILING]))),
     ("grok-2", Splitter::new(Splitting::of(&[QWEN2]))),
     ("gpt-2", Splitter::new(Splitting::Gpt2)),
+    ("olmo", Splitter::new(Splitting::composed(&[GPT2]))),
     ("phi-2", Splitter::new(Splitting::Gpt2)),
+    ("refact", Splitter::new(Splitting::of(&[r"\p{N}", GPT2]))),
 ];
 
 /// What a name stands for, if it is known.
@@ -100,5 +106,5 @@ pub(crate) fn named(name: &str) -> Option<Splitter> {
 
 /// All names, for messages.
 pub(super) fn names() -> String {
-    SPLITTERS.map(|(name, _)| name).join(", ")
+    SPLITTERS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }

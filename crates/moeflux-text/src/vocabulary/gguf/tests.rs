@@ -147,7 +147,8 @@ fn every_name_makes_a_tokenizer_that_gives_texts_back() {
         let tokenizer = byte_level(name).open();
         let back = tokenizer.decode(&tokenizer.encode(hard, Markup::Parse).unwrap());
         let composed = hard.replace("e\u{301}", "é");
-        assert!(back == hard || (name.starts_with("qwen") && back == composed), "{name}: {back}");
+        let composes = ["qwen", "olmo"].iter().any(|start| name.starts_with(start));
+        assert!(back == hard || (composes && back == composed), "{name}: {back}");
     }
 }
 

@@ -10,6 +10,7 @@ const FORMAT_E2M1: u32 = 4u;
 const FORMAT_E4M3: u32 = 5u;
 const FORMAT_E4M3_BLOCKS: u32 = 6u;
 const FORMAT_GGML: u32 = 7u;
+const FORMAT_NF4: u32 = 8u;
 
 // Values of FLOATS: how scales and biases are stored. FLOATS_APART is added where biases are
 // apart from scales, FLOATS_SYMMETRIC where they follow from scales and are not stored.

@@ -7,7 +7,7 @@ alias Place = u32;
 
 struct Block {
     word: Place,
-    // Scale and bias of affine integers; scales of both halves of small floats.
+    // Scale and bias of affine integers; scales of both halves of small floats; scale of NF4.
     a: f32,
     b: f32,
     // Of rectangles.
@@ -19,7 +19,7 @@ fn block_words() -> u32 {
     if (FORMAT == FORMAT_AFFINE) { return BITS; }
     if (FORMAT == FORMAT_F32) { return 32u; }
     if (FORMAT == FORMAT_F16 || FORMAT == FORMAT_BF16) { return 16u; }
-    if (FORMAT == FORMAT_E2M1) { return 4u; }
+    if (FORMAT == FORMAT_E2M1 || FORMAT == FORMAT_NF4) { return 4u; }
     return 8u;
 }
 
@@ -58,6 +58,23 @@ fn e2m1(code: u32) -> f32 {
     return bitcast<f32>(bits | ((code & 8u) << 28u));
 }
 
+// The level of a code: of four for each value of its upper bits.
+fn nf4(code: u32) -> f32 {
+    let below = select(
+        vec4<f32>(-1.0, -0.6961928, -0.52507305, -0.3949175),
+        vec4<f32>(-0.28444138, -0.18477343, -0.091050036, 0.0),
+        (code & 4u) != 0u,
+    );
+    let above = select(
+        vec4<f32>(0.0795803, 0.1609302, 0.2461123, 0.33791524),
+        vec4<f32>(0.44070983, 0.562617, 0.72295684, 1.0),
+        (code & 4u) != 0u,
+    );
+    let of_four = select(below, above, (code & 8u) != 0u);
+    let of_two = select(of_four.xy, of_four.zw, (code & 2u) != 0u);
+    return select(of_two.x, of_two.y, (code & 1u) != 0u);
+}
+
 fn small_scale(word: u32, idx: u32) -> f32 {
     let code = byte_of(word, idx);
     if ((BITS & SMALL_E4M3) == 0u) { return e8m0(code); }
@@ -86,6 +103,7 @@ fn raw_scales(
         if ((BITS & SMALL_APART) != 0u) { return vec2<u32>(w[scales + first], w[biases]); }
         return vec2<u32>(w[scales + 1u + first], w[scales]);
     }
+    if (FORMAT == FORMAT_NF4) { return vec2<u32>(w[scales + pair_at(m, row, blk)], 0u); }
     if (FORMAT != FORMAT_AFFINE) { return vec2<u32>(); }
     let at = pair_at(m, row, blk);
     if (FLOATS == FLOATS_SYMMETRIC + FLOATS_F32) { return vec2<u32>(w[scales + at], 0u); }
@@ -151,6 +169,8 @@ fn block_with(
             it.a *= bitcast<f32>(raw.y);
             it.b *= bitcast<f32>(raw.y);
         }
+    } else if (FORMAT == FORMAT_NF4) {
+        it.a = bitcast<f32>(raw.x);
     } else if (FORMAT == FORMAT_E4M3_BLOCKS) {
         it.scales = scales;
         let first = ((phase + row) / m.block_rows) * m.n_col_blocks;
@@ -177,7 +197,9 @@ fn raw_four(word: Place, i: u32) -> vec4<u32> {
         let at = word + 2u * i;
         return vec4<u32>(w[at], w[at + 1u], 0u, 0u);
     }
-    if (FORMAT == FORMAT_E2M1) { return vec4<u32>(w[word + (i >> 1u)], 0u, 0u, 0u); }
+    if (FORMAT == FORMAT_E2M1 || FORMAT == FORMAT_NF4) {
+        return vec4<u32>(w[word + (i >> 1u)], 0u, 0u, 0u);
+    }
     return vec4<u32>(w[word + i], 0u, 0u, 0u);
 }
 
@@ -222,8 +244,8 @@ fn four(m: Matrix, it: Block, i: u32) -> vec4<f32> {
     return decode(m, it, i, raw_four(it.word, i));
 }
 
-// The same whose words were read: the first of `raw` that four columns take; of E2M1, the one
-// that they are in.
+// The same whose words were read: the first of `raw` that four columns take; of E2M1 and NF4, the
+// one that they are in.
 fn decode(m: Matrix, it: Block, i: u32, raw: vec4<u32>) -> vec4<f32> {
     if (FORMAT == FORMAT_AFFINE) {
         return fma(vec4<f32>(integers_of(raw, i)), vec4<f32>(it.a), vec4<f32>(it.b));
@@ -239,6 +261,11 @@ fn decode(m: Matrix, it: Block, i: u32, raw: vec4<u32>) -> vec4<f32> {
         let v = raw.x >> ((i & 1u) * 16u);
         let scale = select(it.a, it.b, i >= 4u);
         return scale * vec4<f32>(e2m1(v), e2m1(v >> 4u), e2m1(v >> 8u), e2m1(v >> 12u));
+    }
+    if (FORMAT == FORMAT_NF4) {
+        // The lower column of a byte is in its upper half.
+        let v = raw.x >> ((i & 1u) * 16u);
+        return it.a * vec4<f32>(nf4(v >> 4u), nf4(v), nf4(v >> 12u), nf4(v >> 8u));
     }
     if (FORMAT == FORMAT_E4M3) { return select(it.a, it.b, i >= 4u) * e4m3_four(raw.x); }
     return rectangle_scales(m, it, i) * e4m3_four(raw.x);

@@ -426,7 +426,9 @@ fn four_of(it: Block, q: vec4<u32>, j: u32, i: u32) -> vec4<f32> {
     if (FORMAT == FORMAT_F16 || FORMAT == FORMAT_BF16) {
         return decode(p.m, it, i, select(q, q.zwzw, j == 1u));
     }
-    if (FORMAT == FORMAT_E2M1) { return decode(p.m, it, i, vec4<u32>(q[j >> 1u])); }
+    if (FORMAT == FORMAT_E2M1 || FORMAT == FORMAT_NF4) {
+        return decode(p.m, it, i, vec4<u32>(q[j >> 1u]));
+    }
     return decode(p.m, it, i, vec4<u32>(q[j]));
 #end
 }
