@@ -159,6 +159,7 @@ for_every_isa! {
 /// their lanes. There are as many columns as `x` has. Returns false where some codes
 /// are no numbers and the kernel cannot take these: sums are unchanged, and [`plain_e4m3`] is for
 /// those.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "only x86-64 has kernels"))]
 pub(super) fn multiply_e4m3(
     isa: Isa,
     codes: [&[u8]; ROWS],
