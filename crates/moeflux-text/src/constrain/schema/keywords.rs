@@ -149,9 +149,9 @@ impl Part<'_, '_, '_> {
                 "enum" => self.choices(value),
                 "const" => self.constant(value),
                 "multipleOf" => match step_size(value) {
-                    None => self.leave_out(key, "multiples of it cannot be told"),
+                    None => self.leave_out(key, "its multiples cannot be computed"),
                     Some(size) if !self.all.budget.take_multiples(size) => {
-                        self.leave_out(key, "it takes too long to tell multiples of it");
+                        self.leave_out(key, "it takes too long to compute its multiples");
                     }
                     Some(_) => self.keep(key, value.clone()),
                 },

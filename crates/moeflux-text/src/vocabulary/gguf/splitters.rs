@@ -40,8 +40,8 @@ const BAILING: &str = concat!(
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
 );
 
-/// GPT-2's: OLMoE has it after NFC, as `GPTNeoXTokenizer` of transformers, and Granite behind single
-/// digits.
+/// GPT-2's: OLMoE has it after NFC, as `GPTNeoXTokenizer` of transformers, and Granite after
+/// digits are split off one by one.
 const GPT2: &str = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// What a name stands for.
