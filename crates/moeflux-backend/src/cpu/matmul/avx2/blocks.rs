@@ -13,7 +13,7 @@ use super::block_params::{StepParams, step_params};
 use super::block_rows::BlockRows;
 use super::lane_sums::is_wide;
 use super::step_x::{AlignedStep, Order, OrderedRow, STEP_COLS};
-use super::stream::{Scales, Sums, prefetch};
+use super::stream::{Scales, Sums, X_ROWS, prefetch};
 use super::unpack_blocks::{GROUPS_OF_STEP, of, step_bytes, unpack};
 use super::vector::{ROWS, store_bytes};
 use crate::cpu::matmul::product::IntegerProduct;
@@ -25,7 +25,8 @@ const DISTANCE: usize = 8192;
 /// What a call needs besides its arguments.
 #[derive(Default)]
 struct Scratch {
-    x: OrderedRow,
+    /// By row of the activations: panels of few rows of the matrix take turns with all of them.
+    x: [OrderedRow; X_ROWS],
     /// Eight rows where the matrix has fewer, and the blocks of a step that ends before 256 columns.
     padded: Vec<u8>,
     padded_step: Vec<u8>,
@@ -106,8 +107,9 @@ fn rows<const TYPE: u8, const N: usize, const VNNI: bool>(
     let x_row = product.x_rows.at(i);
     let mut scratch = SCRATCH.take();
     let order = const { if is_wide(TYPE, VNNI) { Order::Wide } else { Order::Fours } };
-    scratch.x.set(product.x, x_row, order);
-    let Scratch { x, padded, padded_step, .. } = &mut scratch;
+    let Scratch { x, padded, padded_step } = &mut scratch;
+    let x = &mut x[i % X_ROWS];
+    x.set(product.x, x_row, order);
     let row_bytes = blocks.len() / n_rows;
     let scales = Scales { s: product.x.s(x_row), st: product.x.st(x_row) };
     for row in (0..n_rows).step_by(ROWS) {
