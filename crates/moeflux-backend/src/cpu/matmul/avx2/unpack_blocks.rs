@@ -5,11 +5,8 @@ use std::arch::x86_64::*;
 use moeflux_core::quant::{BlockType, Codebooks};
 
 use super::unpack_codebooks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs};
-use super::vector::{load_16, load_32};
+use super::vector::{VECTORS, load_16, load_32};
 use crate::cpu::matmul::integers::E2M1_INTEGERS;
-
-/// Vectors of 32 columns in a step.
-pub(super) const VECTORS: usize = 8;
 
 /// Groups of a step, at most.
 pub(super) const GROUPS_OF_STEP: usize = 16;

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::Codebooks;
 
-use super::unpack_blocks::VECTORS;
+use super::vector::VECTORS;
 
 #[inline(always)]
 fn u16_at(bytes: &[u8], at: usize) -> usize {

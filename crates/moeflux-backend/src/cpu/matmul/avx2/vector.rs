@@ -2,6 +2,9 @@
 
 use std::arch::x86_64::*;
 
+/// Vectors of codes, a byte a column, in a step of 256 columns.
+pub(super) const VECTORS: usize = 8;
+
 /// Vector `c` of the result holds lane `c` of every row.
 #[inline]
 #[target_feature(enable = "avx2")]
