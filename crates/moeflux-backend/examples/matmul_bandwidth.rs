@@ -165,7 +165,7 @@ impl Bench {
         for (name, format) in formats() {
             let matrix = self.matrix(format, 2048, 8 << 20);
             print!("{name:>8}");
-            for n in [1, 2, 3, 4, 8, 16, 64] {
+            for n in [1, 2, 3, 4, 5, 6, 8, 16, 64] {
                 let ops = (2 * matrix.rows * matrix.cols * n) as f64;
                 let gop = |pool| ops * self.rate(pool, matrix, n, 1) / n_bytes(&matrix) as f64;
                 print!("  {n}: {:.0} {:.0}", gop(&self.one), gop(&self.all));

@@ -56,8 +56,7 @@ pub(super) fn integer_rows(
     for row in rows.clone().step_by(n_panel_rows) {
         let now = row..rows.end.min(row + n_panel_rows);
         let stored = product.weight.slice_rows(row, now.len());
-        let is_streamed = is_streamed(isa, block_type) && product.x_rows.len() < MANY_ROWS;
-        if is_streamed {
+        if product.x_rows.len() <= streamed_rows(isa, block_type) {
             if !reads_params(isa, block_type, &stored) {
                 panel.decode_params(isa, block_type, &stored);
             }
@@ -103,19 +102,19 @@ fn panel_rows(n_x_rows: usize, cols: usize) -> usize {
     fitting.clamp(48, MANY_PANEL_ROWS)
 }
 
-/// Whether kernels of this instruction set unpack blocks of this type themselves, for few rows of
-/// activations.
+/// The most rows of activations for which kernels of this instruction set unpack blocks of this
+/// type themselves, once a row: for more, unpacking once pays.
 #[cfg_attr(
     not(target_arch = "x86_64"),
     expect(unused_variables, reason = "only kernels of x86-64 unpack blocks")
 )]
-fn is_streamed(isa: Isa, block_type: BlockType) -> bool {
+fn streamed_rows(isa: Isa, block_type: BlockType) -> usize {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Amx => super::avx512::is_streamed(block_type),
+        Level::Avx512 | Level::Amx => super::avx512::streamed_rows(block_type),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => true,
-        _ => false,
+        Level::Avx2 | Level::AvxVnni => super::avx2::streamed_rows(block_type),
+        _ => 0,
     }
 }
 
@@ -170,7 +169,7 @@ fn stream_rows(
                 unsafe { super::avx2::block_row::<false>(&product, block_type, blocks, i, out) };
             }
         }
-        _ => unreachable!("`is_streamed` says so"),
+        _ => unreachable!("`streamed_rows` says so"),
     }
 }
 

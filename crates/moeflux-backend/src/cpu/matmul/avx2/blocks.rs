@@ -13,7 +13,7 @@ use super::block_params::{StepParams, step_params};
 use super::block_rows::BlockRows;
 use super::lane_sums::is_wide;
 use super::step_x::{AlignedStep, Order, OrderedRow, STEP_COLS};
-use super::stream::{Scales, Sums, X_ROWS, prefetch};
+use super::stream::{Scales, Sums, prefetch};
 use super::unpack_blocks::{GROUPS_OF_STEP, of, step_bytes, unpack};
 use super::vector::{ROWS, store_bytes};
 use crate::cpu::matmul::product::IntegerProduct;
@@ -21,6 +21,9 @@ use crate::cpu::matmul::rows::OutPart;
 
 /// Bytes that blocks are prefetched ahead, at least.
 const DISTANCE: usize = 8192;
+
+/// The most rows of activations of a matrix: for more, unpacking once pays.
+const X_ROWS: usize = 5;
 
 /// What a call needs besides its arguments.
 #[derive(Default)]
@@ -57,6 +60,14 @@ macro_rules! for_type {
         const TYPE: u8 = BlockType::$name as u8;
         $kernel::<TYPE, { step_bytes(TYPE) }, $($generic),*>($($arg),*)
     }};
+}
+
+/// The most rows of activations for which [`integer_row`] is faster than unpacking once.
+pub(in crate::cpu::matmul) fn streamed_rows(block_type: BlockType) -> usize {
+    // Unpacking these takes several times the instructions of the product.
+    let is_slow = block_type.has_codebook()
+        || matches!(block_type, BlockType::TQ1_0 | BlockType::Q1_0 | BlockType::Q2_0);
+    if is_slow { 1 } else { X_ROWS }
 }
 
 /// The outputs of some rows of blocks for the `i`-th row of the activations.

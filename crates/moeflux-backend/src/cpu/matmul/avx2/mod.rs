@@ -35,7 +35,7 @@ use super::integers::E2M1;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 
-pub(super) use blocks::{integer_row as block_row, unpack_codes};
+pub(super) use blocks::{integer_row as block_row, streamed_rows, unpack_codes};
 pub(super) use micro::{E4M3_UNIT, are_numbers, decode_e2m1, multiply_e2m1, multiply_e4m3};
 pub(super) use round::quantise_row;
 pub(super) use unpack::unpack_row;

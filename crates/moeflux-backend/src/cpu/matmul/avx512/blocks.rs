@@ -65,9 +65,10 @@ pub(in crate::cpu::matmul) fn reads_params(block_type: BlockType, weight: &Matri
     weight.rows == ROWS && weight.cols.is_multiple_of(STEP_COLS) && is_direct(block_type as u8)
 }
 
-/// Whether [`integer_row`] takes blocks of this type.
-pub(in crate::cpu::matmul) fn is_streamed(block_type: BlockType) -> bool {
-    !matches!(block_type, BlockType::TQ1_0)
+/// The most rows of activations for which [`integer_row`] is faster than unpacking once; none of a
+/// type that it does not take.
+pub(in crate::cpu::matmul) fn streamed_rows(block_type: BlockType) -> usize {
+    if block_type == BlockType::TQ1_0 { 0 } else { 3 }
 }
 
 /// The outputs of at most sixteen `rows` of blocks for the `i`-th row of the activations. The
@@ -84,7 +85,7 @@ pub(in crate::cpu::matmul) fn integer_row(
         ($($name:ident)*) => {
             match block_type {
                 $(BlockType::$name => rows::<{ BlockType::$name as u8 }>(product, blocks, i, out),)*
-                BlockType::TQ1_0 => unreachable!("`is_streamed` says so"),
+                BlockType::TQ1_0 => unreachable!("`streamed_rows` says so"),
             }
         };
     }
