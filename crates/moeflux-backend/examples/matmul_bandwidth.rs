@@ -214,6 +214,12 @@ fn formats() -> Vec<(String, MatrixFormat)> {
         (format!("{bits} bits"), MatrixFormat::Affine(format))
     });
     let mut all = Vec::from(affine);
+    let published = [
+        ("INT4", Affine::symmetric(4, 32, Float::BF16)),
+        ("AWQ", Affine::new(4, 128, Float::F32)),
+        ("GPTQ", Affine::symmetric(4, 128, Float::F32)),
+    ];
+    all.extend(published.map(|(name, format)| (name.into(), MatrixFormat::Affine(format))));
     all.push(("BF16".into(), MatrixFormat::Dense(Float::BF16)));
     for (name, micro) in MicroScaled::MODES {
         all.push((name.into(), MatrixFormat::Micro(micro)));
