@@ -81,8 +81,11 @@ pub(super) fn integer_rows<const VNNI: bool>(
 ) {
     if product.x_rows.len() <= stream::X_ROWS {
         match (product.integers.codes, product.integers.group_size) {
-            (4, 64) if !VNNI => rows::integer_rows::<1>(product, rows, &mut out),
-            (4, 128) if !VNNI => rows::integer_rows::<2>(product, rows, &mut out),
+            (4, 32) if !VNNI && rows::is_supported(product.weight.cols) => {
+                rows::integer_rows::<1, 2>(product, rows, &mut out);
+            }
+            (4, 64) if !VNNI => rows::integer_rows::<1, 1>(product, rows, &mut out),
+            (4, 128) if !VNNI => rows::integer_rows::<2, 1>(product, rows, &mut out),
             (4, 32) => {
                 nibbles::integer_rows::<{ BlockType::Q4_0 as u8 }, VNNI>(product, rows, &mut out);
             }

@@ -1,5 +1,5 @@
 //! Few rows of activations and weights of four bits: eight rows of the matrix
-//! side by side, a group of each at a time.
+//! side by side, 64 or 128 columns of each at a time.
 //!
 //! Nibbles become bytes and meet one limb of the activations at a time. No sum
 //! of a group leaves 16 bits before it is half added up, and what is added up
@@ -19,10 +19,18 @@ use crate::cpu::matmul::rows::OutPart;
 /// How far ahead of its use a packed byte is asked for, at least.
 const DISTANCE: usize = 8192;
 
-/// The outputs of `rows` for all rows of the activations; groups have 64
-/// columns, or 128: `VECTORS` times 64.
+/// Columns of a vector of nibbles.
+const VECTOR_COLS: usize = 64;
+
+/// Whether [`integer_rows`] takes matrices of this many columns in groups of 32.
+pub(super) fn is_supported(cols: usize) -> bool {
+    cols.is_multiple_of(VECTOR_COLS)
+}
+
+/// The outputs of `rows` for all rows of the activations; groups have 64 columns or 128, which is
+/// `VECTORS` times 64, or 32: then a vector holds two.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn integer_rows<const VECTORS: usize>(
+pub(super) fn integer_rows<const VECTORS: usize, const GROUPS_OF_VECTOR: usize>(
     product: IntegerProduct<'_>,
     rows: Range<usize>,
     out: &mut OutPart<'_>,
@@ -53,7 +61,8 @@ pub(super) fn integer_rows<const VECTORS: usize>(
         let packed = EightRows::new(packed, row_bytes);
         for (i, (place, scales)) in places[..n].iter().zip(&scales).enumerate() {
             let x = Input { limbs: scratch.limbs(*place).as_chunks().0, scales: *scales };
-            let sums = sums_of_rows::<VECTORS>(&product, block.clone(), packed, x);
+            let sums =
+                sums_of_rows::<VECTORS, GROUPS_OF_VECTOR>(&product, block.clone(), packed, x);
             out.put(i, row, &sums.total()[..block.len()]);
         }
     }
@@ -106,7 +115,7 @@ impl<'a> EightRows<'a> {
 /// A row of the activations.
 #[derive(Clone, Copy)]
 struct Input<'a, const VECTORS: usize> {
-    /// One element a group.
+    /// One element a step: a group, or the two groups of a vector.
     limbs: &'a [[Limbs; VECTORS]],
     scales: Scales<'a>,
 }
@@ -114,7 +123,7 @@ struct Input<'a, const VECTORS: usize> {
 /// Adds up all groups of each row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn sums_of_rows<const VECTORS: usize>(
+fn sums_of_rows<const VECTORS: usize, const GROUPS_OF_VECTOR: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
     packed: EightRows<'_>,
@@ -122,7 +131,7 @@ fn sums_of_rows<const VECTORS: usize>(
 ) -> Sums {
     let n_groups = product.n_groups();
     let Input { limbs, scales: Scales { s, st } } = x;
-    let (s, st, limbs) = (&s[..n_groups], &st[..n_groups], &limbs[..n_groups]);
+    let (s, st, limbs) = (&s[..n_groups], &st[..n_groups], &limbs[..n_groups / GROUPS_OF_VECTOR]);
     let param_bytes = product.integers.params.scale_bytes();
     let distance = DISTANCE.max(ROWS * packed.row_bytes);
     let Sums { mut acc, mut off } = Sums::zero();
@@ -143,45 +152,57 @@ fn sums_of_rows<const VECTORS: usize>(
             *scale = _mm256_mul_ps(*scale, _mm256_set1_ps(*s));
             off = _mm256_fmadd_ps(*bias, _mm256_set1_ps(*st), off);
         }
-        for ((g, x), scale) in groups.clone().zip(&limbs[groups]).zip(&tile.scale) {
+        let steps = groups.start / GROUPS_OF_VECTOR..groups.end / GROUPS_OF_VECTOR;
+        let scales = tile.scale.as_chunks::<GROUPS_OF_VECTOR>().0;
+        for ((step, x), scales) in steps.clone().zip(&limbs[steps]).zip(scales) {
             // A little at a time: many requests at once block the loads after them.
             for line in 0..ROWS * VECTORS / 2 {
-                prefetch(packed.bytes, distance + g * (ROWS * VECTORS * 32) + 64 * line);
+                prefetch(packed.bytes, distance + step * (ROWS * VECTORS * 32) + 64 * line);
             }
-            // SAFETY: group `g` is one of each row's.
-            let dots = unsafe { group_dots(packed, g, x) };
-            acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), *scale, acc);
+            // SAFETY: each row has this step.
+            let dots = unsafe { step_dots::<VECTORS, GROUPS_OF_VECTOR>(packed, step, x) };
+            for (dots, scale) in dots.into_iter().zip(scales) {
+                acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), *scale, acc);
+            }
         }
     }
     Sums { acc, off }
 }
 
-/// The dots of group `g` of the eight rows, in their order.
+/// The dots of the groups of a step of the eight rows, in their order.
 ///
 /// # Safety
-/// The rows have such a group.
+/// The rows have such a step.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn group_dots<const VECTORS: usize>(
+unsafe fn step_dots<const VECTORS: usize, const GROUPS_OF_VECTOR: usize>(
     packed: EightRows<'_>,
-    g: usize,
+    step: usize,
     x: &[Limbs; VECTORS],
-) -> __m256i {
-    // Four rows follow each other in both halves of a vector, which hold the two halves of groups.
+) -> [__m256i; GROUPS_OF_VECTOR] {
+    // Four rows follow each other in both halves of a vector, which hold the two halves of a step.
     macro_rules! four_rows {
         ($($a:literal $b:literal)*) => {
             add_neighbours($({
                 // SAFETY: passed on to the caller.
-                let a = unsafe { row_dots(packed, $a, g, x) };
+                let a = unsafe { row_dots(packed, $a, step, x) };
                 // SAFETY: passed on to the caller.
-                let b = unsafe { row_dots(packed, $b, g, x) };
+                let b = unsafe { row_dots(packed, $b, step, x) };
                 let (high, low) = (add_distant(a.high, b.high), add_distant(a.low, b.low));
                 let high = _mm256_madd_epi16(high, _mm256_set1_epi16(256));
                 _mm256_add_epi32(high, _mm256_madd_epi16(low, _mm256_set1_epi16(1)))
             }),*)
         };
     }
-    add_halves(four_rows!(0 1 2 3), four_rows!(4 5 6 7))
+    let (first, last) = (four_rows!(0 1 2 3), four_rows!(4 5 6 7));
+    let mut dots = [_mm256_setzero_si256(); GROUPS_OF_VECTOR];
+    if GROUPS_OF_VECTOR == 1 {
+        dots[0] = add_halves(first, last);
+    } else {
+        dots[0] = _mm256_permute2x128_si256::<0x20>(first, last);
+        dots[1] = _mm256_permute2x128_si256::<0x31>(first, last);
+    }
+    dots
 }
 
 /// Sums of products of each limb, in 16-bit lanes.
@@ -191,25 +212,25 @@ struct LaneSums {
     low: __m256i,
 }
 
-/// Group `g` of one row. Two products of 4 and 8 bits are at most 3,840, so that four of them,
+/// A step of one row. Two products of 4 and 8 bits are at most 3,840, so that four of them,
 /// the sums of a group of 128, are at most 15,360 and can be added up once more.
 ///
 /// # Safety
-/// There is such a row, and it has such a group.
+/// There is such a row, and it has such a step.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn row_dots<const VECTORS: usize>(
     packed: EightRows<'_>,
     row: usize,
-    g: usize,
+    step: usize,
     x: &[Limbs; VECTORS],
 ) -> LaneSums {
     let mask = _mm256_set1_epi8(15);
     let zero = _mm256_setzero_si256();
     let mut sums = LaneSums { high: zero, low: zero };
     for (i, x) in x.iter().enumerate() {
-        // SAFETY: passed on to the caller: the group has these bytes.
-        let w = unsafe { packed.load(row, (g * VECTORS + i) * 32) };
+        // SAFETY: passed on to the caller: the step has these bytes.
+        let w = unsafe { packed.load(row, (step * VECTORS + i) * 32) };
         let even = _mm256_and_si256(w, mask);
         let odd = _mm256_and_si256(_mm256_srli_epi16::<4>(w), mask);
         let both = |limbs: &[__m256i; 2]| {
