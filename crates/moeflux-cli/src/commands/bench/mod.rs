@@ -182,10 +182,7 @@ impl Bench<'_> {
         if n == 1 {
             return Ok(None);
         }
-        if self.args.cold {
-            self.engine.forget_experts();
-        }
-        let prompts: Vec<&[TokenId]> = (0..n).map(|k| self.prompts.get(i * n + k)).collect();
-        Ok(Some(measure::run_together(self.engine, &prompts, self.args.gen_tokens)?))
+        let works: Vec<Workload<'_>> = (0..n).map(|k| self.work(i * n + k)).collect();
+        Ok(Some(measure::run_together(self.engine, &works)?))
     }
 }
