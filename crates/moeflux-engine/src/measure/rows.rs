@@ -97,7 +97,7 @@ impl StoredRows {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::io::Write;
 
@@ -107,7 +107,6 @@ mod tests {
 
     /// Two parts of 4,096 rows of 256 bytes, of which the file has the first rows of the second part.
     #[test]
-    #[cfg(target_os = "linux")]
     fn rows_in_holes_are_not_drawn() {
         const ROWS: u64 = 4096;
         const LEN: u64 = 2 * ROWS * 256;
