@@ -322,6 +322,33 @@ fn multi_token_prediction_is_made_up_packed_and_measured() {
 }
 
 #[test]
+fn drafts_of_a_model_with_tables_of_rows_change_no_text() {
+    let model = Copy::of(&golden("qwen4_exp-mtp"));
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(golden("hf-bf16").join(name), model.file(name)).unwrap();
+    }
+    let greedy = ["run", "--raw", "the vec of a", "--temperature", "0", "--max-tokens", "40"];
+    let small = ["--model", model.arg(), "--ctx", "256", "--expert-io", "pread"];
+    let run = |flags: &[&str]| succeeds(&[&greedy[..], &small, &["--stats"], flags].concat());
+    let (want, notes) = run(&["--draft", "off"]);
+    assert!(want.len() > 8 && !notes.contains("draft: "), "{want:?}: {notes}");
+    for (draft, cache) in [("1", "128MiB"), ("3", "0"), ("3", "1KiB")] {
+        let (text, notes) = run(&["--draft", draft, "--row-cache", cache]);
+        assert_eq!(text, want, "drafts of {draft}");
+        assert!(notes.contains("draft: ") && notes.contains("rows of tables: "), "{notes}");
+    }
+    let bench = ["bench", "--json", "--repeat", "1", "--prompt-tokens", "8", "--gen-tokens", "24"];
+    for (draft, share) in [("1", "0"), ("1", "1"), ("3", "0"), ("3", "1")] {
+        let drafts = ["--draft", draft, "--mtp-acceptance", share];
+        let (text, _) = succeeds(&[&bench[..], &small, &drafts].concat());
+        let all: Value = serde_json::from_str(&text).unwrap();
+        let is_accepted = all["teacher_forced"]["acceptance_rate"].as_f64() > Some(0.5);
+        assert_eq!(is_accepted, share == "1", "{draft}, {share}: {}", all["teacher_forced"]);
+        assert!(all["decode"]["rows"]["rows_per_token"].as_f64() > Some(0.0), "{all}");
+    }
+}
+
+#[test]
 fn packing_an_mlx_checkpoint_keeps_every_bit_of_its_logits() {
     for case in CASES.iter().filter(|case| case.starts_with("mlx")) {
         let dir = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use moeflux_backend::{DeviceCounters, DeviceStats};
+use moeflux_core::RowBank;
 use moeflux_model::{ExpertObserver, ModelShape};
 use moeflux_store::{ExpertStore, PrefetchTrial, RowStats, StoreStats};
 use moeflux_text::{TextSource, Tokenizer};
@@ -165,6 +166,11 @@ impl Engine {
     /// rows are read one by one.
     pub fn row_stats(&self) -> Option<RowStats> {
         self.info.rows.as_ref().map(|rows| rows.stats())
+    }
+
+    /// The tables whose rows are read one by one, where the model has any.
+    pub(crate) fn row_bank(&self) -> Option<&RowBank> {
+        self.info.rows.as_ref().map(|rows| rows.bank())
     }
 
     /// What became of experts on a device with memory of its own, since the

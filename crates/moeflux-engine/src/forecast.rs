@@ -71,7 +71,8 @@ pub struct Forecast {
     /// the file system knows no direct reads.
     pub drive_gb_s: Option<f64>,
     /// Seconds for the rows of tables that a token needs, read from the drive all at once; `None`
-    /// where the model has no tables, or where the drive was not measured.
+    /// where the model has no tables, where the drive was not measured, or where files have holes in
+    /// place of the rows.
     pub row_seconds: Option<f64>,
     /// Tokens a second if all experts were in memory.
     pub resident: Option<Rate>,

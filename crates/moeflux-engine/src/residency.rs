@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use moeflux_backend::{ExpertResidency, ResidencyRequest};
-use moeflux_core::{Expert, ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, LayerIdx};
+use moeflux_core::{
+    Expert, ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, LayerIdx, PAGE_BYTES,
+};
 use moeflux_model::ModelShape;
 use moeflux_store::{ExpertStore, IoMode, SlotAlloc};
 
@@ -186,16 +188,39 @@ pub(crate) fn slab_bytes(
     Ok((bytes / SLAB_GRAIN * SLAB_GRAIN).max(SLAB_BYTES))
 }
 
-/// Slots next to each other in slabs of `slab_bytes`, so that they share huge pages.
+/// Slots next to each other in slabs of up to `slab_bytes`, so that they share huge pages. A slab
+/// ends where its last slot does: a huge page there would take memory that no slot uses.
 pub(crate) fn slot_memory(slab_bytes: usize) -> SlotAlloc {
     let mut slab: Option<HostSlab> = None;
     Box::new(move |len| {
         if let Some(slot) = slab.as_mut().and_then(|slab| slab.carve(len)) {
             return Ok(slot);
         }
-        let mut fresh = HostSlab::try_new(slab_bytes.max(len).next_multiple_of(SLAB_GRAIN))?;
+        let paged = len.max(1).next_multiple_of(PAGE_BYTES);
+        let n_slots = (slab_bytes / paged).max(1);
+        let mut fresh = HostSlab::try_new((n_slots * paged).next_multiple_of(SLAB_GRAIN))?;
         let slot = fresh.carve(len);
         slab = Some(fresh);
         slot.map_or_else(|| HostBuf::try_zeroed(len), Ok)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_end_where_their_last_slot_does() {
+        for (len, per_slab) in [(PAGE_BYTES, 8192), (3_420_160, 9), (17 << 20, 1), (40 << 20, 1)] {
+            let mut slots = slot_memory(SLAB_BYTES);
+            let made: Vec<HostBuf> = (0..2 * per_slab).map(|_| slots(len).unwrap()).collect();
+            let [first, last] = [&made[0], &made[per_slab]].map(HostBuf::guard);
+            assert!(made[..per_slab].iter().all(|slot| slot.slab_id() == made[0].slab_id()));
+            assert_ne!(made[0].slab_id(), made[per_slab].slab_id(), "slots of {len} bytes");
+            for slab in [first, last] {
+                let unused = slab.bytes() - per_slab * len;
+                assert!(unused < SLAB_GRAIN, "{unused} bytes after slots of {len}");
+            }
+        }
+    }
 }

@@ -52,6 +52,11 @@ impl TableRows {
         Ok(Some(TableRows { store: RowStore::open(bank, options)?, ids, context }))
     }
 
+    /// The tables.
+    pub(crate) fn bank(&self) -> &RowBank {
+        self.store.bank()
+    }
+
     /// How many tokens in front of others [`TableRows::request`] has to know.
     pub(crate) fn context(&self) -> usize {
         self.context

@@ -7,9 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{Golden, golden_dir};
+use moeflux_engine::measure::{Phase, Workload, run, run_together};
 use moeflux_engine::{
     ChunkInput, Engine, EngineOptions, Logits, SequenceChunk, Session, TokenId, eval_batch,
 };
+use moeflux_store::IoChoice;
 
 /// The checkpoint of every golden case, one of every family and storage.
 fn cases() -> Vec<PathBuf> {
@@ -104,4 +106,24 @@ fn a_session_that_may_not_go_on_leaves_the_others_as_they_are() {
     assert_eq!((other.position(), full.position()), (2, 8));
     let want = alone(&engine, &tokens[..3]);
     assert!(bits(&other.eval_token(tokens[2]).unwrap()) == want[2]);
+}
+
+#[test]
+fn measured_conversations_evaluate_the_tokens_that_each_was_given() {
+    let options = EngineOptions::default().sessions(Some(2)).expert_io(IoChoice::Pread);
+    let engine = Engine::open(&golden_dir().join("hf-bf16"), &options).unwrap();
+    let prompt: Vec<TokenId> = (0..5).map(TokenId).collect();
+    let [one, other] = [20, 40].map(|first| (first..first + 8).map(TokenId).collect::<Vec<_>>());
+    let work = |given| Workload { prompt: &prompt, n_gen: 8, given, is_cold: false };
+    let together = |works: &[Workload<'_>]| run_together(&engine, works).unwrap();
+    let alone = |given| run(&engine, &work(given)).unwrap().decode;
+    let wanted = |phase: &Phase| phase.store.hits + phase.store.misses;
+    for given in [&one[..], &other, &one[..3], &[]] {
+        let same = together(&[work(given), work(given)]);
+        assert_eq!((same.n_tokens, wanted(&same)), (16, wanted(&alone(given))), "{given:?}");
+    }
+    // Different tokens want more experts than one of them, and fewer than both one by one.
+    let both = wanted(&together(&[work(&one), work(&other)]));
+    let parts = [&one, &other].map(|given| wanted(&alone(given)));
+    assert!(parts[0].max(parts[1]) < both && both <= parts[0] + parts[1], "{both}, {parts:?}");
 }

@@ -67,7 +67,7 @@ pub(crate) struct BenchArgs {
     /// Runs; medians are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
     pub(crate) repeat: usize,
-    /// Also decode N conversations at once, as a server does
+    /// Also decode N conversations at once, each with tokens of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count, allow_negative_numbers = true)]
     pub(crate) sequences: usize,
     /// Start every run without cached experts, page cache included

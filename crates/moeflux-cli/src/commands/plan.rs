@@ -63,9 +63,14 @@ fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
     let of = |rate: Option<f64>| {
         rate.map_or(String::from("not measured"), |gb_s| format!("{gb_s:.2} GB/s"))
     };
-    let rows = speed.row_seconds.map_or(String::new(), |seconds| {
-        format!("rows of tables that a token needs: {:.2} ms from the drive\n", 1e3 * seconds)
-    });
+    let rows = match speed.row_seconds {
+        Some(seconds) => format!("{:.2} ms from the drive", 1e3 * seconds),
+        None => String::from("not measured"),
+    };
+    let rows = match plan.table_bytes {
+        0 => String::new(),
+        _ => format!("rows of tables that a token needs: {rows}\n"),
+    };
     text + &format!(
         "\neach token reads {}, {} of it experts\nmemory {}, matrix products {}, drive {}\n{rows}",
         show(plan.bytes_per_token),

@@ -136,6 +136,10 @@ pub(super) fn config(name: &str, options: &SynthOptions) -> Option<Value> {
             let is_nested = config.get("text_config").is_some();
             let text = if is_nested { &mut config["text_config"] } else { &mut config };
             text["num_hidden_layers"] = n_layers.into();
+            // Counted from one.
+            if let Some(ids) = text.get_mut("ple_layer_ids").and_then(Value::as_array_mut) {
+                ids.retain(|id| id.as_u64() <= Some(n_layers as u64));
+            }
         }
         if let Some(rows) = table_rows {
             let is_nested = config.get("text_config").is_some();

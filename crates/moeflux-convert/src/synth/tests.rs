@@ -161,6 +161,17 @@ fn tables_are_claimed_whole_at_their_real_size_and_reduced() {
     }
 }
 
+#[test]
+fn layers_before_those_with_tables_make_a_model_without_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("made");
+    let options = SynthOptions { n_layers: Some(1), is_hollow: true, ..SynthOptions::default() };
+    synth("qwen3.8-flash-next", &out, &options, &manifest_of, &mut |_| {}).unwrap();
+    check_claims(&out);
+    let checkpoint = Checkpoint::open(&out).unwrap();
+    assert!(manifest_of(checkpoint.config()).unwrap().tables.is_empty());
+}
+
 /// The tables of a model and nothing else.
 fn tables_of(config: &Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> {
     let tables = manifest_of(config)?.tables;

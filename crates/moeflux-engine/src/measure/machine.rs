@@ -53,12 +53,17 @@ impl MemoryProbe {
                 remedy: String::from("this is measured on the processor alone"),
             });
         }
-        let wanted = LOOP_BYTES.max(CACHE_FACTOR * last_cache_bytes().unwrap_or(0));
+        let wanted = MemoryProbe::wanted_bytes();
         let available = usize::try_from(usable_memory().available).unwrap_or(usize::MAX);
         let bytes = wanted.min(available / 4).max(1 << 20);
         let n_threads = threads(options)?;
         let isa = options.compute.isa.as_deref();
         Ok(MemoryProbe(device::limits(n_threads, isa, bytes)?))
+    }
+
+    /// Bytes that a probe holds where memory is not short.
+    pub fn wanted_bytes() -> usize {
+        LOOP_BYTES.max(CACHE_FACTOR * last_cache_bytes().unwrap_or(0))
     }
 
     /// GB/s of a plain read loop: on one thread, on all.

@@ -41,6 +41,7 @@ pub use moeflux_backend::{KernelTime, Stage};
 pub use moeflux_store::{LayerCounts, RowStats};
 pub(crate) use product::product_gb_s;
 pub use profile::{DraftKernels, Lane, Profile, StageTimes, TokenTrace, draft_kernels, profile};
+pub use rows::has_hollow_tables;
 pub(crate) use rows::row_seconds;
 pub use run::{Phase, Run, Workload, run, run_together};
 pub use spread::Spread;

@@ -170,37 +170,49 @@ pub fn run(engine: &Engine, work: &Workload<'_>) -> Result<Run, EngineError> {
     Ok(Run { prefill, decode, steps })
 }
 
-/// Evaluates each prompt in a separate session, then generates the same number of tokens in
-/// each, all sessions in the same steps. Returns the time of generating, for the tokens of all.
+/// One of the conversations of [`run_together`].
+struct Conversation<'a> {
+    session: Session,
+    work: &'a Workload<'a>,
+    likeliest: TokenId,
+    /// The token that is evaluated next.
+    next: [TokenId; 1],
+}
+
+/// Evaluates each workload's prompt in a separate session, then its tokens after the prompt, those
+/// of all sessions in the same steps: as many as the first workload has. Returns the time of these,
+/// for the tokens of all.
 ///
 /// # Errors
 /// Where the context is too small or a step fails.
 ///
 /// # Panics
-/// If a step has fewer rows than there are prompts
+/// If a step has fewer rows than there are workloads
 /// ([`Plan::chunk`](crate::Plan::chunk)).
-pub fn run_together(
-    engine: &Engine,
-    prompts: &[&[TokenId]],
-    n_gen: usize,
-) -> Result<Phase, EngineError> {
-    let mut all = Vec::with_capacity(prompts.len());
-    for prompt in prompts {
-        let mut session = engine.session();
-        let next = likeliest_token(&session.eval_prompt(prompt)?);
-        all.push((session, [next]));
+pub fn run_together(engine: &Engine, works: &[Workload<'_>]) -> Result<Phase, EngineError> {
+    if works.iter().any(|work| work.is_cold) {
+        engine.forget_experts();
     }
-    phase(engine, n_gen * prompts.len(), || {
-        for _ in 0..n_gen {
-            let chunks = all.iter_mut().map(|(session, next)| {
+    let mut all = Vec::with_capacity(works.len());
+    for work in works {
+        let mut session = engine.session();
+        let likeliest = likeliest_token(&session.eval_prompt(work.prompt)?);
+        all.push(Conversation { session, work, likeliest, next: [likeliest] });
+    }
+    let n_gen = works.first().map_or(0, |work| work.n_gen);
+    phase(engine, n_gen * works.len(), || {
+        for i in 0..n_gen {
+            let chunks = all.iter_mut().map(|one| {
+                one.next = [one.work.token(i, one.likeliest)];
+                let session = &mut one.session;
                 let (input, wants_logits, checkpoint_after) =
-                    (ChunkInput::Tokens(next), true, false);
+                    (ChunkInput::Tokens(&one.next), true, false);
                 let chunk = SequenceChunk { session, input, wants_logits, checkpoint_after };
                 DraftChunk { chunk, n_drafted: 0 }
             });
             let found = eval_draft_batch(&mut chunks.collect::<Vec<_>>(), Some(1))?;
-            for ((_, next), found) in all.iter_mut().zip(found.iter().flatten()) {
-                *next = [found.likeliest()];
+            for (one, found) in all.iter_mut().zip(found.iter().flatten()) {
+                one.likeliest = found.likeliest();
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! What the system reports about this process, and what it can be asked to forget.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 
 use moeflux_core::system::labelled_number;
@@ -36,7 +36,7 @@ pub(super) fn last_cache_bytes() -> Option<usize> {
 /// Asks the system to forget the pages of a file that it keeps in memory.
 #[cfg(target_os = "linux")]
 pub(super) fn drop_cached(path: &Path) -> bool {
-    let Ok(file) = fs::File::open(path) else { return false };
+    let Ok(file) = File::open(path) else { return false };
     // Pages that were never written to the drive are kept.
     let _ = file.sync_data();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).is_ok()
@@ -46,4 +46,22 @@ pub(super) fn drop_cached(path: &Path) -> bool {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn drop_cached(_path: &Path) -> bool {
     false
+}
+
+/// Whether a file has any byte of a range on its drive, as far as the system says: holes are read
+/// without it.
+#[cfg(target_os = "linux")]
+pub(super) fn has_data(file: &File, offset: u64, len: usize) -> bool {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+        Ok(next) => next < offset + len as u64,
+        // All that follows is a hole.
+        Err(rustix::io::Errno::NXIO) => false,
+        Err(_) => true,
+    }
+}
+
+/// Whether a file has any byte of a range on its drive, as far as the system says.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn has_data(_file: &File, _offset: u64, _len: usize) -> bool {
+    true
 }

@@ -2,7 +2,7 @@
 
 use moeflux_engine::measure::{
     DraftKernels, DriveRate, LayerCounts, Machine, Phase, Profile, RowStats, Run, Spread,
-    TeacherForced, prefill_limit,
+    TeacherForced, has_hollow_tables, prefill_limit,
 };
 use moeflux_engine::{DeviceStats, DeviceTuning, Engine};
 
@@ -151,6 +151,8 @@ pub(super) struct Figures {
     pub(super) peak_rss_bytes: Option<u64>,
     pub(super) profile: Profile,
     pub(super) draft: DraftKernels,
+    /// Whether rows of tables are read from holes of files.
+    pub(super) has_hollow_tables: bool,
     /// Of a GPU, where the model was opened there.
     pub(super) tuning: Option<DeviceTuning>,
 }
@@ -198,6 +200,7 @@ impl Figures {
             peak_rss_bytes: None,
             profile: Profile::default(),
             draft: DraftKernels::default(),
+            has_hollow_tables: has_hollow_tables(engine),
             tuning: engine.tuning().cloned(),
             machine,
             drive,

@@ -151,8 +151,9 @@ impl Bench<'_> {
             return Ok(None);
         }
         let available = moeflux_store::usable_memory().available;
-        let probe = MemoryProbe::new(self.options)?;
-        Ok((probe.bytes() * SHARE <= available).then_some(probe))
+        // One that is made and dropped again would be part of the peak.
+        let is_small = MemoryProbe::wanted_bytes() as u64 * SHARE <= available;
+        is_small.then(|| MemoryProbe::new(self.options)).transpose().map_err(Into::into)
     }
 
     fn work(&self, i: usize) -> Workload<'_> {
@@ -181,10 +182,7 @@ impl Bench<'_> {
         if n == 1 {
             return Ok(None);
         }
-        if self.args.cold {
-            self.engine.forget_experts();
-        }
-        let prompts: Vec<&[TokenId]> = (0..n).map(|k| self.prompts.get(i * n + k)).collect();
-        Ok(Some(measure::run_together(self.engine, &prompts, self.args.gen_tokens)?))
+        let works: Vec<Workload<'_>> = (0..n).map(|k| self.work(i * n + k)).collect();
+        Ok(Some(measure::run_together(self.engine, &works)?))
     }
 }

@@ -93,7 +93,9 @@ impl Prompts {
         let is_demo = args.model.model.is_none();
         let text = text.or_else(|| is_demo.then(|| String::from(DEMO_TEXT)));
         let n_prompt = args.prompt_tokens.min(limit);
-        let n_runs = args.repeat.saturating_add(2).saturating_mul(args.sequences).min(64);
+        // The conversations of a step each have their own, runs as far as there are any.
+        let n_runs = args.repeat.saturating_add(2).saturating_mul(args.sequences);
+        let n_runs = n_runs.min(args.sequences.max(64));
         let (vocab, n_gen) = (engine.shape().vocab, args.gen_tokens.min(limit));
         let (tokens, given) = match text {
             Some(text) => (encode(engine, &text)?, Vec::new()),

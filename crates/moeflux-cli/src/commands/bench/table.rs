@@ -311,6 +311,11 @@ pub(super) fn notes(figures: &Figures) -> Vec<String> {
             "there are too few experts to test the drive without reading some of them twice",
         ));
     }
+    if figures.has_hollow_tables {
+        notes.push(String::from(
+            "the tables of rows have holes: reads of rows say nothing about the drive",
+        ));
+    }
     if figures.memory_share.median > 1.0 {
         notes.push(String::from(
             "the weights of a token fit into a cache of the CPU: memory is not the limit",
