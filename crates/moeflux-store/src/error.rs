@@ -105,6 +105,16 @@ pub enum StoreError {
         /// The error of the system.
         source: io::Error,
     },
+    /// An expert cannot be computed from what the checkpoint holds.
+    #[error("{source}, in expert {expert} of layer {layer}")]
+    Malformed {
+        /// The expert's layer.
+        layer: u16,
+        /// The expert within its layer.
+        expert: u16,
+        /// What is wrong, and in which file.
+        source: io::Error,
+    },
     /// An expert's bytes are not those that were packed.
     #[error(
         "{}: expert {expert} of layer {layer} does not have the checksum that it was packed with: the file is damaged; copy it again or pack the model anew",

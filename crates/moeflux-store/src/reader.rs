@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use moeflux_core::checkpoint::part_checksum;
+use moeflux_core::checkpoint::{FormatError, part_checksum};
 use moeflux_core::{ExpertKey, ExpertMemory, FileIdx, LayerIdx, MappedFile};
 
 use crate::StoreError;
@@ -164,15 +164,12 @@ impl Reader {
         if is_direct && source.kind() == io::ErrorKind::InvalidInput {
             return StoreError::NoDirect { path, source };
         }
-        StoreError::Io {
-            path,
-            layer: key.layer.0,
-            expert: key.expert.0,
-            offset: run.offset,
-            wanted: run.len,
-            got,
-            source,
+        let (layer, expert) = (key.layer.0, key.expert.0);
+        let inner = source.get_ref().and_then(|inner| inner.downcast_ref::<FormatError>());
+        if matches!(inner, Some(FormatError::Malformed { .. })) {
+            return StoreError::Malformed { layer, expert, source };
         }
+        StoreError::Io { path, layer, expert, offset: run.offset, wanted: run.len, got, source }
     }
 }
 

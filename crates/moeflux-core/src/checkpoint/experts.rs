@@ -159,7 +159,13 @@ impl<'a> Claims<'a> {
         let both = matrix("gate_up_proj", 2 * intermediate, *hidden)?;
         let down = matrix("down_proj", *hidden, *intermediate)?;
         let gate_up = match (fused, both.format) {
-            (FusedOrder::Alternating, _) => GateUp::Alternating(both),
+            (FusedOrder::Alternating, _) => {
+                if both.biases.len != both.format.bias_bytes(both.rows, both.cols) {
+                    let what = format!("{prefix}.experts.gate_up_proj with two scales an expert");
+                    return Err(FormatError::unsupported(self.checkpoint.root(), what));
+                }
+                GateUp::Alternating(both)
+            }
             (_, MatrixFormat::Transposed(_)) => GateUp::Joined(both),
             _ => GateUp::Split {
                 gate: rows_of(&both, 0, *intermediate),
@@ -271,7 +277,12 @@ fn strided(extent: Extent, len: usize) -> ExtentSource {
 
 /// The layout of the rows `start..start + n` of a matrix with contiguous rows.
 fn rows_of(whole: &MatrixLayout, start: usize, n: usize) -> MatrixLayout {
-    let [weight, scales, biases] = whole.format.row_ranges(start, n, whole.cols);
+    let [weight, scales, mut biases] = whole.format.row_ranges(start, n, whole.cols);
+    // Gate and up rows may have a scale each where other matrices have one for all rows.
+    let has_halves = whole.biases.len == 2 * whole.format.bias_bytes(whole.rows, whole.cols);
+    if has_halves && start > 0 {
+        biases = biases.end..whole.biases.len;
+    }
     let part = |span: PartSpan, range: Range<usize>| PartSpan {
         offset: span.offset + range.start,
         len: range.len(),

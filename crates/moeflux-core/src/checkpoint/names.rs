@@ -51,8 +51,10 @@ const SKIPPED_BUFFERS: [&str; 16] = [
     "kv_cache_scaling_factor",
 ];
 
-/// What comes before the last component where a tensor belongs to all experts of a layer.
-const FUSED_EXPERTS: [&str; 2] = ["gate_up_proj_", "down_proj_"];
+/// Projections of experts, after which an underscore may stand where other names have a dot:
+/// `experts.gate_up_proj_input_scale`, `experts.3.down_proj_shape`.
+const PROJECTIONS: [&str; 7] =
+    ["gate_up_proj_", "gate_proj_", "up_proj_", "down_proj_", "w1_", "w2_", "w3_"];
 
 /// The name without the prefixes: `layers.0.mlp.gate.weight`, `lm_head.weight`.
 pub fn canonical_name(name: &str) -> &str {
@@ -80,11 +82,11 @@ impl SkipRule {
     pub(crate) fn skips(&self, name: &str) -> bool {
         let first = name.split('.').next().unwrap_or_default();
         let last = name.rsplit('.').next().unwrap_or_default();
-        let of_all_experts = || {
-            let rest = FUSED_EXPERTS.iter().find_map(|name| last.strip_prefix(name));
+        let of_experts = || {
+            let rest = PROJECTIONS.iter().find_map(|name| last.strip_prefix(name));
             rest.is_some_and(|rest| rest == "shape" || SKIPPED_BUFFERS.contains(&rest))
         };
-        SKIPPED_PARTS.contains(&first) || SKIPPED_BUFFERS.contains(&last) || of_all_experts()
+        SKIPPED_PARTS.contains(&first) || SKIPPED_BUFFERS.contains(&last) || of_experts()
     }
 
     /// Whether the tensor belongs to multi-token prediction, without which a model runs.
@@ -179,6 +181,8 @@ mod tests {
             "model.layers.0.mlp.experts.3.up_proj.input_scale",
             "model.layers.0.mlp.experts.gate_up_proj_input_scale",
             "model.language_model.layers.0.experts.down_proj_shape",
+            "model.language_model.layers.0.experts.3.up_proj_shape",
+            "model.layers.0.block_sparse_moe.experts.3.w2_input_global_scale",
         ] {
             check(json!({}), name, None);
         }

@@ -69,12 +69,13 @@ const REFUSED_ALGORITHMS: [&str; 6] =
     ["NVFP4_AWQ", "NVFP4_SVD", "W4A16_AWQ", "W4A8_AWQ", "W8A8_SQ_PER_CHANNEL", "INT8_SQ"];
 
 /// Formats of compressed-tensors that are read.
-const COMPRESSED_FORMATS: [&str; 9] = [
+const COMPRESSED_FORMATS: [&str; 10] = [
     "dense",
     "float-quantized",
     "int-quantized",
     "mixed-precision",
     "mxfp4-pack-quantized",
+    "mxfp8-quantized",
     "naive-quantized",
     "nvfp4-pack-quantized",
     "pack-quantized",
@@ -146,7 +147,7 @@ impl Declaration {
             "gptq" | "gptqmodel" => self.gptq(),
             "bitsandbytes" => self.bitsandbytes(),
             "auto-round" | "intel/auto-round" => self.auto_round(),
-            "fp8" | "fbgemm_fp8" | "mxfp4" => Ok(IntegerRules::default()),
+            "fp8" | "fbgemm_fp8" | "mxfp4" | "mxfp8" => Ok(IntegerRules::default()),
             method => Err(self.unsupported(&format!("quant_method {method:?}"))),
         }
     }

@@ -1,8 +1,8 @@
 //! Floats of four bits as published: NVFP4 of ModelOpt and compressed-tensors, and MXFP4.
 
 use super::super::derived::Recipe;
-use super::super::{Dtype, Extent, FormatError, Tensor};
-use super::stored::{Parts, Stored, stack_of};
+use super::super::{Dtype, FormatError, Tensor};
+use super::stored::{Parts, Stored, has_halves, stack_of};
 use super::{Claims, wanted};
 use crate::quant::{Float, MatrixFormat, MicroScaled};
 
@@ -48,7 +48,7 @@ impl<'a> Claims<'a> {
             tensor: weight,
             weight: Parts::Whole(weight.extent),
             scales: Some(Parts::Whole(scales.extent)),
-            biases: global_scale.map(Parts::Whole),
+            biases: global_scale,
         })
     }
 
@@ -74,16 +74,17 @@ impl<'a> Claims<'a> {
             tensor: weight,
             weight: plane("elements", rows * format.row_bytes(cols), Recipe::GgmlNvfp4Elements),
             scales: Some(plane("scales", format.scale_bytes(rows, cols), Recipe::GgmlNvfp4Scales)),
-            biases: global_scale.map(Parts::Whole),
+            biases: global_scale,
         })
     }
 
-    /// Claims the scale that all of a matrix shares: one for each of a stack.
+    /// Claims the scale that all of a matrix shares: one for each of a stack, one for all of it, or one
+    /// for the gate rows and one for the up rows of each.
     fn global_scale(
         &mut self,
         module: &str,
         outer: &[usize],
-    ) -> Result<Option<Extent>, FormatError> {
+    ) -> Result<Option<Parts>, FormatError> {
         let n = stack_of(outer);
         for (part, is_divisor) in GLOBAL_SCALES {
             let Some(tensor) = self.claim_if_stored(module, part)? else { continue };
@@ -91,13 +92,20 @@ impl<'a> Claims<'a> {
             if tensor.dtype != Dtype::Float(Float::F32) {
                 return Err(self.unsupported_dtype(tensor));
             }
-            if n_stored != n {
+            let of_halves = has_halves(module, outer) && tensor.shape == [n, 2];
+            if n_stored != n && n_stored != 1 && !of_halves {
                 return Err(self.wrong_shape(tensor, wanted(&[], &n.to_string())));
             }
             let name = format!("{module}.global_scale");
             let recipe = Recipe::GlobalScale { is_divisor };
-            let derived = self.derived();
-            return Ok(Some(derived.add(&name, 4 * n, vec![tensor.extent], recipe)));
+            let inputs = vec![tensor.extent];
+            let scales = self.derived().add(&name, 4 * n_stored, inputs, recipe);
+            let is_shared = n_stored < n;
+            return Ok(Some(if is_shared {
+                Parts::Each(vec![scales; n])
+            } else {
+                Parts::Whole(scales)
+            }));
         }
         Ok(None)
     }

@@ -1,14 +1,14 @@
-//! Matrices of E4M3 with scales of the whole matrix, of rows, or of blocks.
+//! Matrices of E4M3 with scales of the whole matrix, of rows, of groups of columns, or of blocks.
 
 use super::super::derived::Recipe;
 use super::super::{Dtype, Extent, FormatError, Tensor};
-use super::stored::{Parts, Stored};
+use super::stored::{Parts, Stored, has_halves, stack_of};
 use super::{Claims, wanted};
-use crate::quant::{Float, MatrixFormat, ScaledBlocks};
+use crate::quant::{Float, MatrixFormat, MicroScaled, ScaledBlocks};
 
 impl<'a> Claims<'a> {
-    /// Claims a matrix of E4M3 with a scale for each block (DeepSeek-V3), for each row, or for the
-    /// whole matrix. The last entry of `outer` is the number of rows.
+    /// Claims a matrix of E4M3 with a scale for each block (DeepSeek-V3), for each row or each group
+    /// of its columns, or for the whole matrix. The last entry of `outer` is the number of rows.
     pub(super) fn stored_fp8(
         &mut self,
         module: &str,
@@ -21,10 +21,15 @@ impl<'a> Claims<'a> {
         let scales = self.claim_part(module, known.unwrap_or(&SCALES[0]))?;
         let float = match scales.dtype {
             Dtype::Float(float) => float,
-            // Powers of two, which kernels read as floats.
+            // Powers of two, which kernels read as floats, unless they are those of MXFP8.
             Dtype::F8E8M0 | Dtype::U8 => Float::F32,
             _ => return Err(self.unsupported_dtype(scales)),
         };
+        if !matches!(scales.dtype, Dtype::Float(_)) && self.is_mxfp8(module, scales, outer, cols) {
+            let scales = Some(Parts::Whole(scales.extent));
+            let format = MatrixFormat::Micro(MicroScaled::MXFP8);
+            return Ok(Stored { scales, ..Stored::plain(format, weight) });
+        }
         let blocks = match self.scaled_whole(module, scales, float, outer, cols) {
             Some(blocks) => blocks,
             None => self.scaled_blocks(module, scales, float, outer, cols)?,
@@ -46,7 +51,10 @@ impl<'a> Claims<'a> {
             format,
             tensor: weight,
             weight: Parts::Whole(weight.extent),
-            scales: Some(Parts::Whole(extent)),
+            scales: Some(match scales.shape.iter().product::<usize>() {
+                1 => Parts::Each(vec![extent; stack_of(outer)]),
+                _ => Parts::Whole(extent),
+            }),
             biases: None,
         })
     }
@@ -115,8 +123,18 @@ impl<'a> Claims<'a> {
         sizes.map(grid).collect()
     }
 
-    /// The blocks of a matrix with one scale in all or one per row, found from the shape of the
-    /// scales; `None` if the scales are those of a grid.
+    /// Whether scales that are powers of two are those of MXFP8, and not those of a grid.
+    fn is_mxfp8(&self, module: &str, scales: &Tensor, outer: &[usize], cols: usize) -> bool {
+        let micro = MicroScaled::MXFP8;
+        let [stack @ .., rows] = outer else { return false };
+        let want = [outer, &[cols / micro.group_size]].concat();
+        let grids = || self.grids(module, Float::F32, *rows, cols);
+        let is_grid = |grid: Grid| scales.shape.strip_prefix(stack) == Some(&grid.sides[..]);
+        micro.is_supported(cols) && scales.shape == want && !grids().into_iter().any(is_grid)
+    }
+
+    /// The blocks of a matrix with one scale in all, or with one for each row or each group of its
+    /// columns, found from the shape of the scales; `None` if the scales are those of a grid.
     fn scaled_whole(
         &self,
         module: &str,
@@ -127,11 +145,19 @@ impl<'a> Claims<'a> {
     ) -> Option<ScaledBlocks> {
         let (rows, stack) = outer.split_last()?;
         let grids = self.grids(module, float, *rows, cols);
-        let shape = scales.shape.strip_prefix(stack)?;
+        let shape: &[usize] = match &scales.shape[..] {
+            // All of a stack share it.
+            [] | [1] => &[],
+            shape => shape.strip_prefix(stack)?,
+        };
         let (block_rows, block_cols) = match *shape {
             _ if grids.iter().any(|grid| shape == grid.sides) => return None,
             [] | [1] | [1, 1] => (*rows, cols),
             [n] | [n, 1] if n == *rows => (1, cols),
+            [2] | [2, 1] if has_halves(module, outer) => (rows / 2, cols),
+            [n, groups] if n == *rows && groups > 0 && cols.is_multiple_of(groups) => {
+                (1, cols / groups)
+            }
             _ => return None,
         };
         Some(ScaledBlocks::new(block_rows, block_cols, float))

@@ -49,6 +49,11 @@ pub(super) fn stack_of(outer: &[usize]) -> usize {
     outer.split_last().map_or(1, |(_, stack)| stack.iter().product())
 }
 
+/// Whether each matrix of a stack has the gate rows of an expert before its up rows.
+pub(super) fn has_halves(module: &str, outer: &[usize]) -> bool {
+    outer.len() == 2 && outer[1].is_multiple_of(2) && module.ends_with("gate_up_proj")
+}
+
 impl<'a> Claims<'a> {
     /// Claims the tensors of a module whose weight has the shape `outer + [cols]`.
     pub(in super::super) fn stored(

@@ -216,12 +216,12 @@ impl IntegerMatrix {
         code as f32
     }
 
-    /// The group of each column: those that a tensor names, or those in order. A tensor that names
-    /// one group for all columns says nothing.
+    /// The group of each column: those that a tensor names, or those in order. A tensor with 0, or
+    /// with -1, for all columns says nothing.
     fn group_of_columns(&self, named: &[u8]) -> Result<Vec<usize>, String> {
         let in_order = || (0..self.cols).map(|col| col / self.group_cols).collect();
         let (named, _) = named.as_chunks::<4>();
-        if named.iter().all(|group| *group == [0; 4]) {
+        if [0i32, -1].iter().any(|unset| named.iter().all(|group| *group == unset.to_le_bytes())) {
             return Ok(in_order());
         }
         let n_groups = self.n_groups();
@@ -514,6 +514,12 @@ mod tests {
         assert!(err.starts_with("g_idx reorders columns"), "{err}");
         let mut published = publish(matrix, |col| col);
         assert!(published.plane(Plane::Scales).is_ok());
+        let named = published.inputs[3].clone();
+        for unset in [0, 0xff] {
+            published.inputs[3].fill(unset);
+            assert!(published.plane(Plane::Scales).is_ok(), "{unset}");
+        }
+        published.inputs[3] = named;
         published.inputs[3][..4].copy_from_slice(&9u32.to_le_bytes());
         assert_eq!(published.plane(Plane::Scales).unwrap_err(), "g_idx has group 9 of 4");
     }

@@ -379,10 +379,12 @@ fn floats_of_four_bits_are_told_apart_by_their_scales() {
 fn every_published_form_of_scales_of_fp8_is_read() {
     let config = json!({"quant_method": "modelopt", "quant_algo": "FP8"});
     let blocks = |rows, cols| MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, Float::F32));
-    let forms: [(&str, &str, &[usize], MatrixFormat); 7] = [
+    let forms: [(&str, &str, &[usize], MatrixFormat); 9] = [
         ("weight_scale", "F32", &[], blocks(64, 128)),
         ("weight_scale", "F32", &[64], blocks(1, 128)),
         ("weight_scale", "F32", &[64, 1], blocks(1, 128)),
+        ("weight_scale", "F32", &[64, 2], blocks(1, 64)),
+        ("weight_scale", "U8", &[64, 4], MatrixFormat::Micro(MicroScaled::MXFP8)),
         ("weight_scale_inv", "F32", &[1, 1], blocks(128, 128)),
         ("weight_scale", "F32", &[1, 1, 1, 1], blocks(128, 128)),
         ("weight_scale_inv", "F8_E8M0", &[1, 1], blocks(128, 128)),

@@ -72,6 +72,61 @@ fn reads_gpt_oss_as_published() {
     assert!(got.contains("down_proj_blocks is missing"), "{got}");
 }
 
+/// The experts of a layer in two tensors, with scales of these shapes.
+fn claim_together(
+    is_nvfp4: bool,
+    gate_up_scale: &[usize],
+    down_scale: &[usize],
+) -> Result<LayerBank, FormatError> {
+    let name = |part: &str| format!("model.layers.0.mlp.experts.{part}");
+    let parts = ["gate_up_proj", "down_proj"];
+    let weights = parts.map(name);
+    let scales = parts.map(|part| name(&format!("{part}_weight_scale")));
+    let global = parts.map(|part| name(&format!("{part}_weight_scale_2")));
+    let decl = experts_decl(PARTS, FusedOrder::GateThenUp);
+    if is_nvfp4 {
+        let tensors: [(&str, &str, &[usize]); 6] = [
+            (&weights[0], "U8", &[3, 192, 32]),
+            (&scales[0], "F8_E4M3", &[3, 192, 4]),
+            (&global[0], "F32", gate_up_scale),
+            (&weights[1], "U8", &[3, 64, 48]),
+            (&scales[1], "F8_E4M3", &[3, 64, 6]),
+            (&global[1], "F32", down_scale),
+        ];
+        return claim_experts(json!({}), &tensors, &decl);
+    }
+    let tensors: [(&str, &str, &[usize]); 4] = [
+        (&weights[0], "F8_E4M3", &[3, 192, 64]),
+        (&scales[0], "F32", gate_up_scale),
+        (&weights[1], "F8_E4M3", &[3, 64, 96]),
+        (&scales[1], "F32", down_scale),
+    ];
+    claim_experts(json!({}), &tensors, &decl)
+}
+
+#[test]
+fn experts_together_share_a_scale_or_have_one_each_or_one_for_gate_and_one_for_up() {
+    let shapes: [&[usize]; 5] = [&[], &[1], &[3, 1], &[3, 2], &[3, 2, 1]];
+    for (is_nvfp4, shapes) in [(true, &shapes[..4]), (false, &shapes[..])] {
+        for gate_up in shapes {
+            for down in [&[][..], &[1], &[3, 1]] {
+                let bank = claim_together(is_nvfp4, gate_up, down).unwrap();
+                let GateUp::Split { gate, up } = bank.layout.gate_up else {
+                    panic!("two matrices")
+                };
+                let places =
+                    [gate, up].map(|part| if is_nvfp4 { part.biases } else { part.scales });
+                let are_apart = places[0].offset != places[1].offset;
+                assert_eq!(are_apart, gate_up.get(1) == Some(&2), "{is_nvfp4} {gate_up:?}");
+            }
+        }
+        for odd in [&[2][..], &[6], &[3, 3], &[2, 3]] {
+            assert!(claim_together(is_nvfp4, odd, &[3, 1]).is_err(), "{odd:?}");
+        }
+        assert!(claim_together(is_nvfp4, &[3, 1], &[3, 2]).is_err());
+    }
+}
+
 #[test]
 fn reads_unquantised_gpt_oss_inputs_first() {
     let tensors: Tensors<'_> = &[
