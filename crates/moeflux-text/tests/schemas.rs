@@ -2,6 +2,8 @@
 
 #[path = "schemas/cases.rs"]
 mod cases;
+#[path = "schemas/many_tools.rs"]
+mod many_tools;
 #[path = "schemas/tangles.rs"]
 mod tangles;
 #[path = "common/templates.rs"]
@@ -270,6 +272,53 @@ fn tangled_schemas_end_soon_in_every_notation() {
         }
         let took = started.elapsed();
         assert!(took < Duration::from_secs(2), "{name} as a format: {took:?}");
+    }
+}
+
+/// As many tools as the server takes.
+#[test]
+fn many_tools_make_a_grammar_soon_in_every_notation() {
+    for (name, tools) in many_tools::all() {
+        for model in [&*JSON_CALLS, &*TAGGED_CALLS, &*BARE_CALLS] {
+            let grammar = model.grammar(AnswerShape::Text, tools.clone());
+            let started = Instant::now();
+            let mut constraint = model.grammars.compile(&grammar).unwrap();
+            walk(model, &mut constraint);
+            let took = started.elapsed();
+            // A slow machine that does other work takes a second for that many.
+            assert!(constraint.text().len() < 400_000, "{name}: {:?}", model.format.syntax());
+            assert!(took < Duration::from_secs(5), "{name}: {took:?} {:?}", model.format.syntax());
+            let n_left = constraint.left_to_model().len();
+            assert_eq!(n_left > 0, tools.len() > 200, "{name}: {n_left}");
+        }
+    }
+}
+
+/// Patterns that the library takes are followed to the end, or the request says so at once.
+#[test]
+fn patterns_that_cannot_be_followed_are_refused_and_left_to_the_model() {
+    let schema = |pattern: &str| json!({"type": "object", "properties": {"x": {"type": "string", "pattern": pattern}}});
+    for pattern in [r"^((a{1,20}){1,20}){1,20}$", r"^(\S{1,100}\s?){1,100}$", "^(a?){500}a{500}$"] {
+        match JSON_CALLS.strict(&schema(pattern)) {
+            Err(ConstraintError::Schema { path, .. }) => {
+                assert_eq!(path, "properties.x.pattern", "{pattern}");
+            }
+            other => panic!("{pattern}: {:?}", other.err()),
+        }
+        let named = json!({"type": "object", "patternProperties": {pattern: {"type": "null"}}});
+        let constraint = JSON_CALLS.tool(&schema(pattern));
+        assert_eq!(constraint.left_to_model()[0].path, "properties.x.pattern", "{pattern}");
+        assert!(JSON_CALLS.strict(&named).is_err(), "{pattern}");
+    }
+    for pattern in [
+        "^.{1,5000}$",
+        r"^\p{L}{1,500}$",
+        r"^(\w{0,50}\s){0,50}$",
+        "^([a-z]{1,30}[0-9]{1,30}){1,20}$",
+        "^[0-9]{4}-[0-9]{2}$",
+    ] {
+        let mut constraint = JSON_CALLS.strict(&schema(pattern)).unwrap();
+        walk(&JSON_CALLS, &mut constraint);
     }
 }
 

@@ -94,6 +94,9 @@ impl Rules<'_> {
         let n_required = parameters.put_required_first();
         let mut members = Members { n_required, separator: "COMMA", ..Members::default() };
         for (key, property) in &parameters.properties {
+            if self.is_too_large() {
+                break;
+            }
             let key = quoted(&notation.key(key)).unwrap_or_default();
             let value = self.value(notation, property, root, level.inner());
             members.counted.push(self.rule(&format!("{key} COLON {value}")));

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::arguments::{Level, Notation};
-use super::rules::{MAX_REPEATED, Rules};
+use super::rules::Rules;
+use super::schema::any_arguments;
 use crate::{Calls, JsonCalls, OutputFormat, Thinking, Tokenizer};
 
 /// What an answer may look like, thinking left aside.
@@ -38,6 +39,14 @@ struct CallRules {
     whole: String,
     /// Text and then that, where calls begin with text in front of a token.
     behind_text: Option<String>,
+    n_held: usize,
+}
+
+/// A grammar in the Lark notation.
+pub(super) struct Lark {
+    pub(super) text: String,
+    /// Tools whose arguments are held to their schemas; those behind them may have any.
+    pub(super) n_held: usize,
 }
 
 /// What may follow a call.
@@ -54,22 +63,18 @@ impl Grammar {
     ///
     /// # Errors
     /// If it would be too large.
-    pub(super) fn to_lark(&self, tokenizer: &Tokenizer) -> Result<String, String> {
+    pub(super) fn to_lark(&self, tokenizer: &Tokenizer) -> Result<Lark, String> {
         let mut rules = Rules::new(tokenizer);
         let calls = self.format.calls().filter(|_| !self.tools.is_empty());
         let many = Many { calls: self.may_call_many, with_text: !self.must_call };
         let calls = calls.map(|calls| rules.calls(calls, &self.tools, many));
+        let n_held = calls.as_ref().map_or(0, |calls| calls.n_held);
         let said = match (&self.shape, &calls) {
             _ if self.must_call => None,
             (AnswerShape::Text, _) => Some(String::from("TEXT?")),
             (AnswerShape::Json(schema), _) => Some(rules.json(schema)),
         };
-        if rules.is_too_large() {
-            return Err(format!(
-                "definitions have more than {MAX_REPEATED} values, counted once for each argument \
-                 that leads to them"
-            ));
-        }
+        rules.check_size()?;
         let is_text = self.shape == AnswerShape::Text;
         let start = match self.format.thinking {
             Thinking::Channels => rules.channels(said, calls.map(|calls| calls.whole)),
@@ -101,11 +106,12 @@ impl Grammar {
                 }
             }
         };
-        let text = rules.text;
-        Ok(format!(
+        let text = format!(
             "start: {start}\nTEXT: /(.|\\n)+/\nSPACE: /[ \\n]{{1,2}}/\nNL: /\\n/\n\
-             COMMA: /, ?/\nCOLON: /: ?/\n{text}"
-        ))
+             COMMA: /, ?/\nCOLON: /: ?/\n{}",
+            rules.text
+        );
+        Ok(Lark { text, n_held })
     }
 }
 
@@ -113,8 +119,16 @@ impl Rules<'_> {
     /// One or several calls.
     fn calls(&mut self, calls: &Calls, tools: &[Value], many: Many) -> CallRules {
         let level = Level::of_arguments(tools.len());
-        let bodies: Vec<String> =
-            tools.iter().map(|tool| self.call(calls, &tool["function"], level)).collect();
+        let any = any_arguments();
+        let (mut bodies, mut n_held) = (Vec::new(), 0);
+        for tool in tools {
+            let (name, mut schema) = (&tool["function"]["name"], &tool["function"]["parameters"]);
+            match self.has_room_for_arguments() {
+                true => n_held += 1,
+                false => schema = &any,
+            }
+            bodies.push(self.call(calls, name.as_str().unwrap_or_default(), schema, level));
+        }
         let call = self.rule(&bodies.join(" | "));
         let more = match many.calls {
             true => format!("({} {call})*", self.between(calls, many.with_text)),
@@ -122,7 +136,7 @@ impl Rules<'_> {
         };
         let Some([open, close]) = calls.section() else {
             let whole = self.rule(&format!("{call} {more}"));
-            return CallRules { whole, behind_text: None };
+            return CallRules { whole, behind_text: None, n_held };
         };
         let close = self.loose(close);
         let whole = format!("{} {call} {more} NL? {close}", self.loose(open));
@@ -133,7 +147,7 @@ impl Rules<'_> {
             let before = self.text_ending(before, "");
             self.rule(&format!("{before} {rest} {call} {more} NL? {close}"))
         });
-        CallRules { whole, behind_text }
+        CallRules { whole, behind_text, n_held }
     }
 
     /// What may stand between two calls: what the template writes there, line ends or none, or
@@ -150,9 +164,7 @@ impl Rules<'_> {
         }
     }
 
-    fn call(&mut self, calls: &Calls, function: &Value, level: Level) -> String {
-        let name = function["name"].as_str().unwrap_or_default();
-        let schema = &function["parameters"];
+    fn call(&mut self, calls: &Calls, name: &str, schema: &Value, level: Level) -> String {
         match calls {
             Calls::Channels => self.harmony_call(name, schema, level),
             Calls::Json(calls) => self.json_call(calls, name, schema, level),

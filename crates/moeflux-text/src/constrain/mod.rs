@@ -6,6 +6,7 @@ mod bare;
 mod error;
 mod lark;
 mod limits;
+mod patterns;
 mod prepared;
 mod rules;
 mod schema;
@@ -20,6 +21,8 @@ use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
 use moeflux_core::{TokenId, explain_thread_error};
 
+use self::lark::Lark;
+use self::patterns::PatternTrials;
 use self::prepared::Prepared;
 use self::trials::Trials;
 use crate::guard::catch_panic;
@@ -48,6 +51,12 @@ pub struct Constraint {
     matcher: Matcher,
     left_to_model: Arc<[LeftToModel]>,
     text: Arc<str>,
+}
+
+/// The library's grammar.
+struct Built {
+    matcher: Matcher,
+    lark: Lark,
 }
 
 /// The tokenizer as grammars see it.
@@ -92,6 +101,7 @@ impl Grammars {
         factory.quiet();
         limits::bound(factory.limits_mut());
         factory.limits_mut().max_items_in_row = MAX_ITEMS_IN_ROW;
+        factory.limits_mut().step_lexer_fuel = patterns::STEP_FUEL;
         Ok(Grammars { factory, tokenizer: Arc::clone(tokenizer), trials: OnceLock::new() })
     }
 
@@ -122,13 +132,15 @@ impl Grammars {
     fn compile_here(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
         let deadline = Instant::now() + BUILD_TIME;
         let mut prepared = Prepared::of(grammar)?;
+        prepared.check_patterns(&mut PatternTrials::new(&self.factory))?;
         let mut built = self.build(&prepared.grammar);
         if built.is_err() {
             prepared.check_shape(self.trials()?)?;
             prepared.loosen_tools(self.trials()?);
             built = self.build(&prepared.grammar);
         }
-        let mut n_free = 1;
+        // Each time the library takes as long as for all of it.
+        let mut n_free = (prepared.grammar.tools.len() / 4).max(1);
         while let Err(problem) = &built {
             if Instant::now() >= deadline {
                 n_free = prepared.grammar.tools.len();
@@ -139,23 +151,23 @@ impl Grammars {
             n_free *= 2;
             built = self.build(&prepared.grammar);
         }
-        let (matcher, text) = built.map_err(ConstraintError::Grammar)?;
+        let Built { matcher, lark } = built.map_err(ConstraintError::Grammar)?;
+        prepared.leave_tools_from(lark.n_held);
         let left_to_model = prepared.left_to_model.into();
-        Ok(Constraint { matcher, left_to_model, text: text.into() })
+        Ok(Constraint { matcher, left_to_model, text: lark.text.into() })
     }
 
-    /// The library's grammar, and its text.
-    fn build(&self, grammar: &Grammar) -> Result<(Matcher, String), String> {
+    fn build(&self, grammar: &Grammar) -> Result<Built, String> {
         limits::check(grammar)?;
         let lark = grammar.to_lark(&self.tokenizer)?;
         let built = catch_panic(|| {
-            let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark.clone()));
+            let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark.text.clone()));
             Matcher::new(parser)
         });
         let matcher = built?;
         match matcher.get_error() {
             Some(err) => Err(err),
-            None => Ok((matcher, lark)),
+            None => Ok(Built { matcher, lark }),
         }
     }
 

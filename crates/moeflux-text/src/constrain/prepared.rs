@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::error::ConstraintError;
 use super::lark::{AnswerShape, Grammar};
+use super::patterns::PatternTrials;
 use super::schema::{
     Budget, LeftOut, Path, Simplified, any_arguments, simplify, simplify_arguments,
 };
@@ -72,6 +73,27 @@ impl Prepared {
         Ok(prepared)
     }
 
+    /// Leaves out the patterns of tools that the library could not follow.
+    ///
+    /// # Errors
+    /// Names one of the schema of answers.
+    pub(super) fn check_patterns(
+        &mut self,
+        trials: &mut PatternTrials<'_>,
+    ) -> Result<(), ConstraintError> {
+        if let AnswerShape::Json(schema) = &self.grammar.shape {
+            refuse(trials.loosen(&mut schema.clone(), &self.shape_places))?;
+        }
+        for i in 0..self.grammar.tools.len() {
+            let mut schema = self.schema(i).clone();
+            let left_out = trials.loosen(&mut schema, &self.tool_places[i]);
+            if !left_out.is_empty() {
+                self.set(i, schema, left_out);
+            }
+        }
+        Ok(())
+    }
+
     /// Looks for what the library refuses of the schema of answers.
     ///
     /// # Errors
@@ -82,10 +104,13 @@ impl Prepared {
         refuse(trials.loosen(&mut schema.clone(), &self.shape_places, options))
     }
 
-    /// Leaves out what the library refuses of the tools' schemas.
+    /// Leaves out what the library refuses of the tools' schemas, as far as there is time.
     pub(super) fn loosen_tools(&mut self, trials: &Trials) {
         let options = TrialOptions { is_lenient: true, deadline: Instant::now() + TRIAL_TIME };
         for i in 0..self.grammar.tools.len() {
+            if Instant::now() >= options.deadline {
+                return;
+            }
             let mut schema = self.schema(i).clone();
             let left_out = trials.loosen(&mut schema, &self.tool_places[i], options);
             if !left_out.is_empty() {
@@ -106,6 +131,17 @@ impl Prepared {
             self.set(*i, any.clone(), vec![LeftOut { path: String::new(), reason }]);
         }
         !held.is_empty()
+    }
+
+    /// Notes that the grammar has no room for the arguments of tools from the `n_held`-th on.
+    pub(super) fn leave_tools_from(&mut self, n_held: usize) {
+        let any = any_arguments();
+        for i in n_held..self.grammar.tools.len() {
+            if *self.schema(i) != any {
+                let reason = String::from("the tools before it fill the grammar");
+                self.set(i, any.clone(), vec![LeftOut { path: String::new(), reason }]);
+            }
+        }
     }
 
     fn schema(&self, i: usize) -> &Value {

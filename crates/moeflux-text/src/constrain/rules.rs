@@ -10,6 +10,11 @@ use crate::{DSML, Tokenizer};
 /// Values of definitions, each counted once for each argument that leads to it, as every argument
 /// has a grammar of its own.
 pub(super) const MAX_REPEATED: usize = 1 << 15;
+/// Bytes of rules that the arguments of all tools may have together: compiling takes time for each.
+/// Further tools may have any arguments.
+const MAX_CALL_BYTES: usize = 1 << 18;
+/// Bytes of rules of a grammar.
+const MAX_BYTES: usize = 1 << 19;
 /// Bytes of a control token at most. Names of arguments are searched for these at every character.
 const MAX_CONTROL_BYTES: usize = 256;
 
@@ -38,10 +43,32 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Whether the definitions of schemas had to be repeated too often for a grammar to be compiled
-    /// soon. The rules are then of no use.
+    /// Whether the rules have become too many for a grammar to be compiled soon. They are then of no
+    /// use.
     pub(super) fn is_too_large(&self) -> bool {
-        self.n_repeated > MAX_REPEATED
+        self.n_repeated > MAX_REPEATED || self.text.len() > MAX_BYTES
+    }
+
+    /// Why the rules are of no use.
+    ///
+    /// # Errors
+    /// Where they are not.
+    pub(super) fn check_size(&self) -> Result<(), String> {
+        if self.n_repeated > MAX_REPEATED {
+            return Err(format!(
+                "definitions have more than {MAX_REPEATED} values, counted once for each argument \
+                 that leads to them"
+            ));
+        }
+        if self.text.len() > MAX_BYTES {
+            return Err(format!("its grammar has more than {MAX_BYTES} bytes"));
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for the arguments of one more tool.
+    pub(super) fn has_room_for_arguments(&self) -> bool {
+        self.text.len() < MAX_CALL_BYTES
     }
 
     /// A part of the schema `root` with the definitions that it leads to.
@@ -74,20 +101,19 @@ impl<'a> Rules<'a> {
 
     /// Adds a rule or a terminal, unless one says the same, and gives its name.
     pub(super) fn once(&mut self, prefix: &str, body: &str) -> String {
-        let known = format!("{prefix} {body}");
+        self.once_with(prefix, "", body)
+    }
+
+    fn once_with(&mut self, prefix: &str, attributes: &str, body: &str) -> String {
+        let known = format!("{prefix}{attributes} {body}");
         if let Some(name) = self.names.get(&known) {
             return name.clone();
         }
-        let name = self.named(prefix, "", body);
-        self.names.insert(known, name.clone());
-        name
-    }
-
-    pub(super) fn named(&mut self, prefix: &str, attributes: &str, body: &str) -> String {
         self.n += 1;
         let name = format!("{prefix}{}", self.n);
         // Writing to a string does not fail.
         let _ = writeln!(self.text, "{name}{attributes}: {body}");
+        self.names.insert(known, name.clone());
         name
     }
 
@@ -190,7 +216,7 @@ impl<'a> Rules<'a> {
     /// Any text that ends so.
     pub(super) fn text_ending(&mut self, end: &str, attributes: &str) -> String {
         let escaped: String = end.chars().map(regex_char).collect();
-        self.named("v", attributes, &format!("/(.|\\n)*{escaped}/"))
+        self.once_with("v", attributes, &format!("/(.|\\n)*{escaped}/"))
     }
 }
 

@@ -11,7 +11,7 @@ const MAX_CROWDED: usize = 2048;
 /// Properties that are many.
 const MANY: usize = 256;
 /// Bytes of names, patterns and values.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 18;
 /// Remainders for `multipleOf`: a divisor has as many as it is large.
 const MAX_MULTIPLES: usize = 1 << 15;
 
