@@ -64,7 +64,10 @@ impl<'a> Claims<'a> {
             let what = format!("{module} with {cols} columns in blocks of {block} elements");
             return Err(FormatError::unsupported(path, what));
         }
-        let mut inputs = vec![absmax.extent];
+        if levels.dtype != Dtype::Float(Float::F32) {
+            return Err(self.unsupported_dtype(levels));
+        }
+        let mut inputs = vec![levels.extent, absmax.extent];
         match absmax.dtype {
             Dtype::Float(Float::F32) => {}
             Dtype::U8 => {
@@ -79,14 +82,9 @@ impl<'a> Claims<'a> {
             }
             _ => return Err(self.unsupported_dtype(absmax)),
         }
-        let is_stored = inputs.len() == 1 && block == NF4_GROUP;
-        let scales = if is_stored {
-            Parts::Whole(absmax.extent)
-        } else {
-            let len = FORMAT.scale_bytes(rows, cols);
-            let recipe = Recipe::Absmax { groups: block / NF4_GROUP };
-            self.derive(&format!("{module}.absmax"), 1, len, &inputs, &recipe)
-        };
+        let len = FORMAT.scale_bytes(rows, cols);
+        let recipe = Recipe::Absmax { groups: block / NF4_GROUP };
+        let scales = self.derive(&format!("{module}.absmax"), 1, len, &inputs, &recipe);
         Ok(Stored { scales: Some(scales), ..Stored::plain(FORMAT, weight) })
     }
 }

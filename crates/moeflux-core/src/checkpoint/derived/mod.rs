@@ -38,8 +38,9 @@ pub(crate) enum Recipe {
     },
     /// Powers of two in eight bits, as `f32`.
     PowersOfTwo,
-    /// The scales of blocks of bitsandbytes, as `f32`, for each group of NF4: inputs are these
-    /// scales, or the codes for them with scales, levels and JSON of these codes.
+    /// The scales of blocks of bitsandbytes, as `f32`, for each group of NF4: inputs are the levels
+    /// of elements, and these scales or the codes for them with scales, levels and JSON of these
+    /// codes.
     Absmax {
         /// Groups of a block.
         groups: usize,
