@@ -577,7 +577,9 @@ fn matrices_of_bitsandbytes_are_nf4() {
     };
     let state = "a.weight.quant_state.bitsandbytes__nf4";
     for n_blocks in [&[128][..], &[64]] {
-        assert_eq!(claim(config.clone(), &tensors(n_blocks, state)).unwrap(), MatrixFormat::Nf4);
+        // The shapes fit; the levels in the file are zeros.
+        let text = refused(config.clone(), &tensors(n_blocks, state));
+        assert!(text.ends_with("quant_map has 0 for code 0, where NF4 has -1"), "{text}");
     }
     for (n_blocks, block) in [(&[256][..], 32), (&[32], 256)] {
         let text = refused(config.clone(), &tensors(n_blocks, state));

@@ -32,7 +32,9 @@ fn claim_experts(
     for e in 0..decl.n_experts {
         for (source, len) in bank.sources.iter().zip(&bank.layout.extents) {
             let (file, offset) = source.locate(ExpertId(e as u16));
-            assert!(offset + *len as u64 <= checkpoint.files()[file.0 as usize].len);
+            // Files after these are computed.
+            let stored = checkpoint.files().get(file.0 as usize);
+            assert!(stored.is_none_or(|stored| offset + *len as u64 <= stored.len));
         }
     }
     for matrix in bank.layout.matrices() {
@@ -106,8 +108,8 @@ fn claim_together(
 
 #[test]
 fn experts_together_share_a_scale_or_have_one_each_or_one_for_gate_and_one_for_up() {
-    let shapes: [&[usize]; 5] = [&[], &[1], &[3, 1], &[3, 2], &[3, 2, 1]];
-    for (is_nvfp4, shapes) in [(true, &shapes[..4]), (false, &shapes[..])] {
+    let shapes: [&[usize]; 4] = [&[], &[1], &[3, 1], &[3, 2]];
+    for is_nvfp4 in [true, false] {
         for gate_up in shapes {
             for down in [&[][..], &[1], &[3, 1]] {
                 let bank = claim_together(is_nvfp4, gate_up, down).unwrap();
