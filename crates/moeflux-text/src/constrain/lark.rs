@@ -45,7 +45,7 @@ struct CallRules {
 /// A grammar in the Lark notation.
 pub(super) struct Lark {
     pub(super) text: String,
-    /// Tools whose arguments are held to their schemas; those behind them may have any.
+    /// Tools whose arguments are held to their schemas; those after them may have any.
     pub(super) n_held: usize,
 }
 
