@@ -322,6 +322,23 @@ fn patterns_that_cannot_be_followed_are_refused_and_left_to_the_model() {
     }
 }
 
+#[test]
+fn many_patterns_with_large_counts_are_tried_soon_and_the_same_one_once() {
+    let fields = |make: &dyn Fn(usize) -> String| {
+        let field = |i| (format!("f{i}"), json!({"type": "string", "pattern": make(i)}));
+        json!({"type": "object", "properties": (0..40).map(field).collect::<serde_json::Map<_, _>>()})
+    };
+    let same = fields(&|_| String::from("^.{1,500}$"));
+    let different = fields(&|i| format!("^.{{1,{}}}$", 300 + i));
+    for schema in [same, different] {
+        let started = Instant::now();
+        let mut constraint = JSON_CALLS.strict(&schema).unwrap();
+        walk(&JSON_CALLS, &mut constraint);
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    }
+}
+
 fn junk() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "type",

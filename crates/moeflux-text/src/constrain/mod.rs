@@ -130,9 +130,9 @@ impl Grammars {
     }
 
     fn compile_here(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
-        let deadline = Instant::now() + BUILD_TIME;
         let mut prepared = Prepared::of(grammar)?;
         prepared.check_patterns(&mut PatternTrials::new(&self.factory))?;
+        let deadline = Instant::now() + BUILD_TIME;
         let mut built = self.build(&prepared.grammar);
         if built.is_err() {
             prepared.check_shape(self.trials()?)?;

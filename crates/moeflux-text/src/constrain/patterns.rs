@@ -5,6 +5,7 @@
 //! few texts that they allow are followed for some tokens, with less work allowed than later.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use llguidance::api::{GrammarInit, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, TokTrie};
@@ -22,8 +23,9 @@ pub(super) const STEP_FUEL: u64 = 400_000;
 const TRIAL_FUEL: u64 = STEP_FUEL / 2;
 /// Characters of a pattern with all counts written out, from which on it is tried.
 const MANY_CHARACTERS: u64 = 256;
-/// Patterns of one request that are tried.
-const MAX_TRIALS: usize = 8;
+/// Time for the trials of one request. Patterns that are not tried by then are taken as they are: where
+/// one of them cannot be followed, its answer ends with an error.
+const TIME: Duration = Duration::from_millis(800);
 /// Tokens of each text.
 const N_TOKENS: usize = 24;
 
@@ -40,12 +42,14 @@ enum Choice {
 /// Tries the patterns of one request.
 pub(super) struct PatternTrials<'a> {
     factory: &'a ParserFactory,
-    n_left: usize,
+    deadline: Instant,
+    /// Whether patterns of the request can be followed, as far as they were tried.
+    tried: HashMap<String, bool>,
 }
 
 impl PatternTrials<'_> {
     pub(super) fn new(factory: &ParserFactory) -> PatternTrials<'_> {
-        PatternTrials { factory, n_left: MAX_TRIALS }
+        PatternTrials { factory, deadline: Instant::now() + TIME, tried: HashMap::new() }
     }
 
     /// Leaves out the patterns of a schema that cannot be followed. `places` says where its
@@ -90,19 +94,31 @@ impl PatternTrials<'_> {
         if n_characters(pattern) < MANY_CHARACTERS {
             return Ok(());
         }
-        if self.n_left == 0 {
-            return Err(format!("more than {MAX_TRIALS} patterns have large counts"));
+        let can_be_followed = match self.tried.get(pattern) {
+            Some(known) => *known,
+            None => {
+                let found = self.can_be_followed(pattern);
+                self.tried.insert(pattern.to_owned(), found);
+                found
+            }
+        };
+        if can_be_followed { Ok(()) } else { Err(String::from(TOO_LARGE)) }
+    }
+
+    fn can_be_followed(&self, pattern: &str) -> bool {
+        if self.is_late() {
+            return true;
         }
-        self.n_left -= 1;
         let followed = catch_panic(|| {
             let Some(matcher) = self.matcher(pattern) else { return Ok(()) };
             let choices = [Choice::Longest, Choice::Shortest, Choice::Mixed];
             choices.into_iter().try_for_each(|choice| self.follow(matcher.deep_clone(), choice))
         });
-        match followed {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(String::from(TOO_LARGE)),
-        }
+        matches!(followed, Ok(Ok(())))
+    }
+
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
     }
 
     /// `None` where the library refuses the pattern, which shows later.
@@ -123,6 +139,9 @@ impl PatternTrials<'_> {
     fn follow(&self, mut matcher: Matcher, choice: Choice) -> Result<(), String> {
         let words = self.factory.tok_env().tok_trie();
         for step in 0..N_TOKENS {
+            if self.is_late() {
+                return Ok(());
+            }
             let mask = matcher.compute_mask_or_eos().map_err(|err| err.to_string())?;
             let allowed = mask.as_slice().iter().zip((0_u32..).step_by(32));
             let allowed = allowed.flat_map(|(bits, first)| {
