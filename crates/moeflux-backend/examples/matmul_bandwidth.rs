@@ -3,8 +3,9 @@
 //! Every line compares within one run: read loop and kernels take turns, and
 //! the best of several rounds counts. Bytes are weights, scales and biases.
 //!
-//! `cargo run --release -p moeflux-backend --example matmul_bandwidth -- [ISA [THREADS [LIMBS [PART]]]]`
-//! with one of the parts memory, cache, columns, many, small and forks, or all of them.
+//! `cargo run --release -p moeflux-backend --example matmul_bandwidth -- [ISA [THREADS [LIMBS [PART [FORMAT]]]]]`
+//! with one of the parts memory, cache, columns, many, small and forks, or all, and the formats
+//! of one name, such as Q4_K, or all of them.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 
@@ -53,8 +54,9 @@ fn main() {
         ("forks", Bench::forks),
     ];
     let wanted = std::env::args().nth(4);
-    for (_, run) in
-        parts.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| wanted == name))
+    for (_, run) in parts
+        .iter()
+        .filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| wanted == name || wanted == "all"))
     {
         run(&bench);
     }
@@ -68,6 +70,8 @@ struct Bench {
     noise: HostBuf,
     /// Codes of E4M3.
     e4m3: HostBuf,
+    /// Blocks of MXFP4 with exponents as models have them.
+    mxfp4: HostBuf,
     /// 0.01 as BF16.
     params: HostBuf,
     /// Limbs of the activations.
@@ -87,9 +91,21 @@ impl Bench {
             let magnitude = (byte & 0x3f | 0x40).min(0x7e);
             *code = byte & 0x80 | magnitude;
         }
+        let mut mxfp4 = HostBuf::zeroed(MEMORY_BYTES / 4);
+        mxfp4.copy_from_slice(&noise[..MEMORY_BYTES / 4]);
+        mxfp4.iter_mut().step_by(BlockType::MXFP4.block_bytes()).for_each(|byte| *byte = 120);
         let mut params = HostBuf::zeroed(MEMORY_BYTES / 4);
         params.as_chunks_mut::<2>().0.fill([0x24, 0x3c]);
-        Bench { isa, one: Pool::new(1), all: Pool::new(n_threads), noise, e4m3, params, n_limbs: 2 }
+        Bench {
+            isa,
+            one: Pool::new(1),
+            all: Pool::new(n_threads),
+            noise,
+            e4m3,
+            mxfp4,
+            params,
+            n_limbs: 2,
+        }
     }
 
     /// A matrix of about `n_bytes`, a multiple of 16 rows.
@@ -103,6 +119,7 @@ impl Bench {
         let weight = match format {
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => &self.params,
             MatrixFormat::Blocks(_) => &self.e4m3,
+            MatrixFormat::Ggml(BlockType::MXFP4) => &self.mxfp4,
             _ => &self.noise,
         };
         MatrixView {
@@ -230,6 +247,9 @@ fn formats() -> Vec<(String, MatrixFormat)> {
         BlockType::all()
             .map(|block_type| (block_type.name().to_owned(), MatrixFormat::Ggml(block_type))),
     );
+    if let Some(wanted) = std::env::args().nth(5) {
+        all.retain(|(name, _)| *name == wanted);
+    }
     all
 }
 

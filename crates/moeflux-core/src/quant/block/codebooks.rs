@@ -8,7 +8,11 @@
 use super::parts::{Codes, Params, half, half_to_f32};
 use super::planes::IQ4_LEVELS;
 
-const STORED: &[u8; 9216] = include_bytes!("codebooks.bin");
+static STORED: Lines<9216> = Lines(*include_bytes!("codebooks.bin"));
+
+/// Begins where a line of the processor's cache does.
+#[repr(C, align(64))]
+struct Lines<const BYTES: usize>([u8; BYTES]);
 
 const IQ2_LEVELS: [u8; 3] = [8, 25, 43];
 const IQ3_XXS_LEVELS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
@@ -22,6 +26,9 @@ static IQ2_S: [u64; 1024] = octets(256 + 512, &IQ2_LEVELS);
 static IQ3_XXS: [u32; 256] = quartets(1792, &IQ3_XXS_LEVELS);
 static IQ3_S: [u32; 512] = quartets(1792 + 256, &IQ3_S_LEVELS);
 static IQ1: [u64; 2048] = octets(2560, &IQ1_LEVELS);
+
+static IQ3_XXS_PLANES: Lines<512> = planes(1792);
+static IQ3_S_PLANES: Lines<1024> = planes(1792 + 256);
 
 /// For each of eight sign bits a byte, 255 for a minus.
 static SIGNS: [u64; 256] = signs();
@@ -52,14 +59,14 @@ impl Book {
 }
 
 /// Eight sign bits from seven: the number of minuses is even.
-static EVEN_SIGNS: [u8; 128] = {
+static EVEN_SIGNS: Lines<128> = {
     let mut out = [0; 128];
     let mut field = 0;
     while field < 128 {
         out[field] = (field | (field.count_ones() as usize & 1) << 7) as u8;
         field += 1;
     }
-    out
+    Lines(out)
 };
 
 const IQ2_ZERO: u8 = Codebooks::IQ2_ZERO;
@@ -83,7 +90,28 @@ impl Codebooks {
     /// As [`IQ2_ZERO`](Codebooks::IQ2_ZERO), for IQ3_S.
     pub const IQ3_S_ZERO: u8 = 15;
     /// Eight sign bits from seven: the number of minuses is even.
-    pub const EVEN_SIGNS: &[u8; 128] = &EVEN_SIGNS;
+    pub const EVEN_SIGNS: &[u8; 128] = &EVEN_SIGNS.0;
+    /// The codes of the IQ2 types by the numbers of their levels, and from the eighth on those of
+    /// minuses; where there is no level, zero's.
+    pub const IQ2_CODES: [u8; 16] = codes_of(IQ2_ZERO, &IQ2_LEVELS);
+    /// As [`IQ2_CODES`](Codebooks::IQ2_CODES), for IQ3_XXS.
+    pub const IQ3_XXS_CODES: [u8; 16] = codes_of(IQ3_XXS_ZERO, &IQ3_XXS_LEVELS);
+    /// As [`IQ2_CODES`](Codebooks::IQ2_CODES), for IQ3_S.
+    pub const IQ3_S_CODES: [u8; 16] = codes_of(IQ3_S_ZERO, &IQ3_S_LEVELS);
+    /// 256 entries of IQ2_XXS in two bytes each: the numbers of the levels of eight columns, two bits
+    /// a column, the first column lowest.
+    pub const IQ2_XXS: &[u8; 512] = numbers(0);
+    /// As [`IQ2_XXS`](Codebooks::IQ2_XXS), 512 entries.
+    pub const IQ2_XS: &[u8; 1024] = numbers(256);
+    /// As [`IQ2_XXS`](Codebooks::IQ2_XXS), 1,024 entries.
+    pub const IQ2_S: &[u8; 2048] = numbers(256 + 512);
+    /// 256 entries of IQ3_XXS, their lower bytes and then their upper ones: the numbers of the levels
+    /// of four columns, three bits a column, the first column lowest.
+    pub const IQ3_XXS: &[u8; 512] = &IQ3_XXS_PLANES.0;
+    /// As [`IQ3_XXS`](Codebooks::IQ3_XXS), 512 entries.
+    pub const IQ3_S: &[u8; 1024] = &IQ3_S_PLANES.0;
+    /// The codes of an entry of IQ1_S and IQ1_M that is shifted down, a byte a column.
+    pub const IQ1: &[u64; 2048] = &IQ1;
 
     /// The values of an entry of IQ2_XXS; 256 entries.
     #[inline(always)]
@@ -122,8 +150,38 @@ impl Codebooks {
     }
 }
 
+/// The entries of a codebook as they are stored.
+const fn numbers<const BYTES: usize>(first: usize) -> &'static [u8; BYTES] {
+    match STORED.0.split_at(2 * first).1.first_chunk() {
+        Some(entries) => entries,
+        None => panic!("the file has all codebooks"),
+    }
+}
+
+/// The lower bytes of entries as they are stored, then the upper ones.
+const fn planes<const BYTES: usize>(first: usize) -> Lines<BYTES> {
+    let mut out = [0; BYTES];
+    let mut i = 0;
+    while i < BYTES / 2 {
+        let [low, high, ..] = stored(first + i).to_le_bytes();
+        (out[i], out[BYTES / 2 + i]) = (low, high);
+        i += 1;
+    }
+    Lines(out)
+}
+
+const fn codes_of<const N: usize>(zero: u8, levels: &[u8; N]) -> [u8; 16] {
+    let mut out = [zero; 16];
+    let mut i = 0;
+    while i < N {
+        (out[i], out[8 + i]) = (zero + levels[i], zero - levels[i]);
+        i += 1;
+    }
+    out
+}
+
 const fn stored(entry: usize) -> u64 {
-    STORED[2 * entry] as u64 | (STORED[2 * entry + 1] as u64) << 8
+    STORED.0[2 * entry] as u64 | (STORED.0[2 * entry + 1] as u64) << 8
 }
 
 /// `N` entries from `first` on, a byte a column, the first column lowest.
@@ -176,7 +234,7 @@ const fn signs() -> [u64; 256] {
 
 #[inline(always)]
 fn even_signs(field: u32) -> usize {
-    usize::from(EVEN_SIGNS[(field & 127) as usize])
+    usize::from(EVEN_SIGNS.0[(field & 127) as usize])
 }
 
 /// `zero + value` or `zero - value` of eight columns. No byte carries, as `value <= zero` and

@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 use moeflux_core::quant::{BlockType, MatrixView};
 
-use super::block_params::{SixteenRows, is_direct, step_params};
+use super::block_params::{SixteenRows, step_params};
 use super::dots::{DISTANCE, Line, prefetch, sums_of_fours, sums_of_twos};
 use super::steps::{STEP_COLS, STEP_LINES, of, step_bytes};
 use super::stream::Sums;
@@ -62,7 +62,7 @@ impl Natural {
 
 /// Whether [`integer_row`] reads the scales and biases of sixteen rows itself.
 pub(in crate::cpu::matmul) fn reads_params(block_type: BlockType, weight: &MatrixView<'_>) -> bool {
-    weight.rows == ROWS && weight.cols.is_multiple_of(STEP_COLS) && is_direct(block_type as u8)
+    weight.rows == ROWS && weight.cols.is_multiple_of(STEP_COLS) && streamed_rows(block_type) > 0
 }
 
 /// The most rows of activations for which [`integer_row`] is faster than unpacking once; none of a
@@ -117,8 +117,7 @@ fn rows<const TYPE: u8>(
         }
     }
     let mut sums = Sums::new(product, 0..n_rows, x_row);
-    if const { is_direct(TYPE) } && n_rows == ROWS && product.weight.cols.is_multiple_of(STEP_COLS)
-    {
+    if n_rows == ROWS && product.weight.cols.is_multiple_of(STEP_COLS) {
         add_steps::<TYPE>(&mut sums, SixteenRows::new(blocks, row_bytes), dots);
     } else {
         sums.add(&dots[..n_rows * n_groups], 0..n_groups);

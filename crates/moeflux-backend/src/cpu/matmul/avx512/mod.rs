@@ -18,6 +18,7 @@ mod tile;
 pub(super) mod transpose;
 pub(super) mod unpack;
 mod unpack_blocks;
+mod unpack_codebooks;
 pub(super) mod vector;
 
 use std::ops::Range;

@@ -126,7 +126,7 @@ fn powers(it: __m512i) -> __m512 {
 /// What lanes of E4M3 stand for.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn e4m3s(it: __m512i) -> __m512 {
+pub(super) fn e4m3s(it: __m512i) -> __m512 {
     let magnitude = _mm512_slli_epi32::<20>(_mm512_and_si512(it, _mm512_set1_epi32(0x7f)));
     let normal = _mm512_add_epi32(magnitude, _mm512_set1_epi32(120 << 23));
     // The mantissa at the exponent of the smallest normal, less that.

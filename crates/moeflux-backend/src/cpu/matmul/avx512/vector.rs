@@ -70,6 +70,23 @@ pub(in crate::cpu::matmul) fn store_64(out: &mut [u8], value: __m512i) {
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), value) };
 }
 
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn store_32(out: &mut [u8], value: __m256i) {
+    assert!(out.len() >= 32);
+    // SAFETY: 32 bytes are writable, and the store needs no alignment.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), value) };
+}
+
+/// The elements at eight indices, of which the lower eleven bits count.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx2")]
+pub(super) fn gather_octets(table: &[u64; 2048], indices: __m256i) -> __m512i {
+    let indices = _mm256_and_si256(indices, _mm256_set1_epi32(2047));
+    // SAFETY: each index is below 2,048, and the table has as many elements of eight bytes.
+    unsafe { _mm512_i32gather_epi64::<8>(indices, table.as_ptr().cast()) }
+}
+
 /// As many of the lanes as `out` takes, at most sixteen.
 #[inline]
 #[target_feature(enable = "avx512f")]

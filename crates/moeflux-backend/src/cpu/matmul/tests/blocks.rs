@@ -26,7 +26,10 @@ fn check_every_type(shapes: &[(usize, usize, usize)], is_largest: bool) {
 
 #[test]
 fn every_isa_gives_the_bits_of_scalar_for_every_type() {
-    check_every_type(&[(1, 1, 1), (17, 3, 2), (33, 2, 5), (50, 1, 20), (3, 5, 70)], false);
+    check_every_type(
+        &[(1, 1, 1), (17, 3, 2), (18, 16, 1), (33, 2, 5), (50, 1, 20), (3, 5, 70)],
+        false,
+    );
 }
 
 #[test]
