@@ -75,11 +75,9 @@ fn add_fifth_bits<const BYTES: usize, const AT: usize>(
 ) -> [__m512i; STEP_LINES] {
     let sixteen = _mm512_set1_epi8(16);
     for (i, line) in lines.iter_mut().enumerate() {
-        let bits = |k: usize| {
-            let at = (2 * i + k) * BYTES + AT;
-            u64::from(u32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]))
-        };
-        let mask = bits(0) | bits(1) << 32;
+        let first = u32_at(step, 2 * i * BYTES + AT);
+        let second = u32_at(step, (2 * i + 1) * BYTES + AT);
+        let mask = u64::from(first) | u64::from(second) << 32;
         *line = _mm512_mask_add_epi8(*line, mask, *line, sixteen);
     }
     lines
@@ -244,4 +242,9 @@ fn q2_0(step: &[u8]) -> [__m512i; STEP_LINES] {
 #[inline(always)]
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"))
+}
+
+#[inline(always)]
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"))
 }
