@@ -249,6 +249,7 @@ fn formats() -> Vec<(String, MatrixFormat)> {
     );
     if let Some(wanted) = std::env::args().nth(5) {
         all.retain(|(name, _)| *name == wanted);
+        assert!(!all.is_empty(), "there is no format {wanted}");
     }
     all
 }

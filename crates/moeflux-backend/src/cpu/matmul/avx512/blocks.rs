@@ -117,7 +117,7 @@ fn rows<const TYPE: u8>(
         }
     }
     let mut sums = Sums::new(product, 0..n_rows, x_row);
-    if n_rows == ROWS && product.weight.cols.is_multiple_of(STEP_COLS) {
+    if reads_params(const { of(TYPE) }, &product.weight) {
         add_steps::<TYPE>(&mut sums, SixteenRows::new(blocks, row_bytes), dots);
     } else {
         sums.add(&dots[..n_rows * n_groups], 0..n_groups);

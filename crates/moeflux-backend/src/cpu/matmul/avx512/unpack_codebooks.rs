@@ -29,18 +29,18 @@ const fn words_of_octets(first: u8) -> [u8; 64] {
     out
 }
 
-/// The bytes of four in each octet from `first` on, for the lower four of an octet.
-const fn quarters_of_octets(first: u8) -> [u8; 64] {
+/// The lower four bytes of each octet.
+const LOWER_QUARTETS: [u8; 64] = {
     let mut out = [0; 64];
     let mut i = 0;
     while i < 32 {
-        out[i] = 8 * (i as u8 / 4) + first + i as u8 % 4;
+        out[i] = 8 * (i as u8 / 4) + i as u8 % 4;
         i += 1;
     }
     out
-}
+};
 
-/// A byte for each four words.
+/// Byte `i` in the lower byte of the words `4 * i` to `4 * i + 3`.
 const BYTES_OF_WORDS: [u8; 64] = {
     let mut out = [0; 64];
     let mut i = 0;
@@ -70,7 +70,7 @@ const INTERLEAVED: [u8; 64] = {
     out
 };
 
-/// Of [`INTERLEAVED`] the byte that has the bit, and that bit.
+/// Where the bits of 64 entries are, in the order of [`INTERLEAVED`]: the byte, and the bit in it.
 const INTERLEAVED_BYTES: [u8; 64] = interleaved_places(false);
 const INTERLEAVED_BITS: [u8; 64] = interleaved_places(true);
 
@@ -85,7 +85,7 @@ const fn interleaved_places(is_bit: bool) -> [u8; 64] {
     out
 }
 
-/// Keeps for each choice of two vectors the one that a bit of the index says, from the lowest bit on.
+/// The lanes of the vector of `$found` whose number these bits are, the lowest first.
 macro_rules! choose {
     ($blend:ident, $found:expr, $bits:expr) => {{
         let (mut found, mut n) = ($found, $found.len());
@@ -214,7 +214,7 @@ fn even_signs(fields: __m512i) -> __m512i {
 fn signs_of_fields<const AT: u8>(octets: __m512i) -> [u64; STEP_LINES] {
     let first = _mm512_set1_epi64(const { SIGN_FIELDS + 0x0101_0101 * AT as i64 });
     let fields = _mm512_multishift_epi64_epi8(first, octets);
-    let places = load_64(const { &quarters_of_octets(0) });
+    let places = load_64(const { &LOWER_QUARTETS });
     let signs = _mm512_permutexvar_epi8(places, even_signs(fields));
     sign_bits(_mm512_castsi512_si256(signs))
 }
@@ -250,7 +250,7 @@ fn words_of_bytes(bytes: &[u8]) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2")]
 pub(super) fn iq2_xxs(block: &[u8]) -> [__m512i; STEP_LINES] {
     let parts = load_64(&block[2..]);
-    let indices = _mm512_permutexvar_epi8(load_64(const { &quarters_of_octets(0) }), parts);
+    let indices = _mm512_permutexvar_epi8(load_64(const { &LOWER_QUARTETS }), parts);
     let indices = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(indices));
     let upper = [has_bit::<6>(indices), has_bit::<7>(indices)];
     let entries = word_entries::<4, 2>(Codebooks::IQ2_XXS, indices, upper);
