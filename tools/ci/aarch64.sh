@@ -114,14 +114,14 @@ run_tests() {
     export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=false
     export PROPTEST_CASES=${PROPTEST_CASES:-16}
 
-    cargo_test --lib --test conformance --no-run
+    cargo_test --lib --test it --no-run
     printf 'aarch64: built at %d s\n' "$SECONDS"
     # Forks of several threads are the same everywhere, and dear here: of the
     # conformance suite the test of instruction sets is enough. It takes one
     # thread, so the second processor has the rest beside it.
-    on max "scalar neon dotprod i8mm" --test conformance instruction_set &
+    on max "scalar neon dotprod i8mm" --test it instruction_set &
     local max=$! failed=0
-    on cortex-a72 "scalar neon" --test conformance instruction_set || failed=1
+    on cortex-a72 "scalar neon" --test it instruction_set || failed=1
     on cortex-a72 "scalar neon" --lib cpu::matmul || failed=1
     on max "scalar neon dotprod i8mm" --lib cpu:: || failed=1
     wait "$max" || failed=1

@@ -19,6 +19,6 @@ mkdir -p tools/gpu/bin
 cp "$target/release/moeflux" "$target/release/examples/speed" tools/gpu/bin/
 test_binary conformance -p moeflux-wgpu --lib
 test_binary reopen -p moeflux-wgpu --test reopen
-test_binary goldens -p moeflux-engine --features gpu --test gpu
+test_binary goldens -p moeflux-engine --features gpu --test it
 strip tools/gpu/bin/*
 ls -l tools/gpu/bin

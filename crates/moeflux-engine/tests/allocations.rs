@@ -1,6 +1,7 @@
 //! What a decoded token allocates once everything is in memory: its logits, which its user gets.
 
 #[expect(dead_code, reason = "the references are golden.rs's business")]
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::alloc::System;

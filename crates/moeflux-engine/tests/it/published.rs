@@ -1,0 +1,153 @@
+//! Configs of well-known published models, as far as they are public, and the sizes that these models
+//! are known for: families read the configs, and a checkpoint of their shape is planned with the same
+//! figures. The table of `docs/models.md` is made from these plans.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use moeflux_convert::synth::SynthOptions;
+use moeflux_convert::synthesise;
+use moeflux_core::checkpoint::Config;
+use moeflux_core::manifest::Manifest;
+use moeflux_engine::{EngineOptions, Inspection, inspect};
+use moeflux_model::{Declared, WithMtp};
+use moeflux_store::IoChoice;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A config, and what is known of the models that have it.
+#[derive(Deserialize)]
+struct Published {
+    models: Vec<String>,
+    /// The name for `synth`.
+    shape: String,
+    family: String,
+    /// Parameters, as publishers count them.
+    billions: f64,
+    layers: usize,
+    moe_layers: usize,
+    experts: usize,
+    experts_per_token: usize,
+    /// Parameters of an expert.
+    expert_elements: usize,
+    /// Keys and values of a position, and keys of indexers, where that is all that a position takes.
+    kv_elements: Option<usize>,
+    config: Value,
+}
+
+/// Bytes of an element of keys and values.
+const KV_BYTES: usize = 4;
+
+const BEGIN: &str = "<!-- made from plans: MOEFLUX_WRITE_DOCS=1 cargo test -p moeflux-engine --test it published:: -->\n";
+const END: &str = "<!-- end -->\n";
+
+fn published() -> Vec<Published> {
+    serde_json::from_str(include_str!("../published.json")).unwrap()
+}
+
+fn declared(model: &Published) -> Declared {
+    let config = Config::from_value(Path::new("config.json"), model.config.clone()).unwrap();
+    let declared = Declared::of_config(&config, WithMtp::Never);
+    declared.unwrap_or_else(|err| panic!("{:?}: {err}", model.models))
+}
+
+fn parameters(manifest: &Manifest) -> usize {
+    let matrices = manifest.matrices.iter().map(|matrix| matrix.rows * matrix.cols);
+    let experts = manifest.experts.iter();
+    let experts = experts.map(|layer| layer.n_experts * 3 * layer.hidden * layer.intermediate);
+    let tables = manifest.tables.iter().map(|table| table.rows * table.cols);
+    matrices.chain(experts).chain(tables).sum()
+}
+
+/// A checkpoint of the shape at four bits without weights, planned for 4,096 positions and chunks of
+/// 128 rows.
+fn inspected(shape: &str) -> Inspection {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join(shape);
+    let hollow = SynthOptions { is_hollow: true, ..SynthOptions::default() };
+    synthesise(shape, &out, &hollow, &mut |_| {}).unwrap_or_else(|err| panic!("{shape}: {err}"));
+    let options = EngineOptions::default().ctx(4096).chunk(128).checkpoint_bytes(0);
+    inspect(&out, &options.expert_io(IoChoice::Pread)).unwrap()
+}
+
+/// Those of all models.
+fn all_inspected() -> &'static [Inspection] {
+    static ALL: OnceLock<Vec<Inspection>> = OnceLock::new();
+    ALL.get_or_init(|| published().iter().map(|model| inspected(&model.shape)).collect())
+}
+
+#[test]
+fn configs_of_published_models_have_the_sizes_that_these_are_known_for() {
+    for model in published() {
+        let names = &model.models;
+        let Declared { family, manifest, shape, .. } = declared(&model);
+        assert_eq!(family.name, model.family, "{names:?}");
+        let figures = [shape.n_layers, shape.n_moe_layers, shape.n_experts, shape.top_k];
+        let want = [model.layers, model.moe_layers, model.experts, model.experts_per_token];
+        assert_eq!(figures, want, "{names:?}");
+        for layer in &manifest.experts {
+            let elements = 3 * layer.hidden * layer.intermediate;
+            assert_eq!(elements, model.expert_elements, "{names:?}, {}", layer.prefix);
+        }
+        let billions = parameters(&manifest) as f64 / 1e9;
+        let ratio = billions / model.billions;
+        assert!((ratio - 1.0).abs() < 0.016, "{names:?}: {billions} of {} billion", model.billions);
+        let kv: usize = shape.caches.iter().map(|cache| cache.bytes_per_position()).sum();
+        if let Some(elements) = model.kv_elements {
+            assert_eq!(kv, elements * KV_BYTES, "{names:?}");
+        }
+    }
+}
+
+#[test]
+fn checkpoints_of_published_shapes_are_planned_with_the_figures_of_their_configs() {
+    for (model, found) in published().iter().zip(all_inspected()) {
+        let (names, declared) = (&model.models, declared(model));
+        assert_eq!(found.family, model.family, "{names:?}");
+        assert_eq!(found.shape, declared.shape, "{names:?}");
+        // Four bits, and a scale and a bias of 16 bits for each 64 elements.
+        let bytes = (model.expert_elements * 9 / 16) as u64;
+        let n_experts = (model.moe_layers * model.experts) as u64;
+        assert_eq!(found.plan.record_bytes, bytes, "{names:?}");
+        assert_eq!(found.plan.expert_bytes, bytes * n_experts, "{names:?}");
+        let of_token = bytes * (model.moe_layers * model.experts_per_token) as u64;
+        assert_eq!(found.plan.working_set_bytes, of_token, "{names:?}");
+    }
+}
+
+#[test]
+fn the_page_of_models_has_what_they_need() {
+    let mut made = String::from(
+        "\n| model | family | memory | weights on the drive | experts of a token |\n\
+         |---|---|---|---|---|\n",
+    );
+    let gb = |bytes: u64| {
+        let gb = bytes as f64 / 1e9;
+        if gb < 9.95 { format!("{gb:.1} GB") } else { format!("{gb:.0} GB") }
+    };
+    for (model, Inspection { plan, .. }) in published().iter().zip(all_inspected()) {
+        let memory = plan.needed_bytes();
+        let drive = plan.resident_bytes + plan.expert_bytes + plan.table_bytes;
+        let (names, family) = (model.models.join(", "), &model.family);
+        let [memory, drive, of_token] = [memory, drive, plan.working_set_bytes].map(gb);
+        let _ = writeln!(made, "| {names} | `{family}` | {memory} | {drive} | {of_token} |");
+    }
+    made.push('\n');
+    check_page(&made);
+}
+
+/// Compares what is between the marks of the page with `made`, or puts it there.
+#[track_caller]
+fn check_page(made: &str) {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (head, rest) = text.split_once(BEGIN).unwrap_or_else(|| panic!("{BEGIN} is missing"));
+    let (kept, tail) = rest.split_once(END).unwrap_or_else(|| panic!("{END} is missing"));
+    if std::env::var_os("MOEFLUX_WRITE_DOCS").is_some_and(|flag| flag == "1") {
+        return std::fs::write(&path, format!("{head}{BEGIN}{made}{END}{tail}")).unwrap();
+    }
+    let differs = kept.lines().zip(made.lines()).find(|(kept, made)| kept != made);
+    let command = "MOEFLUX_WRITE_DOCS=1 cargo test -p moeflux-engine --test it published::";
+    assert!(kept == made, "docs/models.md is not current: {differs:?}; write it with {command}");
+}

@@ -1,0 +1,6 @@
+//! Names and downloads against a Hub on the loopback address.
+
+mod gguf;
+mod hub;
+mod lies;
+mod server;

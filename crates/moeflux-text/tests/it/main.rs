@@ -1,0 +1,9 @@
+//! Tokenizers, templates, tool syntaxes and grammars over files of families.
+
+mod constrain;
+mod history;
+mod hostile_templates;
+mod round_trip;
+mod schemas;
+mod templates;
+mod text;
