@@ -19,13 +19,22 @@ case $build in
 *) build=$PWD/$build ;;
 esac
 
-# Names of files in messages of panics, the same wherever it is built. The flags are separated as cargo wants it, so
-# that paths may have spaces.
+# Names of files in messages of panics, the same wherever it is built.
 remap() {
-    printf '%s%s=%s' "--remap-path-prefix=" "$1" "$2"
+    local from=$1
+    if command -v cygpath >/dev/null; then
+        from=$(cygpath --windows "$from")
+    fi
+    printf '%s' "--remap-path-prefix=$from=$2"
 }
-flags=$(printf '%s\x1f%s' "$(remap "$tree" /moeflux)" "$(remap "${CARGO_HOME:-$HOME/.cargo}" /cargo)")
-export CARGO_ENCODED_RUSTFLAGS=$flags
+flags=("$(remap "$tree" /moeflux)" "$(remap "${CARGO_HOME:-$HOME/.cargo}" /cargo)")
+case $target in
+# No C library of Visual Studio has to be there.
+*-windows-msvc) flags+=(-Ctarget-feature=+crt-static) ;;
+esac
+# Separated so that paths may have spaces.
+CARGO_ENCODED_RUSTFLAGS=$(printf '%s\x1f' "${flags[@]}")
+export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
 export CARGO_PROFILE_RELEASE_STRIP=symbols
 export CARGO_INCREMENTAL=0
 SOURCE_DATE_EPOCH=$(epoch)
