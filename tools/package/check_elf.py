@@ -90,7 +90,10 @@ def faults(data, target, glibc):
 def main(path, target, glibc):
     with open(path, "rb") as file:
         data = file.read()
-    found = list(faults(data, target, glibc))
+    try:
+        found = list(faults(data, target, glibc))
+    except (ValueError, struct.error) as err:
+        found = [f"no program that can be read: {err}"]
     for fault in found:
         print(f"{path}: {fault}", file=sys.stderr)
     if not found:

@@ -96,7 +96,7 @@ find_target() {
 download() {
     case $1 in
     file://*) cp "${1#file://}" "$2" 2>/dev/null || fail "cannot read ${1#file://} (MOEFLUX_BASE_URL)" ;;
-    https://* | http://127.0.0.1* | http://localhost* | http://\[::1\]*) fetch "$1" "$2" ;;
+    https://* | http://127.0.0.1[:/]* | http://localhost[:/]* | http://\[::1\][:/]*) fetch "$1" "$2" ;;
     http://*) fail "$1 is not encrypted: give an address that begins with https:// (MOEFLUX_BASE_URL)" ;;
     *) cp "$1" "$2" 2>/dev/null || fail "cannot read $1 (MOEFLUX_BASE_URL)" ;;
     esac
