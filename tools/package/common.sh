@@ -7,6 +7,9 @@ source "$tree/tools/package/release.env"
 
 # shellcheck disable=SC2034  # used by those who source this
 version=$(sed -n '/^\[workspace\.package\]/,/^\[[^w]/s/^version = "\(.*\)"$/\1/p' "$tree/Cargo.toml")
+# Package managers sort 1.0.0~rc.1 before 1.0.0, and read a - as the end of the version.
+# shellcheck disable=SC2034  # likewise
+sorted_version=${version/-/\~}
 
 fail() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2

@@ -45,7 +45,7 @@ END
 SOURCE_DATE_EPOCH=$(epoch)
 export SOURCE_DATE_EPOCH
 gzip -9n >"$doc/changelog.Debian.gz" <<END
-moeflux ($version-1) unstable; urgency=medium
+moeflux ($sorted_version-1) unstable; urgency=medium
 
   * Release $version; CHANGELOG.md says what is new.
 
@@ -55,7 +55,7 @@ gzip -9n <"$tree/CHANGELOG.md" >"$doc/changelog.gz"
 installed_kib=$(du -k --apparent-size --summarize "$root/usr" | cut -f 1)
 cat >"$root/DEBIAN/control" <<END
 Package: moeflux
-Version: $version-1
+Version: $sorted_version-1
 Architecture: $arch
 Maintainer: $MOEFLUX_MAINTAINER
 Installed-Size: $installed_kib

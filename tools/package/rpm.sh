@@ -37,7 +37,7 @@ rpmbuild -bb --quiet --target "$arch-linux" \
     --define "_binary_payload w9.gzdio" \
     --define "use_source_date_epoch_as_buildtime 1" \
     --define "clamp_mtime_to_source_date_epoch 1" \
-    --define "the_version $version" \
+    --define "the_version $sorted_version" \
     --define "the_glibc $MOEFLUX_GLIBC" \
     --define "the_stage $work/stage" \
     --define "the_packager $MOEFLUX_MAINTAINER" \
