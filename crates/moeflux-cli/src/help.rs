@@ -112,7 +112,8 @@ fn overview(command: &Command) -> String {
     text + EXAMPLES
 }
 
-const EXAMPLES: &str = "
+/// Examples of the whole program.
+pub(crate) const EXAMPLES: &str = "
 Examples:
   moeflux run \"What does Vec::push do?\"   answered by the built-in demo model
   moeflux chat -m org/name                chat with a model of the Hub

@@ -85,6 +85,8 @@ fn main() -> ExitCode {
         },
         Command::Replay(args) => commands::replay::run(args),
         Command::Synth(args) => commands::synth::run(args),
+        Command::Completions(args) => commands::completions::run(args),
+        Command::Man(args) => commands::man::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,9 +1,11 @@
 //! The command line: one file for every group of flags.
 
 mod cache;
+mod completions;
 mod conversation;
 mod inspect;
 mod launch;
+mod man;
 mod measure;
 mod model;
 mod pack;
@@ -16,9 +18,11 @@ mod verify;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::cache::PromptCacheArgs;
+pub(crate) use self::completions::{CompletionsArgs, Shell};
 pub(crate) use self::conversation::{ChatArgs, RunArgs};
 pub(crate) use self::inspect::{InspectArgs, PlanArgs, ShapeArgs};
 pub(crate) use self::launch::{Agent, LaunchArgs};
+pub(crate) use self::man::ManArgs;
 pub(crate) use self::measure::{BenchArgs, LogitsArgs, PerplexityArgs, ReplayArgs};
 pub(crate) use self::model::{ModelArgs, Policy};
 pub(crate) use self::pack::{CalibrateArgs, PackArgs, RoundTo};
@@ -68,4 +72,8 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Write a checkpoint with random weights, for benchmarks
     Synth(SynthArgs),
+    /// Print a script that completes commands in a shell
+    Completions(CompletionsArgs),
+    /// Write manual pages, one a command
+    Man(ManArgs),
 }

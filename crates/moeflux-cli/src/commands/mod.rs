@@ -3,9 +3,11 @@
 pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod chat;
+pub(crate) mod completions;
 pub(crate) mod inspect;
 pub(crate) mod launch;
 pub(crate) mod logits;
+pub(crate) mod man;
 pub(crate) mod pack;
 pub(crate) mod perplexity;
 pub(crate) mod plan;

@@ -17,6 +17,7 @@ mod keeping;
 mod launch;
 mod limits;
 mod mutations;
+mod packaging;
 mod prompt;
 mod reference;
 mod routing;
