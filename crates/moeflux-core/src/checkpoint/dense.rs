@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Config;
+use serde_json::Value;
 
 /// A model all of whose weights are used for every token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,18 +167,17 @@ const COUNTS: [&str; 7] = [
 ];
 
 impl DenseModel {
-    /// What a config describes, if it names a model without experts and counts none.
-    pub fn of_config(config: &Config) -> Option<DenseModel> {
-        let model_type = config.get("model_type")?.as_str()?;
-        let has_experts =
-            |key: &&str| config.get(key).is_some_and(|count| count.as_u64() != Some(0));
+    /// What a config describes, if it names a model without experts and counts none. `get` gives a key of it.
+    pub fn of_config<'a>(get: impl Fn(&str) -> Option<&'a Value>) -> Option<DenseModel> {
+        let model_type = get("model_type")?.as_str()?;
+        let has_experts = |key: &&str| get(key).is_some_and(|count| count.as_u64() != Some(0));
         let is_switched_off = ["gemma4", "gemma4_text"].contains(&model_type)
-            && config.get("enable_moe_block").is_none_or(|value| *value == false);
+            && get("enable_moe_block").is_none_or(|value| *value == false);
         let counts_experts = COUNTS.iter().any(|key| has_experts(&key));
         if !is_switched_off && (!TYPES.contains(&model_type) || counts_experts) {
             return None;
         }
-        let class = config.get("architectures").and_then(|classes| classes.get(0)?.as_str());
+        let class = get("architectures").and_then(|classes| classes.get(0)?.as_str());
         Some(DenseModel { name: class.unwrap_or(model_type).to_owned() })
     }
 

@@ -72,7 +72,7 @@ impl Family {
         if model_type == "bailing_moe" && class == Some(bailing_moe::SECOND_CLASS) {
             model_type = "bailing_moe_v2";
         }
-        if let Some(source) = DenseModel::of_config(config) {
+        if let Some(source) = DenseModel::of_config(|key| config.get(key)) {
             return Err(FormatError::Dense { path: config.path().to_path_buf(), source }.into());
         }
         FAMILIES.iter().find(|family| family.model_types.contains(&model_type)).ok_or_else(|| {
