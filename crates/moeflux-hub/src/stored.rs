@@ -426,3 +426,8 @@ fn lock_all(repo: &Repo, env: &HubEnv) -> Result<Vec<File>, HubError> {
     }
     Ok(locks)
 }
+
+/// Bytes that the file system of the cache has left for this user, if it says so.
+pub fn free_bytes(env: &HubEnv) -> Option<u64> {
+    super::cache::free_bytes(&env.cache_dir)
+}
