@@ -101,14 +101,14 @@ pub(crate) fn meaning(word: &str, program: &Command) -> Option<Meaning> {
 /// Whether a word is a name with a letter too many, too few, another, or two in each other's place; two
 /// such mistakes in a long one; or the beginning of it.
 fn is_near(word: &str, name: &str) -> bool {
-    let n_mistakes = match name.len() {
-        ..=3 => 0,
+    let n_letters = word.chars().count();
+    let allowed = match n_letters.min(name.len()) {
+        ..3 => 0,
+        // Of three letters one is a third: then at least the first is right.
+        3 => usize::from(word.chars().next() == name.chars().next()),
         4..=5 => 1,
         _ => 2,
     };
-    let starts_alike = word.chars().next() == name.chars().next();
-    let swapped = name.len() <= 3 && word.len() == name.len() && starts_alike;
-    let limit = if swapped && name.len() == 3 { 1 } else { n_mistakes };
-    let is_beginning = word.len() >= 3 && name.starts_with(word);
-    is_beginning || (word.len() >= 3 && strsim::damerau_levenshtein(word, name) <= limit)
+    let is_beginning = n_letters >= 3 && name.starts_with(word);
+    is_beginning || (allowed > 0 && strsim::damerau_levenshtein(word, name) <= allowed)
 }

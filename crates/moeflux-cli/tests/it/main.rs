@@ -16,12 +16,15 @@ mod interrupts;
 mod keeping;
 mod launch;
 mod limits;
+mod models;
 mod mutations;
 mod prompt;
+mod published;
 mod reference;
 mod routing;
 mod run;
 mod sessions;
+mod stand_ins;
 mod tool_loops;
 mod words;
 
