@@ -91,7 +91,10 @@ pub(crate) fn place(
     let Some(model) = model else { return Ok(Place::Here(demo::unpacked()?)) };
     let path = Path::new(model);
     match path.try_exists() {
-        Ok(true) => return Ok(Place::Here(path.to_path_buf())),
+        Ok(true) => {
+            let snapshot = moeflux_hub::snapshot_in(path);
+            return Ok(Place::Here(snapshot.unwrap_or_else(|| path.to_path_buf())));
+        }
         Ok(false) => {}
         // A name that is longer than a path may be is for the Hub's rules to refuse.
         Err(source) if source.kind() == io::ErrorKind::InvalidFilename => {}

@@ -427,6 +427,23 @@ fn lock_all(repo: &Repo, env: &HubEnv) -> Result<Vec<File>, HubError> {
     Ok(locks)
 }
 
+/// The snapshot of `main`, or the only one, of a repository's folder in a cache (`models--org--name`); `None`
+/// for other folders.
+pub fn snapshot_in(dir: &Path) -> Option<PathBuf> {
+    let snapshots = dir.join("snapshots");
+    if !snapshots.is_dir() || !dir.join("blobs").is_dir() {
+        return None;
+    }
+    let of_main = fs::read_to_string(dir.join("refs/main")).ok();
+    let of_main = of_main.map(|commit| snapshots.join(commit.trim())).filter(|path| path.is_dir());
+    let mut all = fs::read_dir(&snapshots).ok()?.flatten().map(|entry| entry.path());
+    let only = match (all.next(), all.next()) {
+        (Some(only), None) => Some(only),
+        _ => None,
+    };
+    of_main.or(only)
+}
+
 /// Bytes that the file system of the cache has left for this user, if it says so.
 pub fn free_bytes(env: &HubEnv) -> Option<u64> {
     super::cache::free_bytes(&env.cache_dir)
