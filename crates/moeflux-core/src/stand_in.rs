@@ -113,7 +113,7 @@ impl StandIn {
             str::from_utf8(start).ok().filter(|_| len <= MAX_TEXT_BYTES && start.len() >= 4)?;
         let text = text.trim();
         let is_text = |c: char| !c.is_control() || c.is_ascii_whitespace();
-        if text.is_empty() || !text.chars().all(is_text) {
+        if text.is_empty() || text.starts_with("GGUF") || !text.chars().all(is_text) {
             return None;
         }
         if text.starts_with("../") && !text.contains('\n') {

@@ -13,7 +13,7 @@ use super::cache::{Cache, Fitness};
 use super::env::HubEnv;
 use super::error::HubError;
 use super::gguf::{Entry, Sets};
-use super::name::{Repo, is_gguf};
+use super::name::{Repo, is_gguf, is_hex};
 
 /// How deep folders of a snapshot are looked into.
 const MAX_DEPTH: usize = 8;
@@ -435,6 +435,7 @@ pub fn snapshot_in(dir: &Path) -> Option<PathBuf> {
         return None;
     }
     let of_main = fs::read_to_string(dir.join("refs/main")).ok();
+    let of_main = of_main.filter(|commit| is_hex(commit.trim(), 40));
     let of_main = of_main.map(|commit| snapshots.join(commit.trim())).filter(|path| path.is_dir());
     let mut all = fs::read_dir(&snapshots).ok()?.flatten().map(|entry| entry.path());
     let only = match (all.next(), all.next()) {

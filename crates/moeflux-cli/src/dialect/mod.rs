@@ -108,7 +108,7 @@ impl<'a> Line<'a> {
             self.out.push(word);
             return Ok(());
         }
-        let (name, inline) = match text.split_once('=') {
+        let (name, inline) = match text.split_once('=').or_else(|| with_number(text)) {
             Some((name, value)) => (name, Some(OsString::from(value))),
             None => (text, None),
         };
@@ -293,6 +293,14 @@ fn takes_value(arg: &Arg) -> bool {
 /// Whether a word is a flag: `-` alone is standard input, and numbers may be negative.
 fn is_flag(text: &str) -> bool {
     text.len() > 1 && text.starts_with('-') && text.parse::<f64>().is_err()
+}
+
+/// A short flag and the number that is written right behind it: `-c4096`.
+fn with_number(text: &str) -> Option<(&str, &str)> {
+    let at = text.find(|c: char| c.is_ascii_digit()).filter(|at| *at > 1)?;
+    let (name, number) = text.split_at(at);
+    let is_short = !text.starts_with("--") && number.bytes().all(|b| b.is_ascii_digit());
+    is_short.then_some((name, number))
 }
 
 fn is_value(word: &OsString) -> bool {
