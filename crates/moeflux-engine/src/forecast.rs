@@ -15,7 +15,7 @@ use moeflux_core::PAGE_BYTES;
 use crate::inspect::Inspection;
 use crate::measure::{DriveProbe, MemoryProbe, product_gb_s, row_seconds};
 use crate::options::EngineOptions;
-use crate::plan::Plan;
+use crate::plan::{ModelSizes, Plan};
 
 /// How long the drive is measured, for each number of reads at once.
 const DRIVE_TIME: Duration = Duration::from_millis(100);
@@ -100,6 +100,12 @@ impl Forecast {
             n_layers: facts.shape.n_layers,
         };
         unknown.of_plan(&facts.plan)
+    }
+
+    /// The forecast for another model of these sizes, and its plan, at the rates that were measured for
+    /// this one.
+    pub fn of_sizes(&self, sizes: &ModelSizes, plan: &Plan) -> Forecast {
+        Forecast { n_layers: sizes.n_layers, ..*self }.of_plan(plan)
     }
 
     /// The forecast for another plan of the same model.

@@ -16,13 +16,16 @@ mod interrupts;
 mod keeping;
 mod launch;
 mod limits;
+mod models;
 mod mutations;
 mod packaging;
 mod prompt;
+mod published;
 mod reference;
 mod routing;
 mod run;
 mod sessions;
+mod stand_ins;
 mod tool_loops;
 mod words;
 
