@@ -12,6 +12,7 @@ mod error;
 #[expect(unsafe_code, reason = "a global allocator and a signal handler")]
 mod fatal;
 mod files;
+mod hardware;
 mod help;
 mod interrupt;
 mod locate;
@@ -19,8 +20,10 @@ mod model;
 mod paths;
 mod progress;
 mod published;
+mod rates;
 mod renderer;
 mod report;
+mod results;
 mod usage;
 mod values;
 mod words;
