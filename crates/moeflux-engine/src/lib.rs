@@ -43,7 +43,8 @@ pub use device::{Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, devic
 pub use engine::Engine;
 pub use error::EngineError;
 pub use expert_stats::read_expert_stats;
-pub use forecast::{Forecast, Rate};
+pub use forecast::{Forecast, Rate, Rates};
+pub use format_name::ExpertFormat;
 pub use generate::{Finish, GenerateOptions, Generated, Sink, generate, generate_after};
 pub use inspect::{Inspection, Storage, check, inspect};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};

@@ -3,6 +3,7 @@
 pub(crate) mod facts;
 mod planner;
 mod rows;
+mod sessions;
 mod shortage;
 
 pub(crate) use self::facts::ModelFacts;
