@@ -11,14 +11,17 @@ mod error;
 #[expect(unsafe_code, reason = "a global allocator and a signal handler")]
 mod fatal;
 mod files;
+mod hardware;
 mod help;
 mod interrupt;
 mod locate;
 mod model;
 mod paths;
 mod progress;
+mod rates;
 mod renderer;
 mod report;
+mod results;
 mod usage;
 mod values;
 mod words;

@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use self::cache::PromptCacheArgs;
 pub(crate) use self::conversation::{ChatArgs, RunArgs};
-pub(crate) use self::inspect::{InspectArgs, PlanArgs, ShapeArgs};
+pub(crate) use self::inspect::{InspectArgs, PlanArgs, RateArgs, ShapeArgs};
 pub(crate) use self::launch::{Agent, LaunchArgs};
 pub(crate) use self::measure::{BenchArgs, LogitsArgs, PerplexityArgs, ReplayArgs};
 pub(crate) use self::model::{ModelArgs, Policy};

@@ -24,7 +24,7 @@ pub(crate) struct ModelArgs {
     /// Context window in tokens [default: as memory allows]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
     #[arg(aliases = ["ctx-size", "context", "max-model-len"])]
-    ctx: Option<usize>,
+    pub(crate) ctx: Option<usize>,
     /// Compute threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
     threads: Option<usize>,

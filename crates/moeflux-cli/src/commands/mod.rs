@@ -145,7 +145,7 @@ fn said(deltas: Vec<Delta>) -> String {
 fn download_text(download: &Download) -> String {
     let here = download.bytes - download.missing_bytes;
     let mut text = format!(
-        "\nnot downloaded: only its configs and headers were read, so the drive was not measured\n\
+        "\nnot downloaded: only its configs and headers were read\n\
          download   {} in {}, to {}\n",
         show(download.missing_bytes),
         n_files(download),
