@@ -10,6 +10,7 @@ mod embeddings;
 mod golden;
 mod gpu;
 mod long_context;
+mod model_pages;
 mod packing;
 mod prepared;
 mod published;
