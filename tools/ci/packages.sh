@@ -34,7 +34,7 @@ asks "$work/installed/moeflux"
 package deb
 dpkg-deb --extract "$out"/moeflux_*.deb "$work/deb"
 asks "$work/deb/usr/bin/moeflux"
-if command -v rpmbuild rpm2cpio cpio >/dev/null; then
+if command -v rpmbuild >/dev/null && command -v rpm2cpio >/dev/null && command -v cpio >/dev/null; then
     package rpm
     mkdir "$work/rpm"
     rpm2cpio "$out"/moeflux-*.rpm | (cd "$work/rpm" && cpio --extract --make-directories --quiet)
