@@ -40,6 +40,24 @@ pub(crate) fn parse_some(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads `3GB/s`, `900 MB/s` or `2.5GiB/s` as GB/s, thousand millions of bytes a second.
+///
+/// # Errors
+/// Where the text is no such rate, or none that a drive has.
+pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
+    let wrong = || String::from("write it like 3GB/s, 3.2GB/s or 900MB/s, in bytes");
+    let bytes = text.trim().strip_suffix("/s").ok_or_else(wrong)?.trim_end();
+    // `Gb` means bits, and `G` may mean either.
+    if !bytes.ends_with('B') {
+        return Err(wrong());
+    }
+    let gb_s = parse(bytes).map_err(|_| wrong())? as f64 / 1e9;
+    match (0.001..=1000.0).contains(&gb_s) {
+        true => Ok(gb_s),
+        false => Err(String::from("a drive reads from 1MB/s to 1000GB/s: write it like 3GB/s")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +70,26 @@ mod tests {
         assert_eq!(parse("4096"), Ok(4096));
         for wrong in ["", "GiB", "-1", "1e30", "nan", "2XB", "2 Gi B", "1,5GB"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reads_rates_of_bytes_and_no_others() {
+        for (text, gb_s) in [
+            ("3GB/s", 3.0),
+            ("3.2 GB/s", 3.2),
+            ("900MB/s", 0.9),
+            (" 1GiB/s", 1.073741824),
+            ("2TB/s", 2000.0),
+        ] {
+            let want = if gb_s > 1000.0 { None } else { Some(gb_s) };
+            assert_eq!(parse_rate(text).ok(), want, "{text}");
+        }
+        for wrong in [
+            "", "3", "3GB", "fast", "3Gb/s", "3G/s", "-3GB/s", "0GB/s", "nanGB/s", "infGB/s",
+            "GB/s", "3GB/h", "1e9GB/s", "3,2GB/s", "/s",
+        ] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
         }
     }
 }

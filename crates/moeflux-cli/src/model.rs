@@ -13,9 +13,10 @@ use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs};
 use crate::error::UsageError;
 use crate::interrupt::RemovedOnInterrupt;
 use crate::locate::{self, Hurry, Place};
-use crate::paths;
 use crate::progress::{Bar, Unit};
 use crate::report::note;
+use crate::values::Sessions;
+use crate::{paths, rates};
 
 /// What an inspection found, and where.
 pub(crate) struct Inspected {
@@ -31,16 +32,25 @@ pub(crate) struct Inspected {
 /// Inspects a model, or a shape without one. Of a model on the Hub only configs and headers are
 /// read.
 pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Result<Inspected> {
-    let options = args.engine_options(false)?;
+    inspect_with(args, shape, &args.engine_options(false)?, is_quiet)
+}
+
+/// As [`inspect`], with options of the caller's.
+pub(crate) fn inspect_with(
+    args: &ModelArgs,
+    shape: &ShapeArgs,
+    options: &EngineOptions,
+    is_quiet: bool,
+) -> Result<Inspected> {
     if let Some(name) = &shape.shape {
-        return inspect_shape(name, shape.bits, &options);
+        return inspect_shape(name, shape.bits, options);
     }
     match locate::place(args.model.as_deref(), "--model", is_quiet, Hurry::Any)? {
         Place::Here(path) => {
             if args.verify {
                 verify(&path, is_quiet)?;
             }
-            let facts = moeflux_engine::inspect(&path, &options)?;
+            let facts = moeflux_engine::inspect(&path, options)?;
             let tokenizer = Some(describe_tokenizer(&facts.text));
             Ok(Inspected { facts, download: None, has_content: true, tokenizer })
         }
@@ -49,7 +59,17 @@ pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Re
                 let message = "--verify: the model is not downloaded: leave --verify out";
                 return Err(UsageError(String::from(message)).into());
             }
-            inspect_remote(&remote, &options, is_quiet)
+            inspect_remote(&remote, options, is_quiet)
+        }
+    }
+}
+
+impl Inspected {
+    /// Where the drive is that experts are read from.
+    pub(crate) fn place(&self) -> rates::Place<'_> {
+        match self.has_content {
+            true => rates::Place::Model(&self.facts.root),
+            false => rates::Place::Hub,
         }
     }
 }
@@ -71,7 +91,7 @@ fn inspect_remote(remote: &Remote, options: &EngineOptions, is_quiet: bool) -> R
     Ok(Inspected { facts, download: Some(download), has_content: false, tokenizer })
 }
 
-fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Result<Inspected> {
+pub(crate) fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Result<Inspected> {
     let dir = ScratchDir::new(name);
     let hollow = SynthOptions { bits, is_hollow: true, ..SynthOptions::default() };
     moeflux_convert::synthesise(name, &dir.path, &hollow, &mut |_| {}).context("--shape")?;
@@ -129,7 +149,7 @@ pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engi
 pub(crate) fn open_cached(
     args: &ModelArgs,
     cache: &PromptCacheArgs,
-    sessions: usize,
+    sessions: impl Into<Sessions>,
     is_quiet: bool,
 ) -> Result<Engine> {
     let prompt_cache = cache.options();
@@ -139,8 +159,8 @@ pub(crate) fn open_cached(
         false => paths::cache_dir().ok().map(|dir| dir.join("experts")),
     };
     let plain = args.engine_options(false)?;
-    let options =
-        plain.prompt_cache(prompt_cache).expert_stats(expert_stats).sessions(Some(sessions));
+    let mut options = plain.prompt_cache(prompt_cache).expert_stats(expert_stats);
+    sessions.into().set(&mut options.memory);
     open_with(args, options, is_quiet)
 }
 

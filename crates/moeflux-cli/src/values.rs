@@ -3,13 +3,72 @@
 use std::str::FromStr;
 
 use moeflux_convert::synth::{GgufMix, shape_names};
-use moeflux_engine::{MAX_DRAFT, Speculation};
+use moeflux_engine::{MAX_DRAFT, MAX_SESSIONS, MemoryOptions, Speculation};
 
 use crate::words::did_you_mean;
 
 /// One or more.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     parse(text, |n| *n > 0, "write a whole number, at least 1")
+}
+
+/// Answers at once: a number, or as many as memory has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sessions {
+    Auto,
+    Exactly(usize),
+}
+
+impl Sessions {
+    /// Most answers at once where memory decides, and how many where the context is left to memory,
+    /// too.
+    pub(crate) const MOST: usize = 8;
+
+    /// Those of a server: where a context is asked for, as many as memory has room for.
+    pub(crate) fn of_server(asked: Option<Sessions>, ctx: Option<usize>) -> Sessions {
+        asked.unwrap_or(match ctx {
+            Some(_) => Sessions::Auto,
+            None => Sessions::Exactly(Sessions::MOST),
+        })
+    }
+
+    /// Those of the server of an agent, which needs a long context more than answers at once: its
+    /// sub-agents share what memory has room for.
+    pub(crate) fn of_launch(asked: Option<Sessions>) -> Sessions {
+        asked.unwrap_or(Sessions::Auto)
+    }
+
+    /// What the engine's options say of them.
+    pub(crate) fn set(self, memory: &mut MemoryOptions) {
+        (memory.sessions, memory.most_sessions) = match self {
+            Sessions::Auto => (None, Some(Sessions::MOST)),
+            Sessions::Exactly(n) => (Some(n), None),
+        };
+    }
+}
+
+impl From<usize> for Sessions {
+    fn from(n: usize) -> Sessions {
+        Sessions::Exactly(n)
+    }
+}
+
+impl std::fmt::Display for Sessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Sessions::Auto => f.write_str("auto"),
+            Sessions::Exactly(n) => write!(f, "{n}"),
+        }
+    }
+}
+
+/// Reads `auto` or a number.
+pub(crate) fn sessions(text: &str) -> Result<Sessions, String> {
+    let remedy = format!("write auto or a whole number from 1 to {MAX_SESSIONS}");
+    match text {
+        "auto" => Ok(Sessions::Auto),
+        _ => parse(text, |n| (1..=MAX_SESSIONS).contains(n), &remedy).map(Sessions::Exactly),
+    }
 }
 
 /// Zero or more.
@@ -146,6 +205,11 @@ mod tests {
             (Ok(Speculation::Auto), Ok(Speculation::Off))
         );
         assert_eq!(speculation("15"), Ok(Speculation::Fixed(15)));
+        for text in ["", "0", "257", "-1", "Auto", "1.5"] {
+            assert!(sessions(text).is_err(), "{text}");
+        }
+        assert_eq!(sessions("auto"), Ok(Sessions::Auto));
+        assert_eq!(sessions("256"), Ok(Sessions::Exactly(256)));
         assert!(weight_bits("7").is_err() && group_size("7").is_err());
         assert_eq!((count("7"), weight_bits("16"), group_size("32")), (Ok(7), Ok(16), Ok(32)));
     }

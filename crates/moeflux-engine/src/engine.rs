@@ -19,6 +19,7 @@ use moeflux_text::{TextSource, Tokenizer};
 use crate::device::DeviceTuning;
 use crate::engine::meter::Meter;
 use crate::error::EngineError;
+use crate::format_name::ExpertFormat;
 use crate::options::Activations;
 use crate::plan::Plan;
 use crate::rows::TableRows;
@@ -94,6 +95,11 @@ impl Engine {
     /// Where memory goes.
     pub fn plan(&self) -> &Plan {
         &self.info.plan
+    }
+
+    /// How experts are stored; `None` where there are none.
+    pub fn expert_format(&self) -> Option<ExpertFormat> {
+        ExpertFormat::of(self.info.experts.bank())
     }
 
     /// What the user should know although nothing failed.

@@ -1,5 +1,5 @@
-//! The rate at which a model will make tokens here: memory and drive measured for a moment, and what
-//! a token reads of each.
+//! The rate at which a model will make tokens here: from rates of memory and drive, and what a token
+//! reads of each.
 //!
 //! A token takes the time of its computation, in which all its weights are read from memory, and of
 //! those reads from the drive that computation does not hide. Rows of tables are requested when the
@@ -8,17 +8,20 @@
 //! as many at once as the store has, and reads of rows by a store of rows.
 
 use std::fmt;
-use std::time::Duration;
-
-use moeflux_core::PAGE_BYTES;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::inspect::Inspection;
 use crate::measure::{DriveProbe, MemoryProbe, product_gb_s, row_seconds};
 use crate::options::EngineOptions;
-use crate::plan::Plan;
+use crate::plan::{ModelSizes, Plan};
 
-/// How long the drive is measured, for each number of reads at once.
-const DRIVE_TIME: Duration = Duration::from_millis(100);
+/// How long the drive is measured in a pass, for each number of reads at once, and how many passes
+/// there are, of which the best counts.
+const DRIVE_TIME: Duration = Duration::from_millis(50);
+const DRIVE_PASSES: usize = 2;
+
+/// How long rows of tables are read.
+const ROW_TIME: Duration = Duration::from_millis(100);
 
 /// The part of the rate of products with one large matrix that a decode step reaches, whose matrices
 /// are small for the most part: lowest and highest.
@@ -58,9 +61,9 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A forecast for one token at a time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Forecast {
+/// How fast a machine is at what a token needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
     /// What a plain loop on all cores reads from memory, in GB/s; `None` where there is too little
     /// memory for one that leaves the caches.
     pub memory_gb_s: Option<f64>,
@@ -74,6 +77,33 @@ pub struct Forecast {
     /// where the model has no tables, where the drive was not measured, or where files have holes in
     /// place of the rows.
     pub row_seconds: Option<f64>,
+}
+
+impl Rates {
+    /// Measures memory, for about half a second, within what is free of it.
+    pub fn of_memory(facts: &Inspection, options: &EngineOptions) -> Rates {
+        let memory = MemoryProbe::new(options).ok().filter(MemoryProbe::leaves_caches);
+        let most_bytes = usize::try_from(facts.plan.memory.available / 8).unwrap_or(usize::MAX);
+        Rates {
+            memory_gb_s: memory.map(|probe| probe.gb_s()[1]),
+            product_gb_s: product_gb_s(facts, options, most_bytes),
+            ..Rates::default()
+        }
+    }
+
+    /// Measures the drive, for about half a second, in the files of the model. Files without content
+    /// say nothing about a drive.
+    pub fn of_drive(facts: &Inspection) -> Rates {
+        let row_seconds = row_seconds(&facts.tables, &facts.rows_per_token, ROW_TIME);
+        Rates { drive_gb_s: drive_rate(facts), row_seconds, ..Rates::default() }
+    }
+}
+
+/// A forecast for one token at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    /// What it is made from.
+    pub rates: Rates,
     /// Tokens a second if all experts were in memory.
     pub resident: Option<Rate>,
     /// Tokens a second with the planned cache.
@@ -82,37 +112,30 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Measures memory and drive, for about a second, within the memory that is free. Files without
-    /// content say nothing about a drive: `has_content` leaves it out.
-    pub fn measure(facts: &Inspection, options: &EngineOptions, has_content: bool) -> Forecast {
-        let memory = MemoryProbe::new(options).ok().filter(MemoryProbe::leaves_caches);
-        let memory_gb_s = memory.map(|probe| probe.gb_s()[1]);
-        let most_bytes = usize::try_from(facts.plan.memory.available / 8).unwrap_or(usize::MAX);
-        let unknown = Forecast {
-            memory_gb_s,
-            product_gb_s: product_gb_s(facts, options, most_bytes),
-            drive_gb_s: has_content.then(|| drive_rate(facts)).flatten(),
-            row_seconds: has_content
-                .then(|| row_seconds(&facts.tables, &facts.rows_per_token, DRIVE_TIME))
-                .flatten(),
-            resident: None,
-            streamed: None,
-            n_layers: facts.shape.n_layers,
-        };
-        unknown.of_plan(&facts.plan)
+    /// For a model and its plan on a machine of these rates. Nothing is measured.
+    pub fn of(facts: &Inspection, rates: Rates) -> Forecast {
+        let n_layers = facts.shape.n_layers;
+        Forecast { rates, resident: None, streamed: None, n_layers }.of_plan(&facts.plan)
+    }
+
+    /// The forecast for another model of these sizes, and its plan, at the rates that were measured for
+    /// this one.
+    pub fn of_sizes(&self, sizes: &ModelSizes, plan: &Plan) -> Forecast {
+        Forecast { n_layers: sizes.n_layers, ..*self }.of_plan(plan)
     }
 
     /// The forecast for another plan of the same model.
     pub fn of_plan(&self, plan: &Plan) -> Forecast {
         let of_rows = self.unhidden_rows(plan);
-        let resident = self.product_gb_s.map(|gb_s| {
+        let Rates { product_gb_s, drive_gb_s, .. } = self.rates;
+        let resident = product_gb_s.map(|gb_s| {
             self.rate(|i| {
                 let compute = self.compute(plan, gb_s, i);
                 compute + of_rows(compute)
             })
         });
         let is_read = plan.cache_bytes < plan.expert_bytes;
-        let streamed = match (self.product_gb_s, self.drive_gb_s) {
+        let streamed = match (product_gb_s, drive_gb_s) {
             _ if !is_read => resident,
             (Some(product), Some(drive)) => Some(self.rate(|i| {
                 let missing = (1.0 - plan.cached_share()).powf(SKEW[i]);
@@ -134,7 +157,7 @@ impl Forecast {
     fn unhidden_rows(&self, plan: &Plan) -> impl Fn(f64) -> f64 {
         // Rows are drawn by hashes: the cache has those of its share of a table.
         let cached = plan.row_cache_bytes as f64 / plan.table_bytes.max(1) as f64;
-        let seconds = self.row_seconds.unwrap_or(0.0) * (1.0 - cached).max(0.0);
+        let seconds = self.rates.row_seconds.unwrap_or(0.0) * (1.0 - cached).max(0.0);
         move |compute| (seconds - compute).max(0.0)
     }
 
@@ -146,11 +169,11 @@ impl Forecast {
 
 /// GB/s of direct reads of records, the best number at a time.
 fn drive_rate(facts: &Inspection) -> Option<f64> {
-    let piece = facts.bank.max_record_bytes().next_multiple_of(PAGE_BYTES) as u64;
-    let mut probe = DriveProbe::of(facts.bank.clone(), 1).filter(DriveProbe::is_direct)?;
-    let most = usize::try_from(facts.plan.memory.available / 4 / piece.max(2 << 20));
-    let rates = probe.depths_up_to(most.unwrap_or(usize::MAX), DRIVE_TIME);
-    rates.first().map(|rate| rate.gb_s)
+    // Other pieces than those of the plan before, which something beneath may have kept.
+    let seed =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
+    let mut probe = DriveProbe::of(facts.bank.clone(), seed).filter(DriveProbe::is_direct)?;
+    probe.best(facts.plan.memory.available / 4, DRIVE_PASSES, DRIVE_TIME)
 }
 
 #[cfg(test)]
@@ -191,10 +214,12 @@ mod tests {
     /// A forecast of a machine without a drive.
     fn unknown() -> Forecast {
         Forecast {
-            memory_gb_s: Some(60.0),
-            product_gb_s: Some(50.0),
-            drive_gb_s: None,
-            row_seconds: None,
+            rates: Rates {
+                memory_gb_s: Some(60.0),
+                product_gb_s: Some(50.0),
+                drive_gb_s: None,
+                row_seconds: None,
+            },
             resident: None,
             streamed: None,
             n_layers: 8,
@@ -204,7 +229,8 @@ mod tests {
     #[test]
     fn rows_of_tables_cost_what_computation_does_not_hide() {
         let with_rows = |seconds, row_cache_bytes| {
-            let forecast = Forecast { row_seconds: Some(seconds), ..unknown() };
+            let rates = Rates { row_seconds: Some(seconds), ..unknown().rates };
+            let forecast = Forecast { rates, ..unknown() };
             let (table_bytes, plan) = (48_000_000_000, plan(3_400_000_000));
             forecast.of_plan(&Plan { table_bytes, row_cache_bytes, ..plan }).streamed.unwrap()
         };
@@ -220,8 +246,8 @@ mod tests {
     #[test]
     fn less_cache_and_slower_drives_make_it_slower() {
         let of = |drive, cache_bytes| {
-            let unknown = Forecast { drive_gb_s: drive, ..unknown() };
-            unknown.of_plan(&plan(cache_bytes))
+            let rates = Rates { drive_gb_s: drive, ..unknown().rates };
+            Forecast { rates, ..unknown() }.of_plan(&plan(cache_bytes))
         };
         let whole = of(None, 3_400_000_000);
         assert_eq!(whole.streamed, whole.resident);

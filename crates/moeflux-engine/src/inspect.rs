@@ -11,9 +11,9 @@ use moeflux_model::{Declared, LoadError, ModelShape, bank, row_bank};
 use moeflux_text::TextSource;
 
 use crate::error::EngineError;
-use crate::format_name::format_name;
-use crate::options::{EngineOptions, check_top_k, threads};
-use crate::plan::{Alternative, MemoryPlanner, Plan};
+use crate::format_name::{ExpertFormat, format_name};
+use crate::options::{EngineOptions, MemoryOptions, check_top_k, threads};
+use crate::plan::{Alternative, MemoryPlanner, ModelSizes, Plan};
 
 /// A checkpoint's facts.
 #[derive(Clone, Debug)]
@@ -39,6 +39,9 @@ pub struct Inspection {
     pub plan: Plan,
     /// Plans of this model with one flag changed.
     pub alternatives: Vec<Alternative>,
+    /// The sizes of its parts.
+    pub sizes: ModelSizes,
+    planner: MemoryPlanner,
     pub(crate) bank: ExpertBank,
     /// Its tables whose rows are read one by one, and how many rows a token needs of each.
     pub(crate) tables: RowBank,
@@ -58,6 +61,21 @@ pub struct Storage {
     pub n_elements: u64,
     /// Bytes of all of them.
     pub bytes: u64,
+}
+
+impl Inspection {
+    /// The plan of the same model with other options for memory.
+    ///
+    /// # Errors
+    /// Where an option makes no sense.
+    pub fn plan_with(&self, memory: MemoryOptions) -> Result<Plan, EngineError> {
+        Ok(self.planner.with_memory_options(memory)?.plan())
+    }
+
+    /// How experts are stored; `None` where there are none.
+    pub fn expert_format(&self) -> Option<ExpertFormat> {
+        ExpertFormat::of(&self.bank)
+    }
 }
 
 /// Opens a checkpoint and checks all of its declarations, loading nothing.
@@ -82,10 +100,12 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         storage: storage(&checkpoint, &declared.manifest, &bank)?,
         files: files(&checkpoint, &bank),
         tables: row_bank(&checkpoint, &declared)?,
+        sizes: planner.sizes_of_model(declared.shape.n_layers),
         shape: declared.shape,
         rows_per_token: declared.rows_per_token,
         alternatives: planner.alternatives(&plan),
         plan,
+        planner,
         bank,
     })
 }

@@ -43,7 +43,8 @@ pub use device::{Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, devic
 pub use engine::Engine;
 pub use error::EngineError;
 pub use expert_stats::read_expert_stats;
-pub use forecast::{Forecast, Rate};
+pub use forecast::{Forecast, Rate, Rates};
+pub use format_name::ExpertFormat;
 pub use generate::{Finish, GenerateOptions, Generated, Sink, generate, generate_after};
 pub use inspect::{Inspection, Storage, check, inspect};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};
@@ -52,7 +53,7 @@ pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
 pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape};
 pub use options::{Activations, ComputeOptions, EngineOptions, ExpertOptions, MemoryOptions};
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
-pub use plan::{Alternative, MAX_SESSIONS, Plan, PlanRow, RowKind, Shortage};
+pub use plan::{Alternative, MAX_SESSIONS, ModelSizes, Plan, PlanRow, RowKind, Shortage};
 pub use scheduler::{
     Answer, Bias, Event, Job, Listener, Scheduler, SchedulerOptions, SchedulerStats, SubmitError,
     TokenLogprob, TokenText,

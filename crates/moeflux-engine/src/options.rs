@@ -79,6 +79,9 @@ pub struct MemoryOptions {
     pub ctx: Option<usize>,
     /// Sessions that memory is planned for; one where absent.
     pub sessions: Option<usize>,
+    /// Where `sessions` is absent: as many as memory has room for beside the expert cache, each with
+    /// the context that one alone would have, and at most this many.
+    pub most_sessions: Option<usize>,
     /// Rows of a prefill chunk.
     pub chunk: Option<usize>,
     /// Bytes of the state checkpoints of a session, for models with recurrent layers; planned
@@ -148,6 +151,8 @@ setters! {
     ctx: memory.ctx, Option<usize>;
     /// Sets [`MemoryOptions::sessions`].
     sessions: memory.sessions, Option<usize>;
+    /// Sets [`MemoryOptions::most_sessions`].
+    most_sessions: memory.most_sessions, Option<usize>;
     /// Sets [`MemoryOptions::chunk`].
     chunk: memory.chunk, Option<usize>;
     /// Sets [`MemoryOptions::checkpoint_bytes`].

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::serve::address;
-use crate::values::count;
+use crate::values::{Sessions, count, sessions};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -26,6 +26,10 @@ pub(crate) struct LaunchArgs {
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     #[arg(aliases = ["ctx-size", "context", "max-model-len"])]
     pub(crate) ctx: Option<usize>,
+    /// Answers at once [default: auto, as memory allows]
+    #[arg(long, value_name = "N", value_parser = sessions, allow_negative_numbers = true)]
+    #[arg(aliases = ["parallel", "max-num-seqs"])]
+    pub(crate) sessions: Option<Sessions>,
     /// Where the server is, or is started
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) addr: SocketAddr,

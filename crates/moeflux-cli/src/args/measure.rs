@@ -50,7 +50,8 @@ pub(crate) struct PerplexityArgs {
 #[command(after_help = "\
 Examples:
   moeflux bench -m ./model --expert-cache 2GiB
-  moeflux bench -m ./model --json --repeat 3 --gen-tokens 128")]
+  moeflux bench -m ./model --json --repeat 3 --gen-tokens 128
+  moeflux bench -m ./model --share --out result.json")]
 pub(crate) struct BenchArgs {
     /// Print JSON
     #[arg(long)]
@@ -58,6 +59,15 @@ pub(crate) struct BenchArgs {
     /// Also write an HTML report with plots
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
+    /// Print a result to share: hardware, model and rates, no names and no paths
+    #[arg(long, conflicts_with_all = ["json", "kernels", "sequences", "teacher_force", "mtp_acceptance"])]
+    pub(crate) share: bool,
+    /// Also write the result to share to a new file
+    #[arg(long, value_name = "FILE.json", requires = "share")]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace the file of --out
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
     /// Prompt tokens
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
     pub(crate) prompt_tokens: usize,

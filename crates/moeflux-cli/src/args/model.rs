@@ -15,7 +15,7 @@ use crate::{bytes, paths};
 /// Which model, and how it runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ModelArgs {
-    /// Folder or org/name on the Hub [default: demo model]
+    /// Folder, GGUF file, org/name or org/name:Q4_K_M [default: demo model]
     #[arg(long, short, value_name = "MODEL", help_heading = MODEL)]
     pub(crate) model: Option<String>,
     /// cpu, gpu or gpu:N, see inspect --devices
@@ -24,7 +24,7 @@ pub(crate) struct ModelArgs {
     /// Context window in tokens [default: as memory allows]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
     #[arg(aliases = ["ctx-size", "context", "max-model-len"])]
-    ctx: Option<usize>,
+    pub(crate) ctx: Option<usize>,
     /// Compute threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
     threads: Option<usize>,

@@ -39,9 +39,10 @@ pub(crate) struct PackArgs {
     /// Bits of the output head [default: --resident-bits]
     #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true, help_heading = QUANTISATION)]
     pub(crate) head_bits: Option<u8>,
-    /// Bits of routers and gates that are not FP8 or quantised yet
-    #[arg(long, value_name = "BITS", default_value_t = 8, value_parser = weight_bits, allow_negative_numbers = true, help_heading = QUANTISATION)]
-    pub(crate) gate_bits: u8,
+    /// Bits of routers and gates [default: 8; unchanged with --bits 16, and in FP8 and quantised
+    /// checkpoints]
+    #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true, help_heading = QUANTISATION)]
+    pub(crate) gate_bits: Option<u8>,
     /// Columns that share a scale: 32, 64 or 128
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = group_size, allow_negative_numbers = true, help_heading = QUANTISATION)]
     pub(crate) group_size: usize,

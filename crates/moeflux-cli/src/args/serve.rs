@@ -9,7 +9,7 @@ use moeflux_server::AllowedOrigin;
 use super::cache::PromptCacheArgs;
 use super::model::ModelArgs;
 use crate::bytes;
-use crate::values::{count, seed};
+use crate::values::{Sessions, count, seed, sessions};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -39,10 +39,10 @@ pub(crate) struct ServeArgs {
     /// Accept any model name in requests
     #[arg(long)]
     pub(crate) any_model: bool,
-    /// Answers generated at once
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = count, allow_negative_numbers = true)]
+    /// Answers at once, or auto [default: 8; auto with --ctx]
+    #[arg(long, value_name = "N", value_parser = sessions, allow_negative_numbers = true)]
     #[arg(aliases = ["parallel", "max-num-seqs"])]
-    pub(crate) sessions: usize,
+    pub(crate) sessions: Option<Sessions>,
     /// Requests that may wait
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count, allow_negative_numbers = true)]
     pub(crate) queue: usize,

@@ -8,11 +8,15 @@ pub(crate) mod inspect;
 pub(crate) mod launch;
 pub(crate) mod logits;
 pub(crate) mod man;
+pub(crate) mod models;
 pub(crate) mod pack;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
 pub(crate) mod prompt;
+pub(crate) mod ps;
+pub(crate) mod pull;
 pub(crate) mod replay;
+pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod synth;
@@ -147,7 +151,7 @@ fn said(deltas: Vec<Delta>) -> String {
 fn download_text(download: &Download) -> String {
     let here = download.bytes - download.missing_bytes;
     let mut text = format!(
-        "\nnot downloaded: only its configs and headers were read, so the drive was not measured\n\
+        "\nnot downloaded: only its configs and headers were read\n\
          download   {} in {}, to {}\n",
         show(download.missing_bytes),
         n_files(download),

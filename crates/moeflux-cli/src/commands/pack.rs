@@ -1,7 +1,7 @@
 //! `moeflux pack`: a checkpoint as a packed container.
 
 use anyhow::Result;
-use moeflux_convert::pack::{PackOptions, PackReport, PackStage, Rounding};
+use moeflux_convert::pack::{AskedBits, PackOptions, PackReport, PackStage, Rounding};
 use moeflux_convert::pack_checkpoint;
 
 use super::print;
@@ -37,9 +37,16 @@ fn options(args: &PackArgs) -> PackOptions {
         resident_bits: bits(resident),
         embedding_bits: bits(args.embedding_bits.unwrap_or(resident)),
         head_bits: bits(args.head_bits.unwrap_or(resident)),
-        gate_bits: bits(args.gate_bits),
+        gate_bits: bits(args.gate_bits.unwrap_or(if expert == 16 { 16 } else { GATE_BITS })),
         group_size: args.group_size,
         requantise: args.bits.is_some(),
+        asked: AskedBits {
+            down: args.down_bits.is_some(),
+            resident: args.resident_bits.is_some(),
+            embedding: args.embedding_bits.or(args.resident_bits).is_some(),
+            head: args.head_bits.or(args.resident_bits).is_some(),
+            gates: args.gate_bits.is_some(),
+        },
         rounding: match args.rounding {
             RoundTo::Nearest => Rounding::Nearest,
             RoundTo::Fitted => Rounding::Fitted,
@@ -52,6 +59,9 @@ fn options(args: &PackArgs) -> PackOptions {
 
 /// Bits where none are asked for.
 const DEFAULT_BITS: u8 = 4;
+
+/// Those of routers and gates.
+const GATE_BITS: u8 = 8;
 
 /// Sixteen bits are what is there already.
 fn bits(bits: u8) -> Option<u8> {

@@ -1,15 +1,21 @@
 //! `moeflux plan`: whether a model runs here, where memory goes, and what speed that allows.
 
+mod json;
+mod uses;
+
 use std::fmt::Write as _;
 
 use anyhow::Result;
 use moeflux_engine::{Alternative, Device, Forecast, Inspection, Plan, RowKind, Shortage};
-use serde_json::{Value, json};
 
-use super::{download_json, download_text, print, tokenizer_json};
+use self::uses::Use;
+use super::{download_text, print};
 use crate::args::PlanArgs;
 use crate::bytes::show;
 use crate::model::{self, Inspected};
+use crate::rates::{DriveSource, MachineRates};
+use crate::report;
+use crate::results::{self, SharedResult};
 
 /// Alternatives that are shown.
 const SHOWN: usize = 2;
@@ -17,18 +23,42 @@ const SHOWN: usize = 2;
 /// The least share by which an alternative has to be faster to be shown.
 const WORTHWHILE: f64 = 1.02;
 
+/// A forecast, and what is known of its rates.
+struct Speed {
+    forecast: Forecast,
+    drive: DriveSource,
+    /// Why what was measured now may be too low.
+    busy: Option<String>,
+    /// What the same model did on a similar machine.
+    similar: Option<SharedResult>,
+}
+
 /// Prints the plan; whether it fits.
 pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
-    let found = model::inspect(&args.model, &args.shape, args.json)?;
+    let mut options = args.model.engine_options(false)?;
+    if let Some(sessions) = args.sessions {
+        sessions.set(&mut options.memory);
+    }
+    let found = model::inspect_with(&args.model, &args.shape, &options, args.json)?;
     let (facts, download) = (&found.facts, found.download.as_ref());
-    let options = args.model.engine_options(false)?;
     // What is measured for a forecast is the processor's memory.
-    let speed = (options.compute.device == Device::Cpu && facts.plan.fits())
-        .then(|| Forecast::measure(facts, &options, found.has_content));
+    let can_tell = options.compute.device == Device::Cpu && facts.plan.fits();
+    let speed = can_tell.then(|| {
+        let mut machine = MachineRates::open(args.rates.drive, args.rates.measure);
+        if let Some(damage) = machine.damage() {
+            report::note(false, &damage);
+        }
+        let known = machine.rates(facts, &options, found.place());
+        let forecast = Forecast::of(facts, known.rates);
+        let all = results::all();
+        let similar = results::nearest(&all, facts, &facts.plan, known.rates.drive_gb_s).cloned();
+        Speed { forecast, drive: known.drive, busy: machine.busy(), similar }
+    });
     let speed = speed.as_ref();
+    let uses = uses::of(facts, &options.memory, args.sessions)?;
     let text = match args.json {
-        true => to_json(&found, speed)?,
-        false => to_text(&found, speed) + &download.map_or(String::new(), download_text),
+        true => json::text(&found, speed, &uses)?,
+        false => to_text(&found, speed, &uses) + &download.map_or(String::new(), download_text),
     };
     print(&text)?;
     Ok(facts.plan.fits())
@@ -39,17 +69,22 @@ pub(crate) fn shortage_text(shortage: &Shortage) -> String {
     table(&shortage.plan) + &savings(&shortage.plan, &shortage.alternatives)
 }
 
-fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
+fn to_text(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> String {
     let facts = &found.facts;
     let plan = &facts.plan;
     let mut text = verdict(plan, speed) + "\n";
+    if let Some(similar) = speed.and_then(|speed| speed.similar.as_ref()) {
+        let (tok_s, machine) = (similar.result.decode_tok_s.median, similar.machine());
+        let _ = writeln!(text, "measured on a similar machine: {tok_s:.1} tok/s ({machine})");
+    }
     let _ = match &found.tokenizer {
         Some(Ok(tokenizer)) => writeln!(text, "tokenizer: {tokenizer}"),
         Some(Err(why)) => writeln!(text, "warning: the tokenizer cannot be used: {why}"),
         None => Ok(()),
     };
-    if let Some(speed) = speed {
-        for (other, forecast) in faster(facts, speed) {
+    let forecast = speed.map(|speed| &speed.forecast);
+    if let Some(forecast) = forecast {
+        for (other, forecast) in faster(facts, forecast) {
             let rate = forecast.streamed.map_or(String::new(), |rate| rate.to_string());
             let _ = writeln!(text, "  with {}: {rate} tok/s", other.change);
         }
@@ -57,32 +92,54 @@ fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
     text.push('\n');
     text.push_str(&table(plan));
     if !plan.fits() {
-        return text + &savings(plan, &facts.alternatives);
+        text.push_str(&savings(plan, &facts.alternatives));
     }
-    let Some(speed) = speed else { return text };
+    text.push_str(&uses::text(uses, forecast));
+    match speed {
+        Some(speed) => text + &rates_text(plan, speed),
+        None => text,
+    }
+}
+
+/// What a token reads, and how fast that is here.
+fn rates_text(plan: &Plan, speed: &Speed) -> String {
+    let rates = &speed.forecast.rates;
     let of = |rate: Option<f64>| {
         rate.map_or(String::from("not measured"), |gb_s| format!("{gb_s:.2} GB/s"))
     };
-    let rows = match speed.row_seconds {
-        Some(seconds) => format!("{:.2} ms from the drive", 1e3 * seconds),
-        None => String::from("not measured"),
+    let source = match &speed.drive {
+        DriveSource::Given => String::from(" (--drive)"),
+        DriveSource::Measured => String::new(),
+        DriveSource::Remembered(day) => format!(" (seen on {day})"),
+        DriveSource::Unknown(why) => format!(": {why}; --drive RATE says what it does"),
     };
-    let rows = match plan.table_bytes {
-        0 => String::new(),
-        _ => format!("rows of tables that a token needs: {rows}\n"),
-    };
-    text + &format!(
-        "\neach token reads {}, {} of it experts\nmemory {}, matrix products {}, drive {}\n{rows}",
+    let mut text = format!(
+        "\neach token reads {}, {} of it experts\nmemory {}, matrix products {}, drive {}{source}\n",
         show(plan.bytes_per_token),
         show(plan.working_set_bytes),
-        of(speed.memory_gb_s),
-        of(speed.product_gb_s),
-        of(speed.drive_gb_s),
-    )
+        of(rates.memory_gb_s),
+        of(rates.product_gb_s),
+        of(rates.drive_gb_s),
+    );
+    if plan.table_bytes > 0 {
+        let rows = match rates.row_seconds {
+            Some(seconds) => format!("{:.2} ms from the drive", 1e3 * seconds),
+            None => String::from("not measured"),
+        };
+        let _ = writeln!(text, "rows of tables that a token needs: {rows}");
+    }
+    if let Some(busy) = &speed.busy {
+        let _ = writeln!(
+            text,
+            "{busy}: rates are the best that were seen before; what is measured for the first time now may \
+             be too low, and is not remembered"
+        );
+    }
+    text
 }
 
 /// Whether the model runs, from where, and at what rate.
-fn verdict(plan: &Plan, speed: Option<&Forecast>) -> String {
+fn verdict(plan: &Plan, speed: Option<&Speed>) -> String {
     if !plan.fits() {
         let (needed, usable) = (show(plan.needed_bytes()), show(plan.usable_bytes()));
         return format!("does not run here: it needs {needed}, and {usable} are free");
@@ -93,7 +150,7 @@ fn verdict(plan: &Plan, speed: Option<&Forecast>) -> String {
         let share = 100.0 * plan.cached_share();
         format!("runs streamed from the drive (cache: {share:.0} % of experts)")
     };
-    match speed.and_then(|speed| speed.streamed) {
+    match speed.and_then(|speed| speed.forecast.streamed) {
         Some(rate) => format!("{place}, at about {rate} tok/s"),
         None => format!("{place}; the speed was not measured"),
     }
@@ -203,66 +260,4 @@ fn savings(plan: &Plan, alternatives: &[Alternative]) -> String {
         text.push_str("no flag makes it fit: choose a smaller model, or fewer bits\n");
     }
     text
-}
-
-fn to_json(found: &Inspected, speed: Option<&Forecast>) -> Result<String> {
-    let facts = &found.facts;
-    let plan = &facts.plan;
-    let streamed = speed.and_then(|speed| speed.streamed);
-    let rows: Vec<Value> = plan.rows().iter().map(|row| {
-        json!({ "name": name(row.kind), "bytes": row.bytes, "too_large": row.is_too_large })
-    }).collect();
-    let suggestions: Vec<Value> = facts
-        .alternatives
-        .iter()
-        .map(|other| {
-            let rate = speed.and_then(|speed| speed.of_plan(&other.plan).streamed);
-            json!({
-                "change": other.change,
-                "saves_bytes": other.saves(plan),
-                "fits": other.plan.fits(),
-                "tok_s": rate.map(|rate| rate.middle()),
-            })
-        })
-        .collect();
-    let value = json!({
-        "verdict": verdict(plan, speed),
-        "fits": plan.fits(),
-        "tokenizer": tokenizer_json(found),
-        "rows": rows,
-        "suggestions": suggestions,
-        "resident_bytes": plan.resident_bytes,
-        "kv_bytes_per_token": plan.kv_bytes_per_position,
-        "window_bytes": plan.window_bytes,
-        "state_bytes": plan.state_bytes,
-        "checkpoint_bytes": plan.checkpoint_bytes,
-        "ctx": plan.ctx,
-        "session_bytes": plan.session_bytes(),
-        "scratch_bytes": plan.scratch_bytes,
-        "program_bytes": plan.program_bytes,
-        "expert_bytes": plan.expert_bytes,
-        "record_bytes": plan.record_bytes,
-        "table_bytes": plan.table_bytes,
-        "row_cache_bytes": plan.row_cache_bytes,
-        "cache_bytes": plan.cache_bytes,
-        "headroom_bytes": plan.headroom_bytes,
-        "device_expert_bytes": plan.device_expert_bytes,
-        "total_bytes": plan.total_bytes(),
-        "needed_bytes": plan.needed_bytes(),
-        "memory_bytes": plan.memory.total,
-        "available_bytes": plan.memory.available,
-        "expert_io": plan.io_mode.to_string(),
-        "bytes_per_token": plan.bytes_per_token,
-        "expert_bytes_per_token": plan.working_set_bytes,
-        "memory_gb_s": speed.and_then(|speed| speed.memory_gb_s),
-        "product_gb_s": speed.and_then(|speed| speed.product_gb_s),
-        "drive_gb_s": speed.and_then(|speed| speed.drive_gb_s),
-        "row_seconds": speed.and_then(|speed| speed.row_seconds),
-        "tok_s_resident": speed.and_then(|speed| speed.resident).map(|rate| rate.middle()),
-        "tok_s_streamed": streamed.map(|rate| rate.middle()),
-        "tok_s_low": streamed.map(|rate| rate.low),
-        "tok_s_high": streamed.map(|rate| rate.high),
-        "download": found.download.as_ref().map(download_json),
-    });
-    Ok(serde_json::to_string_pretty(&value)? + "\n")
 }

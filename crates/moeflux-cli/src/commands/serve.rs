@@ -11,6 +11,7 @@ use moeflux_server::{Server, ServerOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::ServeArgs;
+use crate::values::Sessions;
 use crate::{model, report};
 
 /// Holds a key where --api-key-file is not given: other users see arguments,
@@ -25,12 +26,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     if names.is_empty() {
         names.push(own_name(args.model.model.as_deref()));
     }
-    let options = ServerOptions {
+    let sessions = Sessions::of_server(args.sessions, args.model.ctx);
+    let mut options = ServerOptions {
         api_keys: keys(args.api_key_file.as_deref())?,
         model_names: names,
         any_model: args.any_model,
         ollama_port: args.ollama_port,
-        n_sessions: args.sessions,
+        n_sessions: match sessions {
+            Sessions::Exactly(n) => n,
+            Sessions::Auto => Sessions::MOST,
+        },
         max_waiting: args.queue,
         max_connections: args.max_connections,
         max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
@@ -43,7 +48,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         ..ServerOptions::new(args.address(), String::new())
     };
     options.check()?;
-    let engine = model::open_cached(&args.model, &args.prompt_cache, args.sessions, args.quiet)?;
+    let engine = model::open_cached(&args.model, &args.prompt_cache, sessions, args.quiet)?;
+    let plan = engine.plan();
+    options.n_sessions = plan.n_sessions;
+    report::note(args.quiet, &capacity(plan.n_sessions, plan.ctx));
     let server = Server::bind(engine, options)?;
     report::note(args.quiet, &format!("listening on http://{}", server.addr()));
     if let Some(addr) = server.ollama_addr() {
@@ -51,6 +59,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     }
     crate::interrupt::take_over(&[SIGINT, SIGTERM]);
     Ok(server.run()?)
+}
+
+/// How many answers are generated at once, and how long conversations may become.
+fn capacity(n_sessions: usize, ctx: usize) -> String {
+    match n_sessions {
+        1 => format!("one answer at a time, with a context of {ctx} tokens; others wait for it"),
+        n => format!("{n} answers at once, each with a context of {ctx} tokens; others wait"),
+    }
 }
 
 /// Ends the program, as SIGTERM does, when standard input ends: with the process that holds its

@@ -373,6 +373,29 @@ fn packing_at_sixteen_bits_keeps_every_bit_of_the_weights() {
 }
 
 #[test]
+fn packing_a_gguf_file_keeps_every_bit_of_its_logits() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| dir.path().join(name);
+    let (source, packed, changed) = (of("g"), of("packed"), of("changed"));
+    succeeds(&["synth", "--shape", "tiny", "--format", "gguf", "--out", arg(&source)]);
+    let (report, _) = succeeds(&["pack", arg(&source), arg(&packed)]);
+    assert!(report.contains("verified") && !report.contains('%'), "{report}");
+    let text = of("sample.txt");
+    fs::write(&text, "The quick brown fox jumps over the lazy dog. ".repeat(8)).unwrap();
+    let measure = ["perplexity", "--model", arg(&packed), "--text", arg(&text), "--against"];
+    let (said, _) = succeeds(&[&measure[..], &[arg(&source)]].concat());
+    assert!(said.contains("0.000000") && said.contains("100.00 %"), "{said}");
+    let ids = json!([[1, 2, 3, 4, 5, 6, 7, 8], [9]]);
+    let want = logits(&source, &ids, &[]);
+    assert!(want == logits(&packed, &ids, &[]));
+    // Routers get fewer bits where these are asked for.
+    let (report, _) = succeeds(&["pack", arg(&source), arg(&changed), "--gate-bits", "8"]);
+    assert!(report.lines().any(|line| line.starts_with("gates") && line.contains('%')), "{report}");
+    assert!(want != logits(&changed, &ids, &[]));
+    succeeds(&["verify", "--model", arg(&packed)]);
+}
+
+#[test]
 fn packing_quantises_what_is_not_quantised() {
     let dir = tempfile::tempdir().unwrap();
     let (source, packed) = (dir.path().join("source"), dir.path().join("packed"));

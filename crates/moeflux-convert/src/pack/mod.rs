@@ -43,7 +43,7 @@ use report::FileReport;
 pub use crate::pack::error::PackError;
 pub(crate) use destination::require_empty;
 pub use journal::finished_files;
-pub use options::{PackOptions, Rounding};
+pub use options::{AskedBits, PackOptions, Rounding};
 pub use progress::{OnPackProgress, PackProgress, PackStage};
 pub use report::{KindReport, PackReport};
 pub use verify::verify;

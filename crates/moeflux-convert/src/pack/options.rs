@@ -11,7 +11,7 @@ use crate::pack::error::PackError;
 
 /// How a checkpoint is to be packed. Bits are for floats of eight bits and
 /// more; `None` leaves those as they are. What a quantised checkpoint left as
-/// floats is kept, unless `requantise` says otherwise.
+/// floats is kept, unless `requantise` or `asked` says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackOptions {
     /// Of the routed experts.
@@ -25,13 +25,17 @@ pub struct PackOptions {
     pub embedding_bits: Option<u8>,
     /// Of the head.
     pub head_bits: Option<u8>,
-    /// Of routers and gates; those of FP8 and of quantised checkpoints are kept.
+    /// Of routers and gates; those of FP8 and of quantised checkpoints are kept unless `asked` says
+    /// otherwise.
     pub gate_bits: Option<u8>,
     /// Columns that share a scale and a bias.
     pub group_size: usize,
     /// Whether bits are for checkpoints that are quantised too: for their floats,
     /// their micro-scaled floats (MXFP4 and the like), and what has more bits.
     pub requantise: bool,
+    /// Which bits were asked for by themselves.
+    #[serde(default)]
+    pub asked: AskedBits,
     /// How scales and biases are chosen.
     #[serde(default)]
     pub rounding: Rounding,
@@ -44,6 +48,23 @@ pub struct PackOptions {
     /// Threads that quantise; 0 for as many as the machine has.
     #[serde(skip)]
     pub n_threads: usize,
+}
+
+/// Kinds of weights whose bits were asked for by themselves: they change in checkpoints that are
+/// quantised, where others of the kind are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AskedBits {
+    /// The routed experts' last projections.
+    pub down: bool,
+    /// The resident projections.
+    pub resident: bool,
+    /// The embedding.
+    pub embedding: bool,
+    /// The head.
+    pub head: bool,
+    /// Routers and gates.
+    pub gates: bool,
 }
 
 /// How the scale and the bias of a group are chosen.
@@ -75,6 +96,7 @@ impl PackOptions {
             gate_bits: Some(8),
             group_size: 64,
             requantise: false,
+            asked: AskedBits::default(),
             rounding: Rounding::default(),
             importance: None,
             force: false,
@@ -117,70 +139,94 @@ impl PackOptions {
     }
 
     /// What is left of them for a source: routers that FP8 models and quantised
-    /// ones left as they are stay so, and so do all floats of a quantised one
-    /// unless bits were asked for.
+    /// ones left as they are stay so, and so does all of a quantised one, unless
+    /// bits were asked for.
     pub(super) fn for_source(&self, precision: Precision) -> PackOptions {
+        let AskedBits { down, resident, embedding, head, gates } = self.asked;
+        let if_asked = |is_asked: bool, bits: Option<u8>| bits.filter(|_| is_asked);
+        let kept_gates = PackOptions { gate_bits: if_asked(gates, self.gate_bits), ..self.clone() };
         match precision {
             Precision::Floats => self.clone(),
-            Precision::Quantised if !self.requantise => {
-                let kept = PackOptions::unquantised();
-                PackOptions {
-                    group_size: self.group_size,
-                    rounding: self.rounding,
-                    n_threads: self.n_threads,
-                    ..kept
-                }
-            }
-            Precision::Eights | Precision::Quantised => {
-                PackOptions { gate_bits: None, ..self.clone() }
-            }
+            Precision::Quantised if !self.requantise => PackOptions {
+                expert_bits: None,
+                down_bits: if_asked(down, self.down_bits),
+                resident_bits: if_asked(resident, self.resident_bits),
+                embedding_bits: if_asked(embedding, self.embedding_bits),
+                head_bits: if_asked(head, self.head_bits),
+                ..kept_gates
+            },
+            Precision::Eights | Precision::Quantised => kept_gates,
         }
     }
 
     /// What becomes of a resident matrix.
     pub(super) fn resident_format(&self, decl: &MatrixDecl, stored: MatrixFormat) -> MatrixFormat {
-        self.target(self.resident_bits_of(decl), stored, decl.cols)
+        self.of_resident(decl).target(stored, decl.cols)
     }
 
-    fn resident_bits_of(&self, decl: &MatrixDecl) -> Option<u8> {
-        match decl.role {
-            Role::Embedding => self.embedding_bits,
-            Role::Projection => self.resident_bits,
-            Role::Gate => self.gate_bits,
-            Role::Head => self.head_bits,
+    fn of_resident(&self, decl: &MatrixDecl) -> Wanted {
+        let asked = self.asked;
+        let (bits, is_asked) = match decl.role {
+            Role::Embedding => (self.embedding_bits, asked.embedding),
+            Role::Projection => (self.resident_bits, asked.resident),
+            Role::Gate => (self.gate_bits, asked.gates),
+            Role::Head => (self.head_bits, asked.head),
+        };
+        self.wanted(bits, is_asked)
+    }
+
+    fn of_expert(&self, is_down: bool) -> Wanted {
+        match self.down_bits.filter(|_| is_down) {
+            Some(bits) => self.wanted(Some(bits), self.asked.down),
+            None => self.wanted(self.expert_bits, false),
         }
+    }
+
+    fn wanted(&self, bits: Option<u8>, is_asked: bool) -> Wanted {
+        let requantise = self.requantise || is_asked;
+        Wanted { bits, group_size: self.group_size, requantise }
     }
 
     /// Whether a resident matrix stays as it is only because groups do not
     /// divide its columns.
     pub(super) fn leaves_resident(&self, decl: &MatrixDecl, stored: MatrixFormat) -> bool {
-        self.leaves(self.resident_bits_of(decl), stored, decl.cols)
+        self.of_resident(decl).leaves(stored, decl.cols)
     }
 
     /// Whether gate and up of an expert, or its down, stay as they are only because groups do not
     /// divide their columns.
     pub(super) fn leaves_expert(&self, is_down: bool, stored: MatrixFormat, cols: usize) -> bool {
-        let down_bits = self.down_bits.filter(|_| is_down);
-        self.leaves(down_bits.or(self.expert_bits), stored, cols)
-    }
-
-    fn leaves(&self, bits: Option<u8>, stored: MatrixFormat, cols: usize) -> bool {
-        !cols.is_multiple_of(self.group_size)
-            && self.target(bits, stored, self.group_size) != stored
+        self.of_expert(is_down).leaves(stored, cols)
     }
 
     /// What becomes of an expert's gate or up.
     pub(super) fn expert_format(&self, stored: MatrixFormat, cols: usize) -> MatrixFormat {
-        self.target(self.expert_bits, stored, cols)
+        self.of_expert(false).target(stored, cols)
     }
 
     /// What becomes of an expert's down.
     pub(super) fn down_format(&self, stored: MatrixFormat, cols: usize) -> MatrixFormat {
-        self.target(self.down_bits.or(self.expert_bits), stored, cols)
+        self.of_expert(true).target(stored, cols)
     }
 
-    fn target(&self, bits: Option<u8>, stored: MatrixFormat, cols: usize) -> MatrixFormat {
-        let Some(bits) = bits else { return stored };
+    pub(super) fn threads(&self) -> usize {
+        let available = || std::thread::available_parallelism().map_or(1, |n| n.get());
+        if self.n_threads == 0 { available() } else { self.n_threads }
+    }
+}
+
+/// What is wanted of one kind of matrices.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    bits: Option<u8>,
+    group_size: usize,
+    /// Whether it is for those that are quantised, too.
+    requantise: bool,
+}
+
+impl Wanted {
+    fn target(self, stored: MatrixFormat, cols: usize) -> MatrixFormat {
+        let Some(bits) = self.bits else { return stored };
         match stored {
             MatrixFormat::Affine(affine) if !self.requantise || affine.bits <= bits => {
                 return stored;
@@ -202,8 +248,7 @@ impl PackOptions {
         if affine.is_supported(cols) { MatrixFormat::Affine(affine) } else { stored }
     }
 
-    pub(super) fn threads(&self) -> usize {
-        let available = || std::thread::available_parallelism().map_or(1, |n| n.get());
-        if self.n_threads == 0 { available() } else { self.n_threads }
+    fn leaves(self, stored: MatrixFormat, cols: usize) -> bool {
+        !cols.is_multiple_of(self.group_size) && self.target(stored, self.group_size) != stored
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use moeflux_core::checkpoint::{
     Checkpoint, Claims, Config, Container, Dtype, FileReader, FormatError, MatrixSource,
-    PackedFile, PackedLayer, SourceIdentity, StoredFormat, VectorSource, part_checksum_hex,
-    record_layout,
+    PackedFile, PackedLayer, Precision, SourceIdentity, StoredFormat, VectorSource,
+    part_checksum_hex, record_layout,
 };
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
 use moeflux_core::quant::{AffineBias, Float, MatrixFormat, NF4_GROUP};
@@ -59,17 +59,12 @@ impl<'a> Plan<'a> {
         manifest: &'a Manifest,
         options: &PackOptions,
     ) -> Result<Plan<'a>, FormatError> {
-        let options = &options.for_source(checkpoint.precision());
         let mut claims = Claims::new(checkpoint);
         let mut matrices: Vec<MatrixPlan<'a>> = Vec::new();
-        let mut left: BTreeMap<usize, u64> = BTreeMap::new();
         for decl in &manifest.matrices {
             let source = claims.matrix(decl)?;
             if !matrices.iter().any(|matrix| matrix.decl.name == decl.name) {
-                if options.leaves_resident(decl, source.format) {
-                    *left.entry(decl.cols).or_default() += 1;
-                }
-                let target = options.resident_format(decl, source.format);
+                let target = source.format;
                 matrices.push(MatrixPlan { decl, source, target });
             }
         }
@@ -85,12 +80,23 @@ impl<'a> Plan<'a> {
         for decl in &manifest.constants {
             claims.constants(decl)?;
         }
-        let mut packed = BTreeMap::new();
+        let mut banks = Vec::with_capacity(manifest.experts.len());
         for decl in &manifest.experts {
-            let bank = claims.experts(decl)?;
-            count_left(&mut left, decl, &bank, options);
+            banks.push((decl, claims.experts(decl)?));
+        }
+        let options = &options.for_source(precision(checkpoint, &matrices, &banks));
+        let mut left: BTreeMap<usize, u64> = BTreeMap::new();
+        for MatrixPlan { decl, source, target } in &mut matrices {
+            if options.leaves_resident(decl, source.format) {
+                *left.entry(decl.cols).or_default() += 1;
+            }
+            *target = options.resident_format(decl, source.format);
+        }
+        let mut packed = BTreeMap::new();
+        for (decl, bank) in &banks {
+            count_left(&mut left, decl, bank, options);
             let is_optional = checkpoint.is_optional(&decl.prefix);
-            packed.insert(decl.layer.idx(), (is_optional, packed_layer(decl, &bank, options)));
+            packed.insert(decl.layer.idx(), (is_optional, packed_layer(decl, bank, options)));
         }
         let mut tables = Vec::new();
         for decl in &manifest.tables {
@@ -167,6 +173,35 @@ impl<'a> Plan<'a> {
         let sums = sums.get(Container::RESIDENT).map_or(&[][..], Vec::as_slice);
         container.resident_xxh3_64 = resident_sums(&self.entries(), sums);
         container
+    }
+}
+
+/// How a checkpoint's weights are stored: as its config says, or, where that says nothing, as GGUF
+/// files do, by what is stored.
+fn precision(
+    checkpoint: &Checkpoint,
+    matrices: &[MatrixPlan<'_>],
+    banks: &[(&ExpertsDecl, LayerBank)],
+) -> Precision {
+    let declared = checkpoint.precision();
+    if declared != Precision::Floats {
+        return declared;
+    }
+    let resident = matrices.iter().map(|matrix| matrix.source.format);
+    let of_experts = banks.iter().flat_map(|(_, bank)| bank.layout.matrices());
+    let formats = resident.chain(of_experts.map(|matrix| matrix.format));
+    let of_format = |format| match format {
+        MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => 0,
+        MatrixFormat::Blocks(_) => 1,
+        MatrixFormat::Affine(_)
+        | MatrixFormat::Micro(_)
+        | MatrixFormat::Nf4
+        | MatrixFormat::Ggml(_) => 2,
+    };
+    match formats.map(of_format).max() {
+        None | Some(0) => Precision::Floats,
+        Some(1) => Precision::Eights,
+        Some(_) => Precision::Quantised,
     }
 }
 

@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use moeflux_core::ExpertId;
-use moeflux_core::checkpoint::{CheckpointKind, Extent};
+use moeflux_core::checkpoint::{CheckpointKind, Extent, Precision};
 use moeflux_core::quant::{Affine, MatrixFormat};
 use moeflux_model::{Declared, Variant, WithMtp};
 
 use crate::synth::options::SynthOptions;
-use crate::synth::synth;
+use crate::synth::{GgufMix, SynthFormat, synth};
 
 use super::*;
 
@@ -166,6 +166,50 @@ fn kinds_have_bits_of_their_own() {
     assert_eq!(resident("layers.3.self_attn.o_proj"), Some((4, 32)));
     let layer = container.layers[0].as_ref().unwrap();
     assert_eq!(layer.formats().map(bits), [Some((3, 32)); 3]);
+}
+
+/// The formats of router, head and an expert's last projection in a GGUF file of blocks of four bits,
+/// packed with these options.
+fn packed_formats_of_gguf(options: &PackOptions) -> [Option<u8>; 3] {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("g"), dir.path().join("packed"));
+    let format = SynthFormat::Gguf(GgufMix::by_name("q4_k_m").unwrap());
+    let synthetic = SynthOptions { format, n_layers: Some(4), ..SynthOptions::default() };
+    let manifest_of = |config: &_| Ok(Declared::of_config(config, WithMtp::Never)?.manifest);
+    synth("tiny", &src, &synthetic, &manifest_of, &mut |_| {}).unwrap();
+    assert_eq!(Checkpoint::open(&src).unwrap().precision(), Precision::Floats, "no config says it");
+    let report = pack_to(&src, &dst, options).unwrap();
+    let checkpoint = Checkpoint::open(&dst).unwrap();
+    let container = checkpoint.container().unwrap();
+    let bits = |format: MatrixFormat| match format {
+        MatrixFormat::Affine(affine) => Some(affine.bits),
+        _ => None,
+    };
+    let resident = |name: &str| bits(container.tensors[name].to_format());
+    let [_, _, down] = container.layers[0].as_ref().unwrap().formats();
+    let formats = [resident("layers.0.mlp.gate"), resident("lm_head"), bits(down)];
+    let is_copied = report.kinds.values().all(|kind| kind.signal == 0.0);
+    assert_eq!(is_copied, formats == [None; 3], "{:?}", report.kinds);
+    formats
+}
+
+#[test]
+fn a_gguf_file_keeps_its_bits_but_for_those_that_are_asked_for() {
+    let of = |asked: AskedBits, options: PackOptions| {
+        packed_formats_of_gguf(&PackOptions { asked, ..options })
+    };
+    let (none, default) = (AskedBits::default(), PackOptions::default());
+    assert_eq!(of(none, default.clone()), [None; 3]);
+    let gates = AskedBits { gates: true, ..none };
+    assert_eq!(of(gates, default.clone()), [Some(8), None, None]);
+    let head = PackOptions { head_bits: Some(6), ..default.clone() };
+    assert_eq!(of(AskedBits { head: true, ..none }, head), [None, Some(6), None]);
+    let down = PackOptions { down_bits: Some(3), ..default.clone() };
+    assert_eq!(of(AskedBits { down: true, ..none }, down), [None, None, Some(3)]);
+    // All of it, but for routers, which nobody asked for.
+    let all = PackOptions { requantise: true, ..PackOptions::with_bits(4) };
+    assert_eq!(of(none, all.clone()), [None, Some(4), Some(4)]);
+    assert_eq!(of(gates, all), [Some(8), Some(4), Some(4)]);
 }
 
 #[test]

@@ -39,7 +39,7 @@ use plan::{GATE_BITS, Made};
 pub use crate::synth::options::SynthOptions;
 pub use gguf::mix::GgufMix;
 pub use options::{SynthFormat, ToolFormat};
-pub use shapes::{shape_family, shape_names};
+pub use shapes::{shape_family, shape_like, shape_names};
 
 /// How far making up is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

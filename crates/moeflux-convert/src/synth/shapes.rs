@@ -1,6 +1,9 @@
 //! Shapes of real models, as their configs have them.
 
-use moeflux_model::FAMILIES;
+use std::path::Path;
+
+use moeflux_core::checkpoint::Config;
+use moeflux_model::{Declared, FAMILIES, ModelShape, WithMtp};
 use serde_json::{Value, json};
 
 use super::options::SynthOptions;
@@ -125,6 +128,24 @@ pub fn shape_family(name: &str) -> Option<&'static str> {
         .iter()
         .find(|family| family.model_types.contains(&model_type))
         .map(|family| family.name)
+}
+
+/// The name of the shape that a model has, by its family and its figures; `None` where there is none.
+pub fn shape_like(family: &str, shape: &ModelShape) -> Option<&'static str> {
+    let figures = |shape: &ModelShape| {
+        let layers = [shape.n_layers, shape.n_moe_layers];
+        (layers, [shape.n_experts, shape.config_top_k], [shape.hidden, shape.vocab])
+    };
+    let is_like = |name: &&str| {
+        let value = config(name, &SynthOptions::default());
+        let config =
+            value.and_then(|value| Config::from_value(Path::new("config.json"), value).ok());
+        let declared = config.and_then(|config| Declared::of_config(&config, WithMtp::Never).ok());
+        declared.is_some_and(|declared| {
+            declared.family.name == family && figures(&declared.shape) == figures(shape)
+        })
+    };
+    shape_names().find(is_like)
 }
 
 /// The `config.json` of a shape.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::checkpoint::Extent;
 use moeflux_core::{
-    ExpertBank, ExpertId, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES, SplitMix64,
+    ExpertBank, ExpertId, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES, SourceFile, SplitMix64,
 };
 use moeflux_store::{open_direct, read_at};
 
@@ -24,6 +24,11 @@ use crate::engine::Engine;
 const DEPTHS: [usize; 4] = [1, 2, 4, 8];
 
 const PAGE: u64 = PAGE_BYTES as u64;
+
+const HUGE_BYTES: usize = 2 << 20;
+
+/// A range of a file: its index, where it begins and where it ends.
+type Run = (usize, u64, u64);
 
 /// How fast a drive was.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +82,18 @@ impl DriveProbe {
 
     pub(crate) fn of(bank: ExpertBank, seed: u64) -> Option<DriveProbe> {
         let piece_bytes = bank.max_record_bytes().next_multiple_of(PAGE_BYTES);
-        let mut pieces = pieces(&bank, piece_bytes as u64);
+        let taken = taken(&bank);
+        DriveProbe::of_runs(bank, &taken, piece_bytes, seed)
+    }
+
+    /// A probe of runs of the files of a bank, in pieces of whole pages.
+    fn of_runs(
+        bank: ExpertBank,
+        runs: &[Run],
+        piece_bytes: usize,
+        seed: u64,
+    ) -> Option<DriveProbe> {
+        let mut pieces = pieces(&bank, runs, piece_bytes as u64);
         shuffle(&mut pieces, seed);
         let first = *pieces.first()?;
         let mut probe = DriveProbe {
@@ -94,6 +110,26 @@ impl DriveProbe {
             probe.read(0, first, &mut buf).ok()?;
         }
         Some(probe)
+    }
+
+    /// A probe of one file, read in pieces of `piece_bytes` bytes, rounded up to whole pages; `None`
+    /// where the file cannot be read or is shorter than a piece.
+    pub fn of_file(path: &Path, piece_bytes: usize, seed: u64) -> Option<DriveProbe> {
+        let len = path.metadata().ok()?.len();
+        let piece_bytes = piece_bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let files = vec![SourceFile::new(path.to_path_buf(), len)];
+        let bank = ExpertBank { files, layers: Vec::new() };
+        DriveProbe::of_runs(bank, &[(0, 0, len)], piece_bytes, seed)
+    }
+
+    /// GB/s of the best number of reads at once, in the best of several passes of `time` for each
+    /// number. Reads in flight take no more than `most_bytes` of memory.
+    pub fn best(&mut self, most_bytes: u64, n_passes: usize, time: Duration) -> Option<f64> {
+        let most = most_bytes / (self.piece_bytes.max(HUGE_BYTES) as u64);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let passes = (0..n_passes)
+            .filter_map(|_| self.depths_up_to(most, time).first().map(|rate| rate.gb_s));
+        passes.max_by(f64::total_cmp)
     }
 
     /// Whether reads go around the system's page cache. Where the file system
@@ -118,7 +154,7 @@ impl DriveProbe {
     }
 
     /// Every depth up to `most` for `time`: each read in flight takes memory for a record.
-    pub(crate) fn depths_up_to(&mut self, most: usize, time: Duration) -> Vec<DriveRate> {
+    fn depths_up_to(&mut self, most: usize, time: Duration) -> Vec<DriveRate> {
         let mut unread = std::mem::take(&mut self.unread);
         let rates = self.best_of(&mut unread, most, time);
         self.unread = unread;
@@ -196,15 +232,14 @@ impl DriveProbe {
 
 /// Memory to read into, of huge pages as slots are: a drive is slower into small pages.
 fn read_buffer(len: usize) -> HostBuf {
-    const HUGE_BYTES: usize = 2 << 20;
     let mut buf = HostBuf::zeroed(len.max(HUGE_BYTES));
     buf.fill(1);
     buf
 }
 
-/// What the experts take of their files, cut into whole pages of `len` bytes.
-fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
-    let mut taken: Vec<(usize, u64, u64)> = Vec::new();
+/// What the experts take of their files, in order.
+fn taken(bank: &ExpertBank) -> Vec<Run> {
+    let mut taken: Vec<Run> = Vec::new();
     for layer in bank.layers.iter().flatten() {
         for (source, &bytes) in layer.sources.iter().zip(&layer.layout.extents) {
             if is_derived(bank, source) {
@@ -235,8 +270,13 @@ fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
         }
     }
     taken.sort_unstable();
+    taken
+}
+
+/// Runs in order, cut into whole pages of `len` bytes.
+fn pieces(bank: &ExpertBank, runs: &[Run], len: u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    let mut runs = taken.into_iter().peekable();
+    let mut runs = runs.iter().copied().peekable();
     while let Some((file, start, mut end)) = runs.next() {
         // Extents that lie side by side are one run.
         while let Some((_, _, next_end)) =

@@ -129,9 +129,39 @@ impl MemoryPlanner {
         Ok(planner)
     }
 
+    /// For a model of these sizes. Its format is not known, so that no device reads its experts in the cache.
+    ///
+    /// # Errors
+    /// Where an option makes no sense.
+    pub(super) fn of_facts(
+        model: ModelFacts,
+        limits: DeviceLimits,
+        memory: MemoryLimit,
+        options: &EngineOptions,
+    ) -> Result<MemoryPlanner, EngineError> {
+        let options = options.clone();
+        let planner = MemoryPlanner { model, options, limits, reads_cache: false, memory };
+        planner.check_options()?;
+        Ok(planner)
+    }
+
+    /// The planner of the same model with other options for memory.
+    ///
+    /// # Errors
+    /// Where one makes no sense.
+    pub(crate) fn with_memory_options(
+        &self,
+        memory: MemoryOptions,
+    ) -> Result<MemoryPlanner, EngineError> {
+        let options = EngineOptions { memory, ..self.options.clone() };
+        let planner = MemoryPlanner { options, ..self.clone() };
+        planner.check_options()?;
+        Ok(planner)
+    }
+
     fn check_options(&self) -> Result<(), EngineError> {
-        let MemoryOptions { sessions, ctx, chunk, .. } = &self.options.memory;
-        if let Some(n) = sessions.filter(|n| !(1..=MAX_SESSIONS).contains(n)) {
+        let MemoryOptions { sessions, most_sessions, ctx, chunk, .. } = &self.options.memory;
+        if let Some(n) = sessions.or(*most_sessions).filter(|n| !(1..=MAX_SESSIONS).contains(n)) {
             let remedy = format!("choose 1 to {MAX_SESSIONS}");
             return Err(refuse("--sessions", n, remedy));
         }
@@ -211,7 +241,15 @@ impl MemoryPlanner {
     // Sizes: what the user said, or defaults.
 
     pub(super) fn sizes(&self) -> Sizes {
-        let n_sessions = self.options.memory.sessions.unwrap_or(1);
+        let MemoryOptions { sessions, most_sessions, .. } = &self.options.memory;
+        match (sessions, most_sessions) {
+            (None, Some(most)) => self.sizes_of_up_to(*most),
+            _ => self.sizes_of(sessions.unwrap_or(1)),
+        }
+    }
+
+    /// The sizes for so many sessions.
+    pub(super) fn sizes_of(&self, n_sessions: usize) -> Sizes {
         let ctx = self.options.memory.ctx.unwrap_or_else(|| self.default_ctx(n_sessions));
         let max_chunk = self.max_chunk().min(ctx);
         let chunk = self.options.memory.chunk.unwrap_or(DEFAULT_CHUNK);
@@ -271,7 +309,7 @@ impl MemoryPlanner {
         usize::try_from(by_width).unwrap_or(usize::MAX).min(by_choice).max(1)
     }
 
-    fn checkpoint_bytes(&self, n_sessions: usize) -> u64 {
+    pub(super) fn checkpoint_bytes(&self, n_sessions: usize) -> u64 {
         let state = self.model.state_bytes;
         match self.options.memory.checkpoint_bytes {
             _ if state == 0 => 0,
@@ -487,11 +525,11 @@ impl MemoryPlanner {
     // Sums.
 
     /// What may be planned with: what is free, without the headroom.
-    fn spendable(&self) -> u64 {
+    pub(super) fn spendable(&self) -> u64 {
         self.memory.available.saturating_sub(headroom(self.memory.available))
     }
 
-    fn sessions_bytes(&self, sizes: &Sizes) -> u64 {
+    pub(super) fn sessions_bytes(&self, sizes: &Sizes) -> u64 {
         let kv = self.model.kv_bytes_per_position.saturating_mul(sizes.ctx as u64);
         let kv = kv.saturating_add(self.model.window_bytes(sizes.ctx, sizes.chunk));
         let session = kv.saturating_add(self.model.state_bytes + sizes.checkpoint_bytes);

@@ -273,3 +273,29 @@ fn layers_with_a_window_need_the_same_memory_for_any_context() {
         assert_eq!(planner.model.positions_in(bytes), positions);
     }
 }
+
+#[test]
+fn as_many_sessions_are_planned_as_leave_the_cache_its_room() {
+    // A session of 1,000 positions takes 100 MiB.
+    let of = |available, most| {
+        let mut planner = planner(available);
+        planner.model.kv_bytes_per_position = MIB / 10;
+        planner.options.experts.io = IoChoice::Pread;
+        planner.options.memory.ctx = Some(1000);
+        planner.options.memory.chunk = Some(1);
+        planner.options.memory.most_sessions = Some(most);
+        let plan = planner.plan();
+        assert_eq!(plan.ctx, 1000);
+        assert!(plan.chunk >= plan.n_sessions);
+        plan.n_sessions
+    };
+    // All experts are cached beside them.
+    assert_eq!([of(8000, 8), of(8000, 3), of(8000, 1)], [8, 3, 1]);
+    // The cache has some of the experts: sessions take a quarter of what the weights leave.
+    assert_eq!([of(1100, 8), of(300, 8)], [2, 1]);
+    // The number of sessions is the user's where it is given.
+    let mut planner = planner(1000);
+    planner.options.memory.most_sessions = Some(1);
+    planner.options.memory.sessions = Some(5);
+    assert_eq!(planner.plan().n_sessions, 5);
+}

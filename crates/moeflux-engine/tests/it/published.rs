@@ -10,6 +10,7 @@ use moeflux_convert::synth::SynthOptions;
 use moeflux_convert::synthesise;
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Manifest;
+use moeflux_core::show_bytes;
 use moeflux_engine::{EngineOptions, Inspection, inspect};
 use moeflux_model::{Declared, WithMtp};
 use moeflux_store::IoChoice;
@@ -60,16 +61,20 @@ fn parameters(manifest: &Manifest) -> usize {
     matrices.chain(experts).chain(tables).sum()
 }
 
-/// A checkpoint of the shape at four bits without weights, planned for 4,096 positions and chunks of
-/// 128 rows.
+/// A checkpoint of the shape at four bits without weights, planned with the flags that the page names
+/// and the smallest cache of whole MiB that has the experts of a token in a layer.
 fn inspected(shape: &str) -> Inspection {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join(shape);
     let hollow = SynthOptions { is_hollow: true, ..SynthOptions::default() };
     synthesise(shape, &out, &hollow, &mut |_| {}).unwrap_or_else(|err| panic!("{shape}: {err}"));
     let options = EngineOptions::default().ctx(4096).chunk(128).checkpoint_bytes(0);
-    inspect(&out, &options.expert_io(IoChoice::Pread)).unwrap()
+    let streamed = options.clone().expert_io(IoChoice::Pread);
+    let least = inspect(&out, &streamed).unwrap().plan.min_cache_bytes;
+    inspect(&out, &options.expert_cache(least.next_multiple_of(MIB))).unwrap()
 }
+
+const MIB: u64 = 1 << 20;
 
 /// Those of all models.
 fn all_inspected() -> &'static [Inspection] {
@@ -119,19 +124,19 @@ fn checkpoints_of_published_shapes_are_planned_with_the_figures_of_their_configs
 #[test]
 fn the_page_of_models_has_what_they_need() {
     let mut made = String::from(
-        "\n| model | family | memory | weights on the drive | experts of a token |\n\
-         |---|---|---|---|---|\n",
+        "\n| model | `--shape` | least memory | its `--expert-cache` | weights on the drive | experts of a token |\n\
+         |---|---|---|---|---|---|\n",
     );
-    let gb = |bytes: u64| {
-        let gb = bytes as f64 / 1e9;
-        if gb < 9.95 { format!("{gb:.1} GB") } else { format!("{gb:.0} GB") }
-    };
     for (model, Inspection { plan, .. }) in published().iter().zip(all_inspected()) {
-        let memory = plan.needed_bytes();
+        let memory = plan.total_bytes();
+        assert_eq!(memory, plan.needed_bytes(), "{}: no memory but the cache's grows", model.shape);
         let drive = plan.resident_bytes + plan.expert_bytes + plan.table_bytes;
-        let (names, family) = (model.models.join(", "), &model.family);
-        let [memory, drive, of_token] = [memory, drive, plan.working_set_bytes].map(gb);
-        let _ = writeln!(made, "| {names} | `{family}` | {memory} | {drive} | {of_token} |");
+        let (names, shape, cache) = (model.models.join(", "), &model.shape, plan.cache_bytes / MIB);
+        let [memory, drive, of_token] = [memory, drive, plan.working_set_bytes].map(show_bytes);
+        let _ = writeln!(
+            made,
+            "| {names} | `{shape}` | {memory} | `{cache}MiB` | {drive} | {of_token} |"
+        );
     }
     made.push('\n');
     check_page(&made);

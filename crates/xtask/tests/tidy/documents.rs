@@ -7,7 +7,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::tree::{File, assert_none, files};
 
-/// The folder of the book. Its pages link to each other only: nothing else is in the book.
+/// The folder of the book. Its pages link to each other, and to the log: nothing else is in the book.
 const BOOK: &str = "docs/";
 const CONTENTS: &str = "docs/SUMMARY.md";
 
@@ -20,7 +20,8 @@ const MENTIONS: &[&str] = &[".rs", ".py", ".sh", ".yaml", ".wgsl", "/run", ".txt
 
 /// Folders at the root by which a path of the tree begins.
 const FOLDERS: &[&str] = &["crates/", "docs/", "tools/", "fuzz/", "examples/", ".ci/"];
-/// Entries keep the paths of their day.
+/// Beside the book, which is for readers: `docs/book.toml` says where its links lead there. Entries keep
+/// the paths of their day.
 const HISTORY: &str = "docs/experiments/log.md";
 
 /// What a document links to, and what it can be linked at.
@@ -113,15 +114,15 @@ fn broken(documents: &BTreeMap<String, Document>, exists: impl Fn(&str) -> bool)
     found
 }
 
-/// Pages of the book that its table of contents does not name.
+/// Pages of the book that its table of contents does not name, and the log where it does.
 fn unlisted(documents: &BTreeMap<String, Document>) -> Vec<String> {
     let contents = documents.get(CONTENTS).map(|contents| &contents.links[..]).unwrap_or_default();
     let listed: BTreeSet<String> = contents.iter().map(|link| resolve(CONTENTS, link)).collect();
     let pages = documents.keys().filter(|name| name.starts_with(BOOK) && *name != CONTENTS);
-    pages
-        .filter(|name| !listed.contains(*name))
-        .map(|name| format!("{name}: not in {CONTENTS}"))
-        .collect()
+    let missing = pages.filter(|name| *name != HISTORY && !listed.contains(*name));
+    let missing = missing.map(|name| format!("{name}: not in {CONTENTS}"));
+    let history = listed.contains(HISTORY).then(|| format!("{HISTORY}: in {CONTENTS}"));
+    missing.chain(history).collect()
 }
 
 fn documents() -> BTreeMap<String, Document> {
@@ -180,9 +181,12 @@ fn finds_a_page_that_is_not_listed() {
         (String::from("docs/a.md"), Document::default()),
         (String::from("docs/b/c.md"), Document::default()),
         (String::from("docs/d.md"), Document::default()),
+        (String::from(HISTORY), Document::default()),
         (String::from("other.md"), Document::default()),
     ]);
     assert_eq!(unlisted(&documents), ["docs/d.md: not in docs/SUMMARY.md"]);
+    let listed = BTreeMap::from([(String::from(CONTENTS), read("- [log](experiments/log.md)"))]);
+    assert_eq!(unlisted(&listed), ["docs/experiments/log.md: in docs/SUMMARY.md"]);
 }
 
 /// Whether there is a file or folder at `target`, from the root.

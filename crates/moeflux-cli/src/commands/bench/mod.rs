@@ -7,6 +7,7 @@ mod json;
 mod kernels;
 mod prompt;
 mod report;
+mod share;
 mod table;
 
 use std::io::Write;
@@ -24,8 +25,8 @@ use super::print;
 use crate::args::BenchArgs;
 use crate::error::UsageError;
 use crate::files::OutFile;
-use crate::model;
 use crate::report::note;
+use crate::{model, rates};
 
 /// How long the drive is measured at each depth in the beginning, and again
 /// before every run.
@@ -48,7 +49,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         return Err(UsageError(message).into());
     }
     let report = args.report.as_deref().map(OutFile::create).transpose().with_context(name)?;
+    let shared = share::open(args)?;
     let text = args.text.as_deref().map(prompt::read).transpose()?;
+    if let Some(busy) = args.share.then(rates::busy_now).flatten() {
+        note(false, &format!("{busy}: a result of an idle machine says more"));
+    }
     let mut options = plain.timed(true);
     if !args.kernels {
         let n_tokens = args.prompt_tokens.saturating_add(args.gen_tokens);
@@ -77,7 +82,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     }
     let bench = Bench { args, engine: &engine, prompts, teacher_forced, options: &options };
     let figures = bench.measure(machine)?;
-    print(&if args.json { json::text(&figures)? } else { table::text(&figures) })?;
+    let text = match () {
+        () if args.share => share::text(&figures, &engine, options.compute.device)?,
+        () if args.json => json::text(&figures)?,
+        () => table::text(&figures),
+    };
+    print(&text)?;
+    if let Some(shared) = shared {
+        share::write(args, shared, &text)?;
+    }
     if let Some(report) = report {
         let html = report::html(&figures);
         report.file().write_all(html.as_bytes()).with_context(name)?;

@@ -16,6 +16,7 @@ use ureq::Agent;
 use crate::args::LaunchArgs;
 use crate::paths::cache_dir;
 use crate::report::note;
+use crate::values::Sessions;
 
 /// Between two looks at a server that starts or ends.
 const TICK: Duration = Duration::from_millis(50);
@@ -203,6 +204,8 @@ pub(super) fn serve_args(args: &LaunchArgs) -> Vec<std::ffi::OsString> {
     if let Some(ctx) = args.ctx {
         all.extend(["--ctx".into(), ctx.to_string().into()]);
     }
+    let sessions = Sessions::of_launch(args.sessions);
+    all.extend(["--sessions".into(), sessions.to_string().into()]);
     if let Some(file) = &args.api_key_file {
         all.extend(["--api-key-file".into(), file.into()]);
     }

@@ -12,7 +12,7 @@ use moeflux_engine::{
 use moeflux_store::{IoChoice, StoreError};
 use proptest::test_runner::{Config, TestRunner};
 
-use super::common::golden_dir;
+use crate::common::golden_dir;
 use super::{Subject, bits, families};
 
 use proptest::prelude::*;
