@@ -16,12 +16,16 @@ use crate::model::{self, Inspected};
 use crate::rates::{DriveSource, MachineRates};
 use crate::report;
 use crate::results::{self, SharedResult};
+use crate::words::wrapped;
 
 /// Alternatives that are shown.
 const SHOWN: usize = 2;
 
 /// The least share by which an alternative has to be faster to be shown.
 const WORTHWHILE: f64 = 1.02;
+
+/// Columns of a plan.
+const WIDTH: usize = 80;
 
 /// A forecast, and what is known of its rates.
 struct Speed {
@@ -75,7 +79,8 @@ fn to_text(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> String {
     let mut text = verdict(plan, speed) + "\n";
     if let Some(similar) = speed.and_then(|speed| speed.similar.as_ref()) {
         let (tok_s, machine) = (similar.result.decode_tok_s.median, similar.machine());
-        let _ = writeln!(text, "measured on a similar machine: {tok_s:.1} tok/s ({machine})");
+        let line = format!("measured on a similar machine: {tok_s:.1} tok/s ({machine})");
+        let _ = writeln!(text, "{}", wrapped(&line, WIDTH));
     }
     let _ = match &found.tokenizer {
         Some(Ok(tokenizer)) => writeln!(text, "tokenizer: {tokenizer}"),
@@ -94,6 +99,7 @@ fn to_text(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> String {
     if !plan.fits() {
         text.push_str(&savings(plan, &facts.alternatives));
     }
+    text.push('\n');
     text.push_str(&uses::text(uses, forecast));
     match speed {
         Some(speed) => text + &rates_text(plan, speed),
@@ -107,33 +113,41 @@ fn rates_text(plan: &Plan, speed: &Speed) -> String {
     let of = |rate: Option<f64>| {
         rate.map_or(String::from("not measured"), |gb_s| format!("{gb_s:.2} GB/s"))
     };
-    let source = match &speed.drive {
-        DriveSource::Given => String::from(" (--drive)"),
-        DriveSource::Measured => String::new(),
-        DriveSource::Remembered(day) => format!(" (seen on {day})"),
-        DriveSource::Unknown(why) => format!(": {why}; --drive RATE says what it does"),
-    };
     let mut text = format!(
-        "\neach token reads {}, {} of it experts\nmemory {}, matrix products {}, drive {}{source}\n",
+        "\neach token reads {}, {} of it experts\nmemory {}, matrix products {}, drive {}\n",
         show(plan.bytes_per_token),
         show(plan.working_set_bytes),
         of(rates.memory_gb_s),
         of(rates.product_gb_s),
         of(rates.drive_gb_s),
     );
+    let mut line = |line: String| {
+        let _ = writeln!(text, "{}", wrapped(&line, WIDTH));
+    };
+    match &speed.drive {
+        DriveSource::Given => line(String::from("drive: as --drive says")),
+        DriveSource::Measured => {}
+        DriveSource::Remembered(day) => {
+            line(format!(
+                "drive: the best rate that was seen, on {day} (--measure measures again)"
+            ));
+        }
+        DriveSource::Unknown(why) => {
+            line(format!("drive: {why}; --drive RATE says what it reads"));
+        }
+    }
     if plan.table_bytes > 0 {
         let rows = match rates.row_seconds {
             Some(seconds) => format!("{:.2} ms from the drive", 1e3 * seconds),
             None => String::from("not measured"),
         };
-        let _ = writeln!(text, "rows of tables that a token needs: {rows}");
+        line(format!("rows of tables that a token needs: {rows}"));
     }
     if let Some(busy) = &speed.busy {
-        let _ = writeln!(
-            text,
-            "{busy}: rates are the best that were seen before; what is measured for the first time now may \
-             be too low, and is not remembered"
-        );
+        line(format!(
+            "{busy}: rates are the best that were seen before; what was measured for the first time now \
+             may be too low, and is not remembered"
+        ));
     }
     text
 }
