@@ -4,8 +4,9 @@ use anyhow::Result;
 use moeflux_engine::{Alternative, Plan, PlanRow};
 use serde_json::{Map, Value, json};
 
+use super::speed::{Speed, verdict};
+use super::table::name;
 use super::uses::{self, Use};
-use super::{Speed, name, verdict};
 use crate::commands::{download_json, tokenizer_json};
 use crate::model::Inspected;
 use crate::rates::DriveSource;
