@@ -11,7 +11,7 @@
 # that comes with a standard library for ARM without rustup; it conflicts with
 # no other, because its packages are only unpacked, with a C compiler, a C
 # library and an emulator, in $MOEFLUX_CI_CACHE or target/. A second run finds
-# them there.
+# them there. What cargo builds is in target/ in any case.
 #
 # Fresh machine: apt-get update (lists in a folder of its own), apt-get download
 # of about 260 MB, dpkg --extract of about 1.2 GB, and three wrappers.
@@ -19,8 +19,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 target=aarch64-unknown-linux-gnu
-cache=${MOEFLUX_CI_CACHE:-$PWD/target}/aarch64
-tools=$cache/tools
+build=$(realpath -m "${CARGO_TARGET_DIR:-target}")/aarch64/build
+tools=${MOEFLUX_CI_CACHE:-$PWD/target}/aarch64/tools
 root=$tools/root
 lib=$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu
 
@@ -88,7 +88,7 @@ fetch_tools() {
 
 # cargo_test ARGUMENT...
 cargo_test() {
-    cargo test --release --locked --target "$target" --target-dir "$cache/build" \
+    cargo test --release --locked --target "$target" --target-dir "$build" \
         -p moeflux-backend "$@"
 }
 

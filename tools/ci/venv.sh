@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Virtual environments of Python for the scripts in this folder, which source this file.
 
 # make_venv FOLDER REQUIREMENTS [PIP ARGUMENT...]

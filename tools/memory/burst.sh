@@ -9,7 +9,7 @@
 # 1 failed, 77 where no control group can be made.
 set -euo pipefail
 
-limit=2200 hog=900 runs=5 moment=decode model= layers=4 tokens=200
+limit=2200 hog=900 runs=5 moment=decode model='' layers=4 tokens=200
 binary=$(dirname "$0")/../../target/release/moeflux
 while [ $# -gt 0 ]; do
     case $1 in
@@ -49,10 +49,10 @@ peak() {
     cat "$group/memory.max_usage_in_bytes" "$group/memory.peak" 2>/dev/null | head -1 || true
 }
 
-command -v python3 >/dev/null && make_group "$limit" || {
+if ! command -v python3 >/dev/null || ! make_group "$limit"; then
     echo "SKIP: no Python 3, or no control group with a memory limit can be made here"
     exit 77
-}
+fi
 remove_group
 
 make_model "$layers"

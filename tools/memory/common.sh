@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154
 # For the scripts of this folder, which source it: control groups with a memory limit (version 1 or 2), a folder for
 # what a script writes, and a model. Needs $binary.
 

@@ -9,7 +9,7 @@
 set -euo pipefail
 
 binary=$(dirname "$0")/../../target/release/moeflux
-model= factor=1.3
+model='' factor=1.3
 while [ $# -gt 0 ]; do
     case $1 in
     --binary) binary=$2 ;;

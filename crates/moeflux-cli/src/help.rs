@@ -4,11 +4,15 @@
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use crate::args::Cli;
+use crate::dialect::{OF_A_MODEL, OF_A_PROMPT};
 
 /// What commands are for. A command in no group is listed under [`OTHER`].
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Use a model", &["run", "chat", "serve", "launch"]),
-    ("Look at a model first", &["plan", "inspect", "prompt", "verify"]),
+    ("Use a model", &["run", "chat", "serve", "launch", "ps"]),
+    (
+        "Get a model and look at it",
+        &["models", "pull", "rm", "plan", "inspect", "prompt", "verify"],
+    ),
     ("Convert a model", &["pack", "calibrate", "synth"]),
     ("Measure", &["bench", "perplexity", "logits", "replay"]),
 ];
@@ -55,13 +59,25 @@ pub(crate) fn command() -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().into()).collect();
     for name in names {
         command = command.mut_subcommand(name, |sub| {
-            sub.disable_help_flag(true)
+            with_usage(sub)
+                .disable_help_flag(true)
                 .disable_version_flag(true)
                 .arg(help_flag("Show all flags; -h shows the most used"))
         });
     }
     let text = overview(&command);
     command.arg(help_flag("Show this text")).override_help(text)
+}
+
+/// A command's first line of help, where a model may stand without a flag before it.
+fn with_usage(sub: Command) -> Command {
+    let name = sub.get_name().to_owned();
+    let words = match &name[..] {
+        name if OF_A_PROMPT.contains(&name) => "[MODEL] [PROMPT] [OPTIONS]",
+        name if OF_A_MODEL.contains(&name) => "[MODEL] [OPTIONS]",
+        _ => return sub,
+    };
+    sub.override_usage(format!("moeflux {name} {words}"))
 }
 
 /// `command` as `-h` shows it: large commands without the flags that few need.
@@ -112,9 +128,11 @@ fn overview(command: &Command) -> String {
     text + EXAMPLES
 }
 
-const EXAMPLES: &str = "
+/// Examples of the whole program.
+pub(crate) const EXAMPLES: &str = "
 Examples:
   moeflux run \"What does Vec::push do?\"   answered by the built-in demo model
-  moeflux chat -m org/name                chat with a model of the Hub
+  moeflux models                          which models there are, and which fit here
+  moeflux chat org/name                   chat with a model of the Hub
   moeflux run --help                      all flags of a command
 ";

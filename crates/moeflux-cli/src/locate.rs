@@ -12,6 +12,7 @@ use crate::demo;
 use crate::error::UsageError;
 use crate::interrupt::RemovedOnInterrupt;
 use crate::progress::{Bar, Transfer, Unit};
+use crate::published;
 use crate::report::{chain, note};
 use crate::words::{did_you_mean, one_line};
 
@@ -31,19 +32,44 @@ pub(crate) enum Place {
 /// Finds a model's files and downloads them if need be. `model` is a path, or a name or an
 /// address on the Hub; without one it is the demo model. `flag` is what errors name.
 pub(crate) fn locate(model: Option<&str>, flag: &str, is_quiet: bool) -> Result<PathBuf> {
-    let remote = match place(model, flag, is_quiet, Hurry::Newest)? {
-        Place::Here(path) => return Ok(path),
-        Place::Hub(remote) => remote,
-    };
+    match place(model, flag, is_quiet, Hurry::Newest)? {
+        Place::Here(path) => Ok(path),
+        Place::Hub(remote) => fetch(&remote, is_quiet),
+    }
+}
+
+/// A model of the Hub that is in its cache now.
+pub(crate) struct Pulled {
+    /// What names it: `org/name`, or `org/name:Q4_K_M`.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    /// Whether nothing was missing.
+    pub(crate) was_here: bool,
+}
+
+/// Downloads what the cache lacks of a model on the Hub.
+pub(crate) fn pull(name: &str, is_quiet: bool) -> Result<Pulled> {
+    match place(Some(name), "NAME", is_quiet, Hurry::Newest)? {
+        Place::Here(path) => Ok(Pulled { name: name.to_owned(), path, was_here: true }),
+        Place::Hub(remote) => {
+            let needed = remote.describe();
+            let path = fetch(&remote, is_quiet)?;
+            Ok(Pulled { name: needed.name(), path, was_here: needed.missing_bytes == 0 })
+        }
+    }
+}
+
+/// Downloads what is missing, if the model runs.
+fn fetch(remote: &Remote, is_quiet: bool) -> Result<PathBuf> {
     let needed = remote.describe();
     if needed.missing_bytes > 0 {
         needed.check_room()?;
         // A model that cannot be run is not worth its download.
-        let headers = read_headers(&remote, is_quiet)?;
+        let headers = read_headers(remote, is_quiet)?;
         let checked = moeflux_engine::check(headers.model());
         checked.map_err(|err| named_as_on_hub(err, &headers, &needed)).context("not downloaded")?;
     }
-    download(&remote, is_quiet)
+    download(remote, is_quiet)
 }
 
 /// Which copy is wanted of a model that is in the cache.
@@ -65,13 +91,17 @@ pub(crate) fn place(
     let Some(model) = model else { return Ok(Place::Here(demo::unpacked()?)) };
     let path = Path::new(model);
     match path.try_exists() {
-        Ok(true) => return Ok(Place::Here(path.to_path_buf())),
+        Ok(true) => {
+            let snapshot = moeflux_hub::snapshot_in(path);
+            return Ok(Place::Here(snapshot.unwrap_or_else(|| path.to_path_buf())));
+        }
         Ok(false) => {}
         // A name that is longer than a path may be is for the Hub's rules to refuse.
         Err(source) if source.kind() == io::ErrorKind::InvalidFilename => {}
         Err(source) if source.kind() == io::ErrorKind::NotADirectory => {}
         Err(source) => return Err(source).context(format!("{flag} {model:?}")),
     }
+    let model = published::by_name(model).map_or(model, |found| &found.model);
     let env = hub_env()?;
     if !moeflux_hub::is_address(model, &env.endpoint) {
         refuse_path(model, flag)?;
@@ -91,7 +121,8 @@ pub(crate) fn place(
     })
 }
 
-fn hub_env() -> Result<HubEnv> {
+/// Where the Hub is and where its cache is, by the variables of its own tools.
+pub(crate) fn hub_env() -> Result<HubEnv> {
     let env = HubEnv::from_lookup(|name| std::env::var(name).ok());
     let host = ["http://", "https://"].iter().find_map(|start| env.endpoint.strip_prefix(start));
     if host.is_none_or(str::is_empty) {

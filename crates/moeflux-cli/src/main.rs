@@ -7,6 +7,7 @@ mod bytes;
 mod commands;
 mod corpus;
 mod demo;
+mod dialect;
 mod error;
 #[expect(unsafe_code, reason = "a global allocator and a signal handler")]
 mod fatal;
@@ -18,6 +19,7 @@ mod locate;
 mod model;
 mod paths;
 mod progress;
+mod published;
 mod rates;
 mod renderer;
 mod report;
@@ -59,7 +61,18 @@ fn main() -> ExitCode {
     // Heard, so that the write fails and says which file it is, in place of the program's end.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(FILE_TOO_LARGE, Default::default());
-    let arguments = arguments();
+    let arguments = match dialect::translate(arguments(), &help::command()) {
+        Ok(translated) => {
+            let is_quiet =
+                translated.arguments.iter().any(|word| word == "-q" || word == "--quiet");
+            translated.notes.iter().for_each(|note| report::note(is_quiet, note));
+            translated.arguments
+        }
+        Err(err) => {
+            print_error(&err.to_string());
+            return ExitCode::from(USAGE);
+        }
+    };
     let parsed = help::command().try_get_matches_from(&arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -80,6 +93,10 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => commands::perplexity::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
+        Command::Models(args) => commands::models::run(args),
+        Command::Pull(args) => commands::pull::run(args),
+        Command::Rm(args) => commands::rm::run(args),
+        Command::Ps(args) => commands::ps::run(args),
         Command::Prompt(args) => commands::prompt::run(args),
         Command::Plan(args) => match commands::plan::run(args) {
             // The plan says so itself.
@@ -88,6 +105,8 @@ fn main() -> ExitCode {
         },
         Command::Replay(args) => commands::replay::run(args),
         Command::Synth(args) => commands::synth::run(args),
+        Command::Completions(args) => commands::completions::run(args),
+        Command::Man(args) => commands::man::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,7 +114,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(err) => {
-            print_error(&report::chain(&err));
+            print_error(&(report::chain(&err) + report::remedy(&err)));
             if let Some(EngineError::Memory(shortage)) = err.downcast_ref() {
                 // As in `print_error`.
                 let _ = write!(io::stderr(), "{}", commands::plan::shortage_text(shortage));
@@ -105,12 +124,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line, where `help run` is written `run --help`.
+/// The command line, where `help run` is written `run --help`, and `version` as a flag.
 fn arguments() -> Vec<OsString> {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     if arguments.get(1).is_some_and(|word| word == "help") {
         arguments.remove(1);
         arguments.push(OsString::from("--help"));
+    }
+    if arguments.get(1).is_some_and(|word| word == "version") {
+        arguments[1] = OsString::from("--version");
     }
     arguments
 }
@@ -140,9 +162,8 @@ fn explain(err: clap::Error, arguments: &[OsString]) -> ExitCode {
         };
     }
     let command = help::command();
-    let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-    let name = words().next().and_then(|word| names.iter().find(|name| word == **name));
-    print_error(&usage::message(&err, name.copied()));
+    let sub = words().next().and_then(|word| command.find_subcommand(word));
+    print_error(&usage::message(&err, sub.map(clap::Command::get_name)));
     ExitCode::from(USAGE)
 }
 

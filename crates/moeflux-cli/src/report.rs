@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 
 use console::Term;
+use moeflux_core::StandIn;
+use moeflux_core::checkpoint::DenseModel;
 use moeflux_core::system::peak_memory_bytes;
 use moeflux_engine::{Engine, Finish, Generated, SpeculationStats};
 use moeflux_store::IoMode;
@@ -22,6 +24,22 @@ pub(crate) fn chain(err: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// What else helps against an error, in this program's commands and flags, which libraries do not name.
+pub(crate) fn remedy(err: &anyhow::Error) -> &'static str {
+    let stand_in = |cause: &(dyn std::error::Error + 'static)| {
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let inner = inner.and_then(|inner| inner.downcast_ref::<StandIn>());
+        inner.or_else(|| cause.downcast_ref()).cloned()
+    };
+    if err.chain().any(|cause| cause.is::<DenseModel>()) {
+        return " (moeflux models lists models that run here)";
+    }
+    match err.chain().find_map(stand_in) {
+        Some(StandIn::LfsPointer | StandIn::OtherPointer { .. }) => ", or give --model org/name",
+        _ => "",
+    }
 }
 
 /// Prints a note, unless only the answer is wanted. On a terminal its lines break between words.

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::dialect::{Meaning, meaning};
+use crate::help;
 use crate::words::{did_you_mean, shorten};
 
 /// One line for what the parser refused.
@@ -76,12 +78,11 @@ impl Facts<'_> {
                 "'{shown}' is no command: to ask the demo model, write moeflux run '{shown}'"
             );
         }
-        let near = self.texts(ContextKind::SuggestedSubcommand).pop();
-        let near = near.or_else(|| command_of_others(&name).map(str::to_owned));
-        match near {
-            Some(near) => {
+        match meaning(&name, &help::command()) {
+            Some(Meaning::Command(near)) => {
                 format!("'{shown}' is no command: did you mean {near}?{}", self.see_help())
             }
+            Some(Meaning::Advice(advice)) => format!("'{shown}' is no command: {advice}"),
             None => format!("'{shown}' is no command: moeflux --help lists them"),
         }
     }
@@ -97,11 +98,6 @@ impl Facts<'_> {
                 Some("chat") => format!(
                     "'{shown}' is a second message: write the message in quotes, and name a model with --model"
                 ),
-                Some(command @ ("plan" | "inspect" | "bench" | "serve" | "perplexity")) => {
-                    format!(
-                        "'{shown}': name the model with a flag: moeflux {command} --model {shown}"
-                    )
-                }
                 _ => format!("'{shown}' is one argument too many{}", self.see_help()),
             };
         }
@@ -174,20 +170,4 @@ fn choices(names: &[String]) -> String {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         _ => names.concat(),
     }
-}
-
-/// What other programs call a command of this one.
-fn command_of_others(name: &str) -> Option<&'static str> {
-    Some(match name.to_ascii_lowercase().as_str() {
-        "generate" | "ask" | "complete" | "prompt" | "answer" | "exec" => "run",
-        "talk" | "repl" | "interactive" => "chat",
-        "server" | "start" | "api" | "listen" => "serve",
-        "convert" | "quantize" | "quantise" => "pack",
-        "benchmark" | "measure" | "speed" => "bench",
-        "show" | "info" | "list" | "ls" | "devices" => "inspect",
-        "memory" | "estimate" | "fit" => "plan",
-        "ppl" | "eval" => "perplexity",
-        "imatrix" => "calibrate",
-        _ => return None,
-    })
 }

@@ -10,6 +10,8 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::stand_in::StandIn;
+
 /// Opens a regular file for reading.
 ///
 /// # Errors
@@ -37,7 +39,8 @@ pub fn check_regular(file: &File) -> io::Result<()> {
 ///
 /// # Errors
 /// The errors of [`open_regular`], and [`io::ErrorKind::FileTooLarge`] for a file of more than
-/// `max_bytes`, even if it grows beyond them only while it is read.
+/// `max_bytes`, even if it grows beyond them only while it is read. A [`StandIn`] for a file that is there
+/// in place of another.
 pub fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let n_bytes = file.metadata()?.len();
@@ -48,7 +51,10 @@ pub fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     file.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     match bytes.len() as u64 {
         n_bytes if n_bytes > max_bytes => Err(too_large(n_bytes, max_bytes)),
-        _ => Ok(bytes),
+        _ => match StandIn::of(&bytes) {
+            Some(found) => Err(found.into()),
+            None => Ok(bytes),
+        },
     }
 }
 

@@ -18,6 +18,7 @@ pub mod private;
 pub mod quant;
 mod random;
 mod rows;
+mod stand_in;
 pub mod system;
 mod thread_limits;
 pub mod threads;
@@ -35,5 +36,6 @@ pub use memory::{
 pub use nanoseconds::nanoseconds;
 pub use random::{SplitMix64, fnv1a_64};
 pub use rows::{RowBank, RowEncoding, RowPart, RowTable};
+pub use stand_in::{StandIn, is_unfinished_name};
 pub use thread_limits::explain_thread_error;
 pub use write_error::WriteError;

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::inspect::Inspection;
 use crate::measure::{DriveProbe, MemoryProbe, product_gb_s, row_seconds};
 use crate::options::EngineOptions;
-use crate::plan::Plan;
+use crate::plan::{ModelSizes, Plan};
 
 /// How long the drive is measured in a pass, for each number of reads at once, and how many passes
 /// there are, of which the best counts.
@@ -116,6 +116,12 @@ impl Forecast {
     pub fn of(facts: &Inspection, rates: Rates) -> Forecast {
         let n_layers = facts.shape.n_layers;
         Forecast { rates, resident: None, streamed: None, n_layers }.of_plan(&facts.plan)
+    }
+
+    /// The forecast for another model of these sizes, and its plan, at the rates that were measured for
+    /// this one.
+    pub fn of_sizes(&self, sizes: &ModelSizes, plan: &Plan) -> Forecast {
+        Forecast { n_layers: sizes.n_layers, ..*self }.of_plan(plan)
     }
 
     /// The forecast for another plan of the same model.

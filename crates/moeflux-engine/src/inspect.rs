@@ -13,7 +13,7 @@ use moeflux_text::TextSource;
 use crate::error::EngineError;
 use crate::format_name::{ExpertFormat, format_name};
 use crate::options::{EngineOptions, MemoryOptions, check_top_k, threads};
-use crate::plan::{Alternative, MemoryPlanner, Plan};
+use crate::plan::{Alternative, MemoryPlanner, ModelSizes, Plan};
 
 /// A checkpoint's facts.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub struct Inspection {
     pub plan: Plan,
     /// Plans of this model with one flag changed.
     pub alternatives: Vec<Alternative>,
+    /// The sizes of its parts.
+    pub sizes: ModelSizes,
     planner: MemoryPlanner,
     pub(crate) bank: ExpertBank,
     /// Its tables whose rows are read one by one, and how many rows a token needs of each.
@@ -98,6 +100,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         storage: storage(&checkpoint, &declared.manifest, &bank)?,
         files: files(&checkpoint, &bank),
         tables: row_bank(&checkpoint, &declared)?,
+        sizes: planner.sizes_of_model(declared.shape.n_layers),
         shape: declared.shape,
         rows_per_token: declared.rows_per_token,
         alternatives: planner.alternatives(&plan),

@@ -53,7 +53,7 @@ pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
 pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape};
 pub use options::{Activations, ComputeOptions, EngineOptions, ExpertOptions, MemoryOptions};
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
-pub use plan::{Alternative, MAX_SESSIONS, Plan, PlanRow, RowKind, Shortage};
+pub use plan::{Alternative, MAX_SESSIONS, ModelSizes, Plan, PlanRow, RowKind, Shortage};
 pub use scheduler::{
     Answer, Bias, Event, Job, Listener, Scheduler, SchedulerOptions, SchedulerStats, SubmitError,
     TokenLogprob, TokenText,

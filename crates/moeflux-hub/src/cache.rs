@@ -49,9 +49,7 @@ impl Cache {
     /// Bytes that the cache's file system has left for this user, if it says so. The cache itself
     /// need not exist yet.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        let dir = std::path::absolute(&self.dir).ok()?;
-        let existing = dir.ancestors().find(|dir| dir.is_dir())?;
-        fs4::available_space(existing).ok()
+        free_bytes(&self.dir)
     }
 
     pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
@@ -175,6 +173,13 @@ impl Cache {
         let target = format!("{up}blobs/{blob}");
         symlink_or_copy(&target, &self.blob(blob), &link).map_err(HubError::io("create", &link))
     }
+}
+
+/// Bytes that the file system of a folder, which need not exist, has left for this user.
+pub(super) fn free_bytes(dir: &Path) -> Option<u64> {
+    let dir = std::path::absolute(dir).ok()?;
+    let existing = dir.ancestors().find(|dir| dir.is_dir())?;
+    fs4::available_space(existing).ok()
 }
 
 /// The GGUF file of a snapshot that fits what is asked for, if all of its parts are there.

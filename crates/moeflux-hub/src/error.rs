@@ -152,6 +152,30 @@ pub enum HubError {
         /// Where it was looked for.
         cache_dir: PathBuf,
     },
+    /// Nothing of the kind is in the cache.
+    #[error("{what} is not in {}", cache_dir.display())]
+    NotStored {
+        /// What was looked for.
+        what: String,
+        /// Where.
+        cache_dir: PathBuf,
+    },
+    /// Another process downloads it.
+    #[error("{repo} is being downloaded ({} is locked): wait, or end that download", lock.display())]
+    Busy {
+        /// `org/name`.
+        repo: String,
+        /// The file that the other process holds locked.
+        lock: PathBuf,
+    },
+    /// A part of the repository's folder is a link, so that its files may be others' too.
+    #[error("{} is a link out of the cache: remove what it leads to by hand", link.display())]
+    Elsewhere {
+        /// `org/name`.
+        repo: String,
+        /// The link.
+        link: PathBuf,
+    },
     /// The download is larger than what is free.
     #[error(
         "{repo} needs {} more in {}, where {} are free: free some, or set HF_HUB_CACHE to a \

@@ -96,12 +96,21 @@ impl Sets {
     /// # Errors
     /// What is wrong, and what there is instead. `repo` is the name that the remedy shows.
     pub(super) fn choose(&self, wanted: Option<&Wanted>, repo: &str) -> Result<Choice<'_>, String> {
+        let choice = self.choose_any(wanted, repo)?;
+        match (choice.set.parts.len(), choice.set.n_parts) {
+            (have, want) if have == want => Ok(choice),
+            (have, want) => Err(format!("has {have} of the {want} files of {}", choice.set.stem)),
+        }
+    }
+
+    /// As [`choose`](Sets::choose), also where parts of the set are missing.
+    pub(super) fn choose_any(
+        &self,
+        wanted: Option<&Wanted>,
+        repo: &str,
+    ) -> Result<Choice<'_>, String> {
         let problem = match self.find(wanted) {
-            Ok(choice) if choice.set.parts.len() == choice.set.n_parts => return Ok(choice),
-            Ok(Choice { set, .. }) => {
-                let (have, want) = (set.parts.len(), set.n_parts);
-                return Err(format!("has {have} of the {want} files of {}", set.stem));
-            }
+            Ok(choice) => return Ok(choice),
             Err(problem) => problem,
         };
         if self.models.is_empty() {
@@ -118,6 +127,11 @@ impl Sets {
         }
         let example = self.label(&self.models[0]);
         Err(format!("{problem}; it has {}: write {repo}:{example}, say", shown.join(", ")))
+    }
+
+    /// The sets all of whose parts are there.
+    pub(super) fn whole(&self) -> impl Iterator<Item = &Set> {
+        self.models.iter().filter(|set| set.parts.len() == set.n_parts)
     }
 
     fn find(&self, wanted: Option<&Wanted>) -> Result<Choice<'_>, String> {

@@ -27,6 +27,7 @@ mod pool;
 mod receive;
 mod retry;
 mod select;
+mod stored;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -36,6 +37,7 @@ pub use error::{HubError, Missing};
 pub use event::{Chosen, Download, Event, Retry};
 pub use headers::Headers;
 pub use name::{Repo, Wanted, is_address, is_hub_name};
+pub use stored::{Removal, Stored, StoredModel, free_bytes, removal, snapshot_in, stored};
 
 use cache::{Cache, Fitness};
 use download::Work;

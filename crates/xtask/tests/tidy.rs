@@ -9,6 +9,8 @@ mod arrows;
 mod circles;
 #[path = "tidy/documents.rs"]
 mod documents;
+#[path = "tidy/executables.rs"]
+mod executables;
 #[path = "tidy/lexer.rs"]
 mod lexer;
 #[path = "tidy/manifest.rs"]

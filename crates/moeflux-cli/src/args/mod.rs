@@ -1,11 +1,14 @@
 //! The command line: one file for every group of flags.
 
 mod cache;
+mod completions;
 mod conversation;
 mod inspect;
 mod launch;
+mod man;
 mod measure;
 mod model;
+mod models;
 mod pack;
 mod prompt;
 mod sampling;
@@ -16,11 +19,14 @@ mod verify;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::cache::PromptCacheArgs;
+pub(crate) use self::completions::{CompletionsArgs, Shell};
 pub(crate) use self::conversation::{ChatArgs, RunArgs};
-pub(crate) use self::inspect::{InspectArgs, PlanArgs, RateArgs, ShapeArgs};
+pub(crate) use self::inspect::{InspectArgs, PlanArgs, ShapeArgs};
 pub(crate) use self::launch::{Agent, LaunchArgs};
+pub(crate) use self::man::ManArgs;
 pub(crate) use self::measure::{BenchArgs, LogitsArgs, PerplexityArgs, ReplayArgs};
 pub(crate) use self::model::{ModelArgs, Policy};
+pub(crate) use self::models::{ModelsArgs, PsArgs, PullArgs, RmArgs};
 pub(crate) use self::pack::{CalibrateArgs, PackArgs, RoundTo};
 pub(crate) use self::prompt::PromptArgs;
 pub(crate) use self::sampling::SampleArgs;
@@ -59,7 +65,17 @@ pub(crate) enum Command {
     /// Measure a model's speed against the limits of the machine
     Bench(BenchArgs),
     /// Show a model's family, shapes and files
+    #[command(visible_alias = "show")]
     Inspect(InspectArgs),
+    /// List published models, what fits here, and what is here
+    #[command(visible_aliases = ["list", "ls"])]
+    Models(ModelsArgs),
+    /// Download a model
+    Pull(PullArgs),
+    /// Remove a downloaded model
+    Rm(RmArgs),
+    /// Show what a running server does
+    Ps(PsArgs),
     /// Show the prompt that a chat request becomes
     Prompt(PromptArgs),
     /// Show the memory a model needs and the speed to expect
@@ -68,4 +84,8 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Write a checkpoint with random weights, for benchmarks
     Synth(SynthArgs),
+    /// Print a script that completes commands in a shell
+    Completions(CompletionsArgs),
+    /// Write manual pages, one a command
+    Man(ManArgs),
 }

@@ -14,7 +14,7 @@ use crate::args::PlanArgs;
 use crate::bytes::show;
 use crate::model::{self, Inspected};
 use crate::rates::{DriveSource, MachineRates};
-use crate::report::note;
+use crate::report;
 use crate::results::{self, SharedResult};
 
 /// Alternatives that are shown.
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
     let speed = can_tell.then(|| {
         let mut machine = MachineRates::open(args.rates.drive, args.rates.measure);
         if let Some(damage) = machine.damage() {
-            note(false, &damage);
+            report::note(false, &damage);
         }
         let known = machine.rates(facts, &options, found.place());
         let forecast = Forecast::of(facts, known.rates);

@@ -16,14 +16,18 @@ mod interrupts;
 mod keeping;
 mod launch;
 mod limits;
+mod models;
 mod mutations;
+mod packaging;
 mod plan;
 mod prompt;
+mod published;
 mod reference;
 mod results;
 mod routing;
 mod run;
 mod sessions;
+mod stand_ins;
 mod tool_loops;
 mod words;
 

@@ -89,9 +89,9 @@ fn near_names_are_suggested() {
         (&["run", "x", "--isa", "scaler"], &["--isa", "did you mean scalar?"]),
         (&["plan", "--shape", "qwen3.5"], &["--shape", "did you mean qwen3.5-397b-a17b?"]),
         (&["synth", "--shape", "Tiny", "--out", "x"], &["did you mean tiny?"]),
-        (&["run", "some/model", "hello"], &["'hello'", "second prompt", "--model"]),
-        (&["chat", "some/model", "hello"], &["'hello'", "--model"]),
-        (&["plan", "some/model"], &["moeflux plan --model some/model"]),
+        (&["run", "two", "words"], &["'words'", "second prompt", "--model"]),
+        (&["chat", "two", "words"], &["'words'", "--model"]),
+        (&["plan", "some", "model"], &["'model' is one argument too many"]),
     ] {
         refuses(args, 2, words);
     }

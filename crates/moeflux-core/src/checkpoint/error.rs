@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::DenseModel;
+
 /// A checkpoint that cannot be used as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
@@ -58,6 +60,22 @@ pub enum FormatError {
         name: String,
         /// The architectures that are read.
         known: String,
+    },
+    /// A model without experts.
+    #[error("{}: {source}", path.display())]
+    Dense {
+        /// The config, or the GGUF file.
+        path: PathBuf,
+        /// The model.
+        source: DenseModel,
+    },
+    /// A download that has not finished, and nothing else.
+    #[error("{}: the download of {name} has not finished: run it again", path.display())]
+    PartOfDownload {
+        /// The directory.
+        path: PathBuf,
+        /// The file that is being written, or was.
+        name: String,
     },
     /// A format or mode that this program does not support.
     #[error("{}: {what} is not supported", path.display())]

@@ -8,7 +8,7 @@ use safetensors::tensor::Metadata;
 
 use super::{Dtype, Extent, FormatError, Tensor};
 use crate::files::open_regular;
-use crate::{FileIdx, SourceFile};
+use crate::{FileIdx, SourceFile, StandIn};
 
 /// Bytes at the start of a file that hold the header's length.
 const PREFIX_BYTES: u64 = 8;
@@ -64,6 +64,9 @@ pub fn parse_safetensors_header(
 pub(super) fn read_header(path: &Path, file: FileIdx) -> Result<(SourceFile, Header), FormatError> {
     let mut handle = open_regular(path).map_err(FormatError::io(path))?;
     let file_len = handle.metadata().map_err(FormatError::io(path))?.len();
+    if let Some(found) = StandIn::find(path, &mut handle).map_err(FormatError::io(path))? {
+        return Err(FormatError::io(path)(found.into()));
+    }
     let fail = |what: String| FormatError::malformed(path, what);
     let mut prefix = [0; PREFIX_BYTES as usize];
     if file_len < PREFIX_BYTES {

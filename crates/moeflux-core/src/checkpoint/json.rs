@@ -3,6 +3,7 @@
 use std::path::{Component, Path};
 
 use super::FormatError;
+use crate::StandIn;
 use crate::files::read_bounded;
 
 /// Length in bytes of the longest JSON file that is read; the index of the largest model has 20 MB.
@@ -10,7 +11,11 @@ const MAX_JSON_BYTES: u64 = 512 << 20;
 
 /// Reads a JSON file of bounded length.
 pub(super) fn read_json(path: &Path) -> Result<Vec<u8>, FormatError> {
-    read_bounded(path, MAX_JSON_BYTES).map_err(FormatError::io(path))
+    let bytes = read_bounded(path, MAX_JSON_BYTES).map_err(FormatError::io(path))?;
+    match bytes.is_empty() {
+        true => Err(FormatError::io(path)(StandIn::Empty.into())),
+        false => Ok(bytes),
+    }
 }
 
 /// Whether a relative path stays below its start, on every system.

@@ -9,6 +9,7 @@ mod claims;
 pub mod companions;
 mod config;
 mod container;
+mod dense;
 mod derived;
 mod error;
 mod experts;
@@ -33,6 +34,7 @@ pub use container::{
     Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredLevels,
     StoredMode,
 };
+pub use dense::DenseModel;
 pub use error::FormatError;
 pub use header::{Header, open_safetensors, parse_safetensors_header};
 pub use names::canonical_name;

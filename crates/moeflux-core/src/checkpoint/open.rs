@@ -16,7 +16,10 @@ use super::{
 };
 use crate::files::open_regular;
 use crate::gguf::{Found, GgufSet, NamedTensor, translate};
-use crate::{FileIdx, SourceFile};
+use crate::{FileIdx, SourceFile, StandIn, is_unfinished_name};
+
+/// Bytes of a file's start that say what it is.
+const START_BYTES: u64 = 512;
 
 impl Checkpoint {
     /// Opens the checkpoint in a directory; `path` may also name a file of it.
@@ -119,7 +122,7 @@ impl Checkpoint {
                 return Self::open_gguf(&found.only()?);
             }
         }
-        let paths = paths?;
+        let paths = paths.map_err(|err| or_unfinished(&root, err))?;
         let config = Config::from_slice(&path, &read_json(&path)?)?;
         let (files, tensors) = shards::read(&root, &paths)?;
         Self::assemble(Parts {
@@ -204,6 +207,17 @@ fn canonical(tensors: Vec<Tensor>) -> Vec<NamedTensor> {
     tensors.into_iter().map(named).collect()
 }
 
+/// What is wrong with a directory without a model: a download may have begun there.
+fn or_unfinished(root: &Path, err: FormatError) -> FormatError {
+    let FormatError::NotACheckpoint { .. } = err else { return err };
+    let names = root.read_dir().into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut names = names.filter_map(|name| name.into_string().ok());
+    match names.find(|name| is_unfinished_name(name)) {
+        Some(name) => FormatError::PartOfDownload { path: root.to_path_buf(), name },
+        None => err,
+    }
+}
+
 /// Whether a file is a GGUF file, by its name or by its first bytes: downloads of some programs
 /// have no names.
 fn is_gguf(path: &Path) -> Result<bool, FormatError> {
@@ -212,13 +226,20 @@ fn is_gguf(path: &Path) -> Result<bool, FormatError> {
     }
     let handle = open_regular(path).map_err(FormatError::io(path))?;
     let mut magic = Vec::new();
-    handle.take(4).read_to_end(&mut magic).map_err(FormatError::io(path))?;
-    Ok(magic == b"GGUF")
+    handle.take(START_BYTES).read_to_end(&mut magic).map_err(FormatError::io(path))?;
+    match StandIn::of(&magic) {
+        Some(found) => Err(FormatError::io(path)(found.into())),
+        None => Ok(magic.starts_with(b"GGUF")),
+    }
 }
 
 fn root_of_file(path: &Path) -> Result<PathBuf, FormatError> {
-    let not_a_checkpoint = || FormatError::NotACheckpoint { path: path.to_path_buf() };
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let path_buf = || path.to_path_buf();
+    let not_a_checkpoint = || match is_unfinished_name(name) {
+        true => FormatError::PartOfDownload { path: path_buf(), name: name.to_owned() },
+        false => FormatError::NotACheckpoint { path: path_buf() },
+    };
     let is_known = name.ends_with(".safetensors")
         || name.ends_with(".safetensors.index.json")
         || [Container::FILE, "config.json", "model_weights.json", "model_weights.bin"]

@@ -6,8 +6,8 @@ use std::io::Read;
 use super::bytes::{Bytes, HeaderError, malformed};
 use super::metadata::{Array, Value};
 use super::types::TensorType;
-use crate::FileIdx;
 use crate::checkpoint::{Extent, Tensor};
+use crate::{FileIdx, StandIn};
 
 /// Bytes before the first key.
 const FIXED_BYTES: u64 = 24;
@@ -109,10 +109,7 @@ fn read_version<R: Read>(bytes: &mut Bytes<R>) -> Result<u32, HeaderError> {
     let magic: [u8; 4] = bytes.array()?;
     match &magic {
         b"GGUF" => {}
-        b"vers" => {
-            let remedy = "fetch the file itself (`git lfs pull`)";
-            return malformed(format!("this is a pointer of git-lfs, not a model; {remedy}"));
-        }
+        b"vers" => return malformed(StandIn::LfsPointer.to_string()),
         b"tjgg" | b"fmgg" | b"lmgg" => {
             let remedy = "convert the model again";
             return malformed(format!("a file of the formats before GGUF; {remedy}"));

@@ -11,7 +11,7 @@ use super::metadata::Metadata;
 use super::split::{PartName, first_part, is_companion_name, is_gguf_name};
 use crate::checkpoint::{FormatError, Tensor};
 use crate::files::open_regular;
-use crate::{FileIdx, SourceFile};
+use crate::{FileIdx, SourceFile, StandIn};
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -252,7 +252,10 @@ fn check_part(metadata: &Metadata, nth: u32, n: u32, n_tensors: usize) -> Result
 }
 
 fn read_file(path: &Path, idx: FileIdx) -> Result<OpenedFile, FormatError> {
-    let handle = open_regular(path).map_err(FormatError::io(path))?;
+    let mut handle = open_regular(path).map_err(FormatError::io(path))?;
+    if let Some(found) = StandIn::find(path, &mut handle).map_err(FormatError::io(path))? {
+        return Err(FormatError::io(path)(found.into()));
+    }
     let len = handle.metadata().map_err(FormatError::io(path))?.len();
     let header = read_header(BufReader::with_capacity(BUFFER_BYTES, handle), idx, len);
     let GgufHeader { values, tensors, .. } = header.map_err(|err| match err {

@@ -7,6 +7,7 @@ use moeflux_core::checkpoint::{Checkpoint, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_model::{Declared, LoadError, ModelShape, row_bank};
 use moeflux_store::whole_row_cache_bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::session::windows::most_positions;
 
@@ -30,7 +31,7 @@ const TENSOR_BYTES: u64 = 1700;
 const EXPERT_ROWS: u64 = 1024;
 
 /// The sizes of a model's parts, whatever is planned for it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ModelFacts {
     /// Weights that stay in memory.
     pub(crate) resident_bytes: u64,
@@ -66,7 +67,7 @@ pub(crate) struct ModelFacts {
 }
 
 /// What activations take.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ScratchFacts {
     /// Bytes of one row.
     pub(crate) per_row: u64,

@@ -129,6 +129,22 @@ impl MemoryPlanner {
         Ok(planner)
     }
 
+    /// For a model of these sizes. Its format is not known, so that no device reads its experts in the cache.
+    ///
+    /// # Errors
+    /// Where an option makes no sense.
+    pub(super) fn of_facts(
+        model: ModelFacts,
+        limits: DeviceLimits,
+        memory: MemoryLimit,
+        options: &EngineOptions,
+    ) -> Result<MemoryPlanner, EngineError> {
+        let options = options.clone();
+        let planner = MemoryPlanner { model, options, limits, reads_cache: false, memory };
+        planner.check_options()?;
+        Ok(planner)
+    }
+
     /// The planner of the same model with other options for memory.
     ///
     /// # Errors

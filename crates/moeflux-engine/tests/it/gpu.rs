@@ -2,22 +2,27 @@
 //! the same bits however experts come and rows are shared out.
 #![cfg(feature = "gpu")]
 
+mod experts;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use moeflux_convert::pack::PackOptions;
 use moeflux_engine::sampler::{Sampler, SamplerOptions};
 use moeflux_engine::{
-    Activations, Bias, Device, Engine, EngineOptions, Event, GenerateOptions, Job, Prompt,
-    Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats, TokenId, devices, generate,
+    Activations, Bias, Device, DeviceFacts, Engine, EngineOptions, Event, GenerateOptions, Job,
+    Prompt, Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats, TokenId, devices,
+    generate,
 };
 use moeflux_store::{CachePolicy, IoChoice, IoMode, Prefetch};
 use moeflux_text::{Message, RenderRequest, Special, Turn};
 
-use crate::common::{Golden, cases, golden_dir, greedy, kl, logits_by_chunk};
+use self::experts::Resident;
+use crate::common::{Golden, golden_dir, greedy, kl, logits_by_chunk};
 use crate::cut::{Cut, check_names_layer_file, packed};
+use crate::each::each_case;
 use crate::embedded::{self, GoldenRows};
 
 /// Largest difference of a logit, the logits' standard deviation being about 2:
@@ -31,13 +36,19 @@ fn turn() -> MutexGuard<'static, Option<Engine>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn all_devices() -> &'static [DeviceFacts] {
+    static ALL: OnceLock<Vec<DeviceFacts>> = OnceLock::new();
+    ALL.get_or_init(|| devices(None))
+}
+
 /// Options for the best GPU, or `None` where there is none and none is
 /// expected.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
 fn options(activations: Activations) -> Option<EngineOptions> {
-    if devices(None).iter().all(|device| device.lacks.is_some()) {
+    let all = all_devices();
+    if all.iter().all(|device| device.lacks.is_some()) {
         let is_expected = std::env::var_os("MOEFLUX_EXPECTED_GPU").is_some();
-        assert!(!is_expected, "this machine has no GPU that runs models: {:?}", devices(None));
+        assert!(!is_expected, "this machine has no GPU that runs models: {all:?}");
         println!("SKIP: this machine has no GPU that runs models");
         return None;
     }
@@ -51,22 +62,47 @@ fn open(case: &Path, options: &EngineOptions, kept: &mut Option<Engine>) -> Engi
     engine
 }
 
-#[test]
-fn exact_logits_and_greedy_continuations_agree_with_the_reference() {
+each_case!(agrees_with_the_reference_however_experts_come: check_case);
+
+/// All that concerns one model: its device's kernels stay compiled meanwhile.
+fn check_case(case: &Path) {
     let Some(exact) = options(Activations::Full) else { return };
+    let options = exact.clone().activations(Activations::Int16);
     let mut kept = turn();
-    for case in cases() {
-        let golden = Golden::read(&case);
-        let engine = open(&case, &exact, &mut kept);
-        for (i, sequence) in golden.sequences.iter().enumerate() {
-            let got = logits_by_chunk(&engine, &sequence.tokens, usize::MAX);
-            assert_eq!(got.len(), sequence.logits.len());
-            let differences = got.iter().zip(&sequence.logits).map(|(a, b)| (a - b).abs());
-            let worst = differences.fold(0.0f32, f32::max);
-            assert!(worst <= MAX_DIFFERENCE, "{}, sequence {i}: {worst}", case.display());
-        }
-        let got = greedy(&engine, &golden.greedy_prompt, golden.greedy_tokens.len());
-        assert_eq!(got, golden.greedy_tokens, "{}", case.display());
+    let golden = Golden::read(case);
+    check_exact(&golden, &open(case, &exact, &mut kept));
+    let tokens = &longest(&golden);
+    check_rounded(&golden, tokens, &open(case, &options, &mut kept));
+    let resident = Resident::open(case, options, &mut kept);
+    resident.check_streamed(&mut kept);
+    resident.check_fetched(&mut kept);
+}
+
+/// Logits and greedy continuations agree with the reference.
+fn check_exact(golden: &Golden, engine: &Engine) {
+    for (i, sequence) in golden.sequences.iter().enumerate() {
+        let got = logits_by_chunk(engine, &sequence.tokens, usize::MAX);
+        assert_eq!(got.len(), sequence.logits.len());
+        let differences = got.iter().zip(&sequence.logits).map(|(a, b)| (a - b).abs());
+        let worst = differences.fold(0.0f32, f32::max);
+        assert!(worst <= MAX_DIFFERENCE, "sequence {i}: {worst}");
+    }
+    let got = greedy(engine, &golden.greedy_prompt, golden.greedy_tokens.len());
+    assert_eq!(got, golden.greedy_tokens, "greedy continuation");
+}
+
+/// Rounded activations cost less than the reference loses in BF16, and a row has the same bits whatever shares its step.
+fn check_rounded(golden: &Golden, tokens: &[TokenId], engine: &Engine) {
+    for sequence in &golden.sequences {
+        let got = logits_by_chunk(engine, &sequence.tokens, usize::MAX);
+        let divergence = kl(&sequence.logits, &got, engine.shape().vocab);
+        let limit = sequence.bf16_kl;
+        assert!(divergence <= limit, "KL {divergence:e}, in BF16 {limit:e}");
+    }
+    let tokens = &tokens[..tokens.len().min(16)];
+    let alone = bits(engine, tokens, 1);
+    for chunk in [3, 8, 13] {
+        assert!(bits(engine, tokens, chunk) == alone, "chunks of {chunk}");
     }
 }
 
@@ -83,22 +119,6 @@ fn rows_that_are_embeddings_agree_with_the_reference() {
             let want = rows.check(&engine, expected, usize::MAX);
             assert!(rows.check(&other, expected, usize::MAX) == want);
             rows.check(&other, expected, 5);
-        }
-    }
-}
-
-#[test]
-fn rounded_activations_cost_less_than_the_reference_loses_in_bf16() {
-    let Some(rounding) = options(Activations::Int16) else { return };
-    let mut kept = turn();
-    for case in cases() {
-        let golden = Golden::read(&case);
-        let engine = open(&case, &rounding, &mut kept);
-        for sequence in &golden.sequences {
-            let got = logits_by_chunk(&engine, &sequence.tokens, usize::MAX);
-            let divergence = kl(&sequence.logits, &got, engine.shape().vocab);
-            let (name, limit) = (case.display(), sequence.bf16_kl);
-            assert!(divergence <= limit, "{name}: KL {divergence:e}, in BF16 {limit:e}");
         }
     }
 }
@@ -338,111 +358,9 @@ fn bits(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<u32> {
 }
 
 /// The longest sequence of a case.
-fn longest(case: &Path) -> Vec<TokenId> {
-    let sequences = Golden::read(case).sequences;
-    sequences.into_iter().map(|sequence| sequence.tokens).max_by_key(Vec::len).unwrap()
-}
-
-#[test]
-fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
-    let Some(options) = options(Activations::Int16) else { return };
-    let mut kept = turn();
-    let (mut all, mut n_read_there) = (Tiers::default(), 0);
-    for case in cases() {
-        let tokens = &longest(&case);
-        let resident = options.clone().expert_io(IoChoice::Mmap).device_cache(Some(u64::MAX));
-        let engine = open(&case, &resident, &mut kept);
-        let few = &tokens[..tokens.len().min(10)];
-        let (whole, mut alone) = (bits(&engine, tokens, usize::MAX), Tiers::default());
-        let want = [whole, alone.bits(&engine, few)];
-        alone.check(&engine, few.len());
-        assert_eq!((alone.host, alone.drive), (0, 0), "{}", case.display());
-        let plan = engine.plan();
-        let (record, top_k) = (plan.record_bytes, engine.shape().top_k as u64);
-        let slot = slot_bytes(&case);
-        // The device holds no expert (or one, if it cannot read the cache), some, and three quarters.
-        // The cache holds little more than a layer wants, or half. Prefetch and the policy of eviction
-        // change no bit.
-        let (least, half) = ((2 * top_k + 1) * slot, plan.expert_bytes / record / 2 * slot);
-        let streams = [
-            (0, least, Prefetch::Off, CachePolicy::default()),
-            (5 * record, least, Prefetch::LastToken, CachePolicy::Lru),
-            (2 * top_k * record, half, Prefetch::Off, CachePolicy::Lru),
-            (plan.expert_bytes * 3 / 4, least, Prefetch::Lookahead, CachePolicy::Frequency),
-        ];
-        for (device_cache, expert_cache, prefetch, cache_policy) in streams {
-            let streamed = options
-                .clone()
-                .expert_io(IoChoice::Pread)
-                .expert_cache(Some(expert_cache.max(least)))
-                .device_cache(Some(device_cache))
-                .prefetch(prefetch)
-                .cache_policy(cache_policy)
-                .chunk(Some(plan.chunk));
-            let engine = open(&case, &streamed, &mut kept);
-            let mut tiers = Tiers::default();
-            let got = [bits(&engine, tokens, usize::MAX), tiers.bits(&engine, few)];
-            assert!(got == want, "{}, {streamed:?}", case.display());
-            tiers.check(&engine, few.len());
-            assert!(device_cache == 0 || !tiers.is_read_there, "{}", case.display());
-            n_read_there += usize::from(tiers.is_read_there);
-            all.add(&tiers);
-        }
-    }
-    // Who shares the host's memory reads it.
-    let index =
-        if let Device::Gpu(index) = options.compute.device { index.unwrap_or(0) } else { 0 };
-    let kind = moeflux_engine::devices(None)[index].kind;
-    assert_eq!(n_read_there > 0, kind == "software" || kind == "integrated", "{kind}");
-    // All three have been of use.
-    assert!(all.device > 0 && all.host > 0 && all.drive > 0, "{all:?}");
-}
-
-#[test]
-fn a_device_fetches_what_it_chose_from_a_cache_that_has_all_until_this_shrinks() {
-    let Some(options) = options(Activations::Int16) else { return };
-    let mut kept = turn();
-    let (mut n_chosen, mut n_fetched) = (0, 0);
-    for case in cases() {
-        let tokens = &longest(&case);
-        let tokens = &tokens[..tokens.len().min(12)];
-        let resident = options.clone().expert_io(IoChoice::Mmap).device_cache(Some(u64::MAX));
-        let resident = open(&case, &resident, &mut kept);
-        let want = [1, 5, usize::MAX].map(|chunk| bits(&resident, tokens, chunk));
-        let plan = resident.plan();
-        let slot = slot_bytes(&case);
-        let n_experts = plan.expert_bytes.div_ceil(plan.record_bytes);
-        let streamed = options
-            .clone()
-            .expert_io(IoChoice::Pread)
-            .expert_cache(Some(n_experts * slot))
-            .device_cache(Some(plan.expert_bytes * 3 / 4));
-        let engine = open(&case, &streamed, &mut kept);
-        engine.reset_stats();
-        let one_by_one = || bits(&engine, tokens, 1) == want[0];
-        assert!(one_by_one(), "{}", case.display());
-        let (store, device) = (engine.stats(), engine.device_stats().unwrap());
-        if store.hits + store.misses == 0 {
-            let n_wanted = tokens.len() * engine.shape().n_moe_layers * engine.shape().top_k;
-            assert_eq!(device.hits + device.uploads, n_wanted as u64, "{device:?}");
-            n_chosen += 1;
-            n_fetched += device.uploads;
-        }
-        // What the device has changed is known where the host chooses, and stays as it is.
-        let by_chunks = || [5, usize::MAX].map(|chunk| bits(&engine, tokens, chunk)) == want[1..];
-        assert!(by_chunks() && one_by_one() && by_chunks(), "{}", case.display());
-        engine.resize_expert_cache(n_experts / 2 * slot).unwrap();
-        engine.reset_stats();
-        assert!(one_by_one() && by_chunks(), "{}", case.display());
-        assert!(engine.stats().hits + engine.stats().misses > 0, "{}", case.display());
-        let stats = engine.stats();
-        assert!(stats.resident as u64 <= n_experts / 2, "{stats:?}");
-    }
-    // One interface does not let kernels read the host's memory.
-    let index =
-        if let Device::Gpu(index) = options.compute.device { index.unwrap_or(0) } else { 0 };
-    let is_expected = !moeflux_engine::devices(None)[index].driver.ends_with("dx12");
-    assert_eq!(n_chosen > 0 && n_fetched > 0, is_expected, "{n_chosen}, {n_fetched} experts");
+fn longest(golden: &Golden) -> Vec<TokenId> {
+    let sequences = golden.sequences.iter().map(|sequence| &sequence.tokens);
+    sequences.max_by_key(|tokens| tokens.len()).unwrap().clone()
 }
 
 #[test]
@@ -471,75 +389,13 @@ fn a_device_that_has_all_experts_leaves_the_cache_no_more_than_it_needs() {
     assert_eq!(all_bits[0], all_bits[1]);
 }
 
-/// Where experts came from.
-#[derive(Debug, Default)]
-struct Tiers {
-    device: u64,
-    /// Read by the device itself from a cache of the host that has all experts.
-    fetched: u64,
-    host: u64,
-    drive: u64,
-    /// Whether the device read them in the host's memory.
-    is_read_there: bool,
-}
-
-impl Tiers {
-    /// The bits of tokens one by one, and where their experts came from.
-    fn bits(&mut self, engine: &Engine, tokens: &[TokenId]) -> Vec<u32> {
-        engine.reset_stats();
-        let bits = bits(engine, tokens, 1);
-        let (device, store) = (engine.device_stats().unwrap(), engine.stats());
-        let (host, drive) = (store.hits, store.misses);
-        let is_read_there = device.uploads == 0 && host + drive > 0;
-        let fetched = device.fetched;
-        *self = Tiers { device: device.hits, fetched, host, drive, is_read_there };
-        let (uploads, hits) = (device.uploads, device.hits);
-        let all_came = if is_read_there { hits == 0 } else { uploads >= host + drive };
-        assert!(all_came, "{device:?}, {store:?}");
-        assert_eq!(device.uploaded_bytes > 0, device.uploads > 0, "{device:?}");
-        bits
-    }
-
-    /// Every expert came from somewhere, and none was asked for twice.
-    #[track_caller]
-    fn check(&self, engine: &Engine, n_tokens: usize) {
-        let shape = engine.shape();
-        let n_wanted = (n_tokens * shape.n_moe_layers * shape.top_k) as u64;
-        let n_came = self.device + self.fetched + self.host + self.drive;
-        assert_eq!(n_came, n_wanted, "{self:?}");
-    }
-
-    fn add(&mut self, other: &Tiers) {
-        self.device += other.device;
-        self.fetched += other.fetched;
-        self.host += other.host;
-        self.drive += other.drive;
-    }
-}
-
-#[test]
-fn a_row_has_the_same_bits_whatever_shares_its_step() {
-    let Some(options) = options(Activations::Int16) else { return };
-    let mut kept = turn();
-    for case in cases() {
-        let tokens = &longest(&case);
-        let tokens = &tokens[..tokens.len().min(16)];
-        let engine = open(&case, &options, &mut kept);
-        let alone = bits(&engine, tokens, 1);
-        for chunk in [3, 8, 13] {
-            let got = bits(&engine, tokens, chunk);
-            assert!(got == alone, "{}, chunks of {chunk}", case.display());
-        }
-    }
-}
-
 #[test]
 fn a_session_goes_on_and_the_device_works_after_reads_that_failed() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();
     for case in ["hf-bf16", "mlx-q4"] {
         let dir = packed(case, &PackOptions::unquantised());
-        let tokens = &longest(&golden_dir().join(case))[..14];
+        let tokens = &longest(&Golden::read(&golden_dir().join(case)))[..14];
         let resident = options.clone().expert_io(IoChoice::Pread).device_cache(Some(u64::MAX));
         let resident = open(dir.path(), &resident, &mut kept);
         let want = bits(&resident, tokens, 1);

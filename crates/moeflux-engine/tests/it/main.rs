@@ -4,6 +4,7 @@ mod common;
 mod configs;
 mod cut;
 mod damaged_weights;
+mod each;
 mod embedded;
 mod embeddings;
 mod golden;

@@ -11,28 +11,56 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch, StoreError};
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use crate::common::{Golden, cases, golden_dir, logits_by_chunk};
+use crate::common::{Golden, golden_dir, logits_by_chunk};
 use crate::cut::{Cut, check_names_layer_file, packed};
+use crate::each::{case_names, each_case};
 
 use proptest::prelude::*;
 
-/// Cases that differ in storage, record layout, layer types and shapes.
-const CASES: [&str; 11] = [
-    "hf-bf16",
-    "hf-text-per-expert",
-    "mlx-q3",
-    "mlx-q4",
-    "mlx-q4-g128",
-    "gguf-qwen35moe",
-    "gguf-qwen3moe",
-    "gguf-gpt-oss",
-    "ct-integers",
-    "gptq-desc-act",
-    "gemma4-hf",
-];
+/// Hands cases that differ in storage, record layout, layer types and shapes to a macro, as `with_golden_cases` does;
+/// the demo model is the last.
+macro_rules! with_subjects {
+    ([$($macro:tt)*] { $($args:tt)* }) => {
+        $($macro)*! {
+            { $($args)* }
+            hf_bf16 "hf-bf16",
+            hf_text_per_expert "hf-text-per-expert",
+            mlx_q3 "mlx-q3",
+            mlx_q4 "mlx-q4",
+            mlx_q4_g128 "mlx-q4-g128",
+            gguf_qwen35moe "gguf-qwen35moe",
+            gguf_qwen3moe "gguf-qwen3moe",
+            gguf_gpt_oss "gguf-gpt-oss",
+            ct_integers "ct-integers",
+            gptq_desc_act "gptq-desc-act",
+            gemma4_hf "gemma4-hf",
+        }
+    };
+}
 
-fn demo() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")
+/// A module with a test for each of these cases and the demo model, which calls a function with it.
+macro_rules! each_subject {
+    ($module:ident: $check:ident) => {
+        with_subjects! { [subject_tests] { $module: $check } }
+    };
+}
+
+macro_rules! subject_tests {
+    ({ $module:ident: $check:ident } $($test:ident $case:literal,)*) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$check(&super::Subject::of(super::golden_dir().join($case)));
+                }
+            )*
+
+            #[test]
+            fn demo() {
+                super::$check(&super::Subject::demo());
+            }
+        }
+    };
 }
 
 /// A model, and tokens to run it on.
@@ -41,14 +69,18 @@ struct Subject {
     tokens: Vec<TokenId>,
 }
 
-fn subjects() -> Vec<Subject> {
-    let golden = CASES.iter().map(|case| {
-        let dir = golden_dir().join(case);
-        let longest = Golden::read(&dir).sequences.into_iter().map(|sequence| sequence.tokens);
-        Subject { tokens: longest.max_by_key(Vec::len).unwrap(), dir }
-    });
-    let tokens = (0..19u32).map(|i| TokenId(i * 411 % 8000)).collect();
-    golden.chain([Subject { dir: demo(), tokens }]).collect()
+impl Subject {
+    /// A golden case, with its longest sequence.
+    fn of(dir: PathBuf) -> Subject {
+        let sequences = Golden::read(&dir).sequences.into_iter();
+        let tokens = sequences.map(|sequence| sequence.tokens).max_by_key(Vec::len).unwrap();
+        Subject { dir, tokens }
+    }
+
+    fn demo() -> Subject {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
+        Subject { dir, tokens: (0..19u32).map(|i| TokenId(i * 411 % 8000)).collect() }
+    }
 }
 
 /// One thread, no vector instructions, everything mapped, nothing read ahead.
@@ -100,30 +132,29 @@ fn check(subject: &Subject, want: &[u32], options: &EngineOptions) {
     assert!(got == want, "{}: {options:?}", subject.dir.display());
 }
 
-#[test]
-fn one_option_at_a_time_changes_no_bit() {
-    for subject in subjects() {
-        let floor = floor(&subject.dir);
-        for activations in [Activations::Full, Activations::Int16, Activations::Int8] {
-            let plain = plain().activations(activations);
-            let want = open_bits(&subject.dir, &plain, &subject.tokens);
-            for isa in isa_names().into_iter().map(str::to_owned) {
-                for threads in 1..=4 {
-                    let (isa, threads) = (Some(isa.clone()), Some(threads));
-                    check(&subject, &want, &plain.clone().isa(isa).threads(threads));
-                }
+each_subject!(one_option_at_a_time_changes_no_bit: check_options);
+
+fn check_options(subject: &Subject) {
+    let floor = floor(&subject.dir);
+    for activations in [Activations::Full, Activations::Int16, Activations::Int8] {
+        let plain = plain().activations(activations);
+        let want = open_bits(&subject.dir, &plain, &subject.tokens);
+        for isa in isa_names().into_iter().map(str::to_owned) {
+            for threads in 1..=4 {
+                let (isa, threads) = (Some(isa.clone()), Some(threads));
+                check(subject, &want, &plain.clone().isa(isa).threads(threads));
             }
-            for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
-                for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency] {
-                    for prefetch in
-                        [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto]
-                    {
-                        for expert_io in [IoChoice::Pread, IoChoice::Direct] {
-                            let expert_cache = Some(budget);
-                            let some = fast().expert_cache(expert_cache).expert_io(expert_io);
-                            let some = some.activations(activations).cache_policy(cache_policy);
-                            check(&subject, &want, &some.prefetch(prefetch));
-                        }
+        }
+        for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
+            for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency] {
+                for prefetch in
+                    [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto]
+                {
+                    for expert_io in [IoChoice::Pread, IoChoice::Direct] {
+                        let expert_cache = Some(budget);
+                        let some = fast().expert_cache(expert_cache).expert_io(expert_io);
+                        let some = some.activations(activations).cache_policy(cache_policy);
+                        check(subject, &want, &some.prefetch(prefetch));
                     }
                 }
             }
@@ -131,35 +162,31 @@ fn one_option_at_a_time_changes_no_bit() {
     }
 }
 
-#[test]
-fn every_checkpoint_gives_the_same_bits_streamed_and_resident() {
-    for dir in cases() {
-        let sequences = Golden::read(&dir).sequences.into_iter();
-        let tokens = sequences.map(|sequence| sequence.tokens).max_by_key(Vec::len).unwrap();
-        let want = open_bits(&dir, &plain(), &tokens);
-        let subject = Subject { tokens, dir };
-        for budget in [floor(&subject.dir), u64::MAX >> 16] {
-            for expert_io in [IoChoice::Pread, IoChoice::Direct] {
-                let options = fast().expert_cache(Some(budget)).expert_io(expert_io);
-                check(&subject, &want, &options);
-            }
+each_case!(streamed_experts_give_the_bits_of_resident_ones: check_streamed);
+
+fn check_streamed(case: &Path) {
+    let subject = Subject::of(case.to_path_buf());
+    let want = open_bits(&subject.dir, &plain(), &subject.tokens);
+    for budget in [floor(&subject.dir), u64::MAX >> 16] {
+        for expert_io in [IoChoice::Pread, IoChoice::Direct] {
+            let options = fast().expert_cache(Some(budget)).expert_io(expert_io);
+            check(&subject, &want, &options);
         }
     }
 }
 
-#[test]
-fn every_size_of_chunks_and_calls_gives_the_same_bits() {
-    for subject in subjects() {
-        let want = open_bits(&subject.dir, &plain(), &subject.tokens);
-        for chunk in 1..=subject.tokens.len() {
-            check(&subject, &want, &fast().chunk(Some(chunk)));
-        }
-        for options in [fast(), tightest(&subject.dir)] {
-            let engine = Engine::open(&subject.dir, &options).unwrap();
-            for call in 1..=subject.tokens.len() {
-                let got = bits(&engine, &subject.tokens, call);
-                assert!(got == want, "{}: calls of {call}", subject.dir.display());
-            }
+each_subject!(every_size_of_chunks_and_calls_gives_the_same_bits: check_sizes);
+
+fn check_sizes(subject: &Subject) {
+    let want = open_bits(&subject.dir, &plain(), &subject.tokens);
+    for chunk in 1..=subject.tokens.len() {
+        check(subject, &want, &fast().chunk(Some(chunk)));
+    }
+    for options in [fast(), tightest(&subject.dir)] {
+        let engine = Engine::open(&subject.dir, &options).unwrap();
+        for call in 1..=subject.tokens.len() {
+            let got = bits(&engine, &subject.tokens, call);
+            assert!(got == want, "{}: calls of {call}", subject.dir.display());
         }
     }
 }
@@ -191,64 +218,62 @@ fn any_options(floor: u64) -> impl Strategy<Value = (EngineOptions, usize)> {
     )
 }
 
-#[test]
-fn any_combination_of_options_gives_the_same_bits() {
-    for subject in subjects() {
-        let want = open_bits(&subject.dir, &plain(), &subject.tokens);
-        let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
-        let test = |(options, call): (EngineOptions, usize)| {
-            let engine = Engine::open(&subject.dir, &options).unwrap();
-            match bits(&engine, &subject.tokens, call) == want {
-                true => Ok(()),
-                false => Err(TestCaseError::fail(format!("{}", subject.dir.display()))),
-            }
-        };
-        TestRunner::new(config).run(&any_options(floor(&subject.dir)), test).unwrap();
-    }
+each_subject!(any_combination_of_options_gives_the_same_bits: check_combinations);
+
+fn check_combinations(subject: &Subject) {
+    let want = open_bits(&subject.dir, &plain(), &subject.tokens);
+    let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
+    let test = |(options, call): (EngineOptions, usize)| {
+        let engine = Engine::open(&subject.dir, &options).unwrap();
+        match bits(&engine, &subject.tokens, call) == want {
+            true => Ok(()),
+            false => Err(TestCaseError::fail(format!("{}", subject.dir.display()))),
+        }
+    };
+    TestRunner::new(config).run(&any_options(floor(&subject.dir)), test).unwrap();
 }
 
-#[test]
-fn a_cache_that_shrinks_and_grows_gives_the_same_bits() {
-    for subject in subjects() {
-        let floor = floor(&subject.dir);
-        let want = open_bits(&subject.dir, &plain(), &subject.tokens);
-        for expert_io in [IoChoice::Pread, IoChoice::Direct] {
-            let expert_cache = Some(floor * 6);
-            let options = fast().expert_cache(expert_cache).expert_io(expert_io);
-            let engine = Engine::open(&subject.dir, &options).unwrap();
-            assert!(engine.resize_expert_cache(floor - 1).is_err());
-            let mut session = engine.session();
-            let mut got = Vec::new();
-            for (token, factor) in subject.tokens.iter().zip([1, 6, 2, 1, 3].into_iter().cycle()) {
-                engine.resize_expert_cache(floor * factor).unwrap();
-                let logits = session.eval_token(*token).unwrap();
-                got.extend(logits.iter().map(|logit| logit.to_bits()));
-            }
-            assert!(got == want, "{}: between tokens", subject.dir.display());
-            // While tokens are computed.
-            let is_done = AtomicBool::new(false);
-            let got = thread::scope(|scope| {
-                scope.spawn(|| {
-                    for factor in [1, 5, 2, 6].into_iter().cycle() {
-                        if is_done.load(Ordering::Relaxed) {
-                            break;
-                        }
-                        engine.resize_expert_cache(floor * factor).unwrap();
-                        thread::sleep(Duration::from_micros(300));
-                    }
-                });
-                let got = bits(&engine, &subject.tokens, 3);
-                is_done.store(true, Ordering::Relaxed);
-                got
-            });
-            assert!(got == want, "{}: during tokens", subject.dir.display());
+each_subject!(a_cache_that_shrinks_and_grows_gives_the_same_bits: check_resized);
+
+fn check_resized(subject: &Subject) {
+    let floor = floor(&subject.dir);
+    let want = open_bits(&subject.dir, &plain(), &subject.tokens);
+    for expert_io in [IoChoice::Pread, IoChoice::Direct] {
+        let expert_cache = Some(floor * 6);
+        let options = fast().expert_cache(expert_cache).expert_io(expert_io);
+        let engine = Engine::open(&subject.dir, &options).unwrap();
+        assert!(engine.resize_expert_cache(floor - 1).is_err());
+        let mut session = engine.session();
+        let mut got = Vec::new();
+        for (token, factor) in subject.tokens.iter().zip([1, 6, 2, 1, 3].into_iter().cycle()) {
+            engine.resize_expert_cache(floor * factor).unwrap();
+            let logits = session.eval_token(*token).unwrap();
+            got.extend(logits.iter().map(|logit| logit.to_bits()));
         }
+        assert!(got == want, "{}: between tokens", subject.dir.display());
+        // While tokens are computed.
+        let is_done = AtomicBool::new(false);
+        let got = thread::scope(|scope| {
+            scope.spawn(|| {
+                for factor in [1, 5, 2, 6].into_iter().cycle() {
+                    if is_done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    engine.resize_expert_cache(floor * factor).unwrap();
+                    thread::sleep(Duration::from_micros(300));
+                }
+            });
+            let got = bits(&engine, &subject.tokens, 3);
+            is_done.store(true, Ordering::Relaxed);
+            got
+        });
+        assert!(got == want, "{}: during tokens", subject.dir.display());
     }
 }
 
 #[test]
 fn a_packed_container_gives_the_bits_of_its_source_in_place() {
-    for case in CASES {
+    for case in with_subjects!([case_names] {}) {
         let source = golden_dir().join(case);
         let dir = packed(case, &PackOptions::unquantised());
         let tokens = &Golden::read(&source).sequences.pop().unwrap().tokens;
@@ -262,36 +287,35 @@ fn a_packed_container_gives_the_bits_of_its_source_in_place() {
     }
 }
 
-#[test]
-fn sessions_that_take_turns_give_the_bits_of_each_alone() {
-    for subject in subjects() {
-        let other: Vec<TokenId> = subject.tokens.iter().rev().copied().collect();
-        for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
-            let options = tightest(&subject.dir).prefetch(prefetch);
-            let want =
-                [&subject.tokens, &other].map(|tokens| open_bits(&subject.dir, &plain(), tokens));
-            let engine = Engine::open(&subject.dir, &options).unwrap();
-            let mut sessions = [engine.session(), engine.session()];
-            let mut got = [Vec::new(), Vec::new()];
-            let parts = subject.tokens.chunks(3).zip(other.chunks(3));
-            for parts in parts {
-                for (i, part) in [parts.0, parts.1].into_iter().enumerate() {
-                    let sink = &mut |_, logits: &[f32]| {
-                        got[i].extend(logits.iter().map(|logit| logit.to_bits()));
-                        Ok(())
-                    };
-                    sessions[i].eval_all(part, sink).unwrap();
-                }
+each_subject!(sessions_that_take_turns_give_the_bits_of_each_alone: check_turns);
+
+fn check_turns(subject: &Subject) {
+    let other: Vec<TokenId> = subject.tokens.iter().rev().copied().collect();
+    for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
+        let options = tightest(&subject.dir).prefetch(prefetch);
+        let want =
+            [&subject.tokens, &other].map(|tokens| open_bits(&subject.dir, &plain(), tokens));
+        let engine = Engine::open(&subject.dir, &options).unwrap();
+        let mut sessions = [engine.session(), engine.session()];
+        let mut got = [Vec::new(), Vec::new()];
+        let parts = subject.tokens.chunks(3).zip(other.chunks(3));
+        for parts in parts {
+            for (i, part) in [parts.0, parts.1].into_iter().enumerate() {
+                let sink = &mut |_, logits: &[f32]| {
+                    got[i].extend(logits.iter().map(|logit| logit.to_bits()));
+                    Ok(())
+                };
+                sessions[i].eval_all(part, sink).unwrap();
             }
-            assert!(got == want, "{}: {prefetch:?}", subject.dir.display());
-            // A session that is dropped or emptied leaves nothing behind.
-            let [mut first, second] = sessions;
-            drop(second);
-            first.clear();
-            let last = first.eval_prompt(&subject.tokens).unwrap();
-            let last: Vec<u32> = last.iter().map(|logit| logit.to_bits()).collect();
-            assert!(want[0].ends_with(&last), "{}", subject.dir.display());
         }
+        assert!(got == want, "{}: {prefetch:?}", subject.dir.display());
+        // A session that is dropped or emptied leaves nothing behind.
+        let [mut first, second] = sessions;
+        drop(second);
+        first.clear();
+        let last = first.eval_prompt(&subject.tokens).unwrap();
+        let last: Vec<u32> = last.iter().map(|logit| logit.to_bits()).collect();
+        assert!(want[0].ends_with(&last), "{}", subject.dir.display());
     }
 }
 

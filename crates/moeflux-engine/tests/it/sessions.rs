@@ -7,6 +7,7 @@ mod timeline;
 mod windows;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::common::{Golden, cases};
 use moeflux_engine::{Engine, EngineOptions, KvType, Logits, Session, TokenId};
@@ -55,17 +56,21 @@ fn bits(logits: &Logits) -> Vec<u32> {
 
 /// One case of each family and set of layers, the smallest first of each.
 fn families() -> Vec<PathBuf> {
-    let mut seen = Vec::new();
-    let mut chosen = Vec::new();
-    for dir in cases() {
-        let engine = Engine::open(&dir, &EngineOptions::default()).unwrap();
-        let key = (engine.family(), engine.shape().caches.clone());
-        if !seen.contains(&key) {
-            seen.push(key);
-            chosen.push(dir);
+    static CHOSEN: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    let choose = || {
+        let mut seen = Vec::new();
+        let mut chosen = Vec::new();
+        for dir in cases() {
+            let engine = Engine::open(&dir, &EngineOptions::default()).unwrap();
+            let key = (engine.family(), engine.shape().caches.clone());
+            if !seen.contains(&key) {
+                seen.push(key);
+                chosen.push(dir);
+            }
         }
-    }
-    chosen
+        chosen
+    };
+    CHOSEN.get_or_init(choose).clone()
 }
 
 /// Every family with every type of keys and values that it takes: indexers refuse eight bits.

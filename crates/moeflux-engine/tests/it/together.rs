@@ -1,24 +1,14 @@
 //! Several sessions in one step give the bits that each gives alone.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::common::{Golden, golden_dir};
+use crate::each::each_case;
 use moeflux_engine::measure::{Phase, Workload, run, run_together};
 use moeflux_engine::{
     ChunkInput, Engine, EngineOptions, Logits, SequenceChunk, Session, TokenId, eval_batch,
 };
 use moeflux_store::IoChoice;
-
-/// The checkpoint of every golden case, one of every family and storage.
-fn cases() -> Vec<PathBuf> {
-    let dirs = fs::read_dir(golden_dir()).unwrap().map(|entry| entry.unwrap().path());
-    let mut cases: Vec<PathBuf> =
-        dirs.filter(|dir| dir.join("expected.safetensors").exists()).collect();
-    cases.sort();
-    assert!(cases.len() > 30);
-    cases
-}
 
 fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|logit| logit.to_bits()).collect()
@@ -33,7 +23,7 @@ fn alone(engine: &Engine, tokens: &[TokenId]) -> Vec<Vec<u32>> {
 /// Runs sessions side by side, as many tokens of each a step as its pattern
 /// says, and compares the logits of each step's last tokens.
 #[track_caller]
-fn check(case: &Path, engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&[usize]]) {
+fn check_timelines(engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&[usize]]) {
     let want: Vec<_> = timelines.iter().map(|tokens| alone(engine, tokens)).collect();
     let mut sessions: Vec<Session> = timelines.iter().map(|_| engine.session()).collect();
     for step in 0.. {
@@ -61,25 +51,20 @@ fn check(case: &Path, engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&
         for (((i, end), got), is_wanted) in ends.into_iter().zip(got).zip(wanted) {
             assert_eq!(got.is_some(), is_wanted);
             if let Some(got) = got {
-                assert!(
-                    bits(&got) == want[i][end],
-                    "{}: step {step}, session {i}, position {end}",
-                    case.display()
-                );
+                assert!(bits(&got) == want[i][end], "step {step}, session {i}, position {end}");
             }
         }
     }
 }
 
-#[test]
-fn every_family_gives_the_same_bits_alone_and_together() {
-    for case in cases() {
-        let tokens = Golden::read(&case).sequences.pop().unwrap().tokens;
-        let reversed: Vec<TokenId> = tokens.iter().rev().copied().collect();
-        let timelines = [tokens.clone(), reversed, tokens[tokens.len() / 3..].to_vec()];
-        let engine = Engine::open(&case, &EngineOptions::default()).unwrap();
-        check(&case, &engine, &timelines, &[&[5, 1, 1], &[1], &[0, 0, 7, 1]]);
-    }
+each_case!(sessions_have_the_same_bits_alone_and_together: check);
+
+fn check(case: &Path) {
+    let tokens = Golden::read(case).sequences.pop().unwrap().tokens;
+    let reversed: Vec<TokenId> = tokens.iter().rev().copied().collect();
+    let timelines = [tokens.clone(), reversed, tokens[tokens.len() / 3..].to_vec()];
+    let engine = Engine::open(case, &EngineOptions::default()).unwrap();
+    check_timelines(&engine, &timelines, &[&[5, 1, 1], &[1], &[0, 0, 7, 1]]);
 }
 
 #[test]

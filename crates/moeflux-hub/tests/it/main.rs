@@ -4,3 +4,4 @@ mod gguf;
 mod hub;
 mod lies;
 mod server;
+mod stored;

@@ -28,7 +28,7 @@ mod solar_open;
 #[cfg(test)]
 mod tests;
 
-use moeflux_core::checkpoint::Config;
+use moeflux_core::checkpoint::{Config, DenseModel, FormatError};
 
 use crate::load::LoadError;
 
@@ -71,6 +71,9 @@ impl Family {
         let class = config.get("architectures").and_then(|classes| classes.get(0)?.as_str());
         if model_type == "bailing_moe" && class == Some(bailing_moe::SECOND_CLASS) {
             model_type = "bailing_moe_v2";
+        }
+        if let Some(source) = DenseModel::of_config(|key| config.get(key)) {
+            return Err(FormatError::Dense { path: config.path().to_path_buf(), source }.into());
         }
         FAMILIES.iter().find(|family| family.model_types.contains(&model_type)).ok_or_else(|| {
             let known = FAMILIES.iter().flat_map(|family| family.model_types).copied();

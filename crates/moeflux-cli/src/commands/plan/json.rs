@@ -1,7 +1,8 @@
 //! The plan as one JSON object.
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use moeflux_engine::{Alternative, Plan, PlanRow};
+use serde_json::{Map, Value, json};
 
 use super::uses::{self, Use};
 use super::{Speed, name, verdict};
@@ -10,34 +11,46 @@ use crate::model::Inspected;
 use crate::rates::DriveSource;
 
 pub(super) fn text(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> Result<String> {
-    let facts = &found.facts;
-    let plan = &facts.plan;
+    let mut all = verdicts(found, speed, uses);
+    for part in [sizes(&found.facts.plan), rates(speed)] {
+        all.extend(part);
+    }
+    all.insert("download".into(), found.download.as_ref().map_or(Value::Null, download_json));
+    Ok(serde_json::to_string_pretty(&Value::Object(all))? + "\n")
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+fn verdicts(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> Map<String, Value> {
+    let plan = &found.facts.plan;
     let forecast = speed.map(|speed| &speed.forecast);
-    let rates = forecast.map(|forecast| &forecast.rates);
-    let streamed = forecast.and_then(|forecast| forecast.streamed);
-    let rows: Vec<Value> = plan.rows().iter().map(|row| {
-        json!({ "name": name(row.kind), "bytes": row.bytes, "too_large": row.is_too_large })
-    }).collect();
-    let suggestions: Vec<Value> = facts
-        .alternatives
-        .iter()
-        .map(|other| {
-            let rate = forecast.and_then(|forecast| forecast.of_plan(&other.plan).streamed);
-            json!({
-                "change": other.change,
-                "saves_bytes": other.saves(plan),
-                "fits": other.plan.fits(),
-                "tok_s": rate.map(|rate| rate.middle()),
-            })
+    let row = |row: &PlanRow| json!({ "name": name(row.kind), "bytes": row.bytes, "too_large": row.is_too_large });
+    let suggestion = |other: &Alternative| {
+        let rate = forecast.and_then(|forecast| forecast.of_plan(&other.plan).streamed);
+        json!({
+            "change": other.change,
+            "saves_bytes": other.saves(plan),
+            "fits": other.plan.fits(),
+            "tok_s": rate.map(|rate| rate.middle()),
         })
-        .collect();
-    let value = json!({
+    };
+    object(json!({
         "verdict": verdict(plan, speed),
         "fits": plan.fits(),
         "tokenizer": tokenizer_json(found),
-        "rows": rows,
-        "suggestions": suggestions,
+        "rows": plan.rows().iter().map(row).collect::<Vec<Value>>(),
+        "suggestions": found.facts.alternatives.iter().map(suggestion).collect::<Vec<Value>>(),
         "commands": uses::to_json(uses, forecast),
+    }))
+}
+
+fn sizes(plan: &Plan) -> Map<String, Value> {
+    object(json!({
         "resident_bytes": plan.resident_bytes,
         "kv_bytes_per_token": plan.kv_bytes_per_position,
         "window_bytes": plan.window_bytes,
@@ -62,20 +75,27 @@ pub(super) fn text(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> Re
         "expert_io": plan.io_mode.to_string(),
         "bytes_per_token": plan.bytes_per_token,
         "expert_bytes_per_token": plan.working_set_bytes,
-        "memory_gb_s": rates.and_then(|rates| rates.memory_gb_s),
-        "product_gb_s": rates.and_then(|rates| rates.product_gb_s),
-        "drive_gb_s": rates.and_then(|rates| rates.drive_gb_s),
+    }))
+}
+
+fn rates(speed: Option<&Speed>) -> Map<String, Value> {
+    let forecast = speed.map(|speed| &speed.forecast);
+    let rates = forecast.map(|forecast| forecast.rates).unwrap_or_default();
+    let resident = forecast.and_then(|forecast| forecast.resident);
+    let streamed = forecast.and_then(|forecast| forecast.streamed);
+    object(json!({
+        "memory_gb_s": rates.memory_gb_s,
+        "product_gb_s": rates.product_gb_s,
+        "drive_gb_s": rates.drive_gb_s,
         "drive_source": speed.map(|speed| source(&speed.drive)),
         "busy": speed.and_then(|speed| speed.busy.as_deref()),
-        "row_seconds": rates.and_then(|rates| rates.row_seconds),
-        "tok_s_resident": forecast.and_then(|forecast| forecast.resident).map(|rate| rate.middle()),
+        "row_seconds": rates.row_seconds,
+        "tok_s_resident": resident.map(|rate| rate.middle()),
         "tok_s_streamed": streamed.map(|rate| rate.middle()),
         "tok_s_low": streamed.map(|rate| rate.low),
         "tok_s_high": streamed.map(|rate| rate.high),
         "measured_on_similar_machine": speed.and_then(|speed| speed.similar.as_ref()),
-        "download": found.download.as_ref().map(download_json),
-    });
-    Ok(serde_json::to_string_pretty(&value)? + "\n")
+    }))
 }
 
 fn source(drive: &DriveSource) -> &'static str {

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::set::GgufSet;
-use crate::checkpoint::{FileReader, FormatError};
+use crate::checkpoint::{DenseModel, FileReader, FormatError};
 
 use self::keys::Keys;
 pub(crate) use self::names::NamedTensor;
@@ -150,6 +150,10 @@ pub(crate) fn translate(set: &GgufSet, reader: &FileReader) -> Result<Translated
     let rule = "name the model's architecture";
     let name =
         metadata.text(ARCHITECTURE_KEY)?.ok_or_else(|| metadata.missing(ARCHITECTURE_KEY, rule))?;
+    let n_experts = metadata.number(&format!("{name}.expert_count"))?.unwrap_or(0);
+    if let Some(source) = DenseModel::of_architecture(name, n_experts) {
+        return Err(FormatError::Dense { path: set.path().to_path_buf(), source });
+    }
     let architecture = ARCHITECTURES.iter().find(|known| known.name == name).ok_or_else(|| {
         let known: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
         FormatError::UnknownArchitecture {

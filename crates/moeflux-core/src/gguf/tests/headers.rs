@@ -112,8 +112,7 @@ const FIRST: &str = "token_embd.weight";
 fn refuses_files_that_are_not_gguf() {
     let begins = "not a GGUF file: it begins with";
     check(|file| file.magic = *b"\0\0\0\0", &format!("{begins} \\x00\\x00\\x00\\x00"));
-    let pointer =
-        "this is a pointer of git-lfs, not a model; fetch the file itself (`git lfs pull`)";
+    let pointer = "this is a pointer of Git LFS, not the file: `git lfs pull` fetches it";
     check(|file| file.magic = *b"vers", pointer);
     let old = "a file of the formats before GGUF; convert the model again";
     check(|file| file.magic = *b"tjgg", old);

@@ -346,8 +346,8 @@ fn refuses_keys_by_their_names_in_the_file() {
         },
         &want,
     );
-    let dense = "llama.expert_count is missing; it must be at least 1: models without experts are \
-                 not run";
+    let dense = "moeflux runs Mixture-of-Experts models, and this one (llama) is dense: llama.cpp, Ollama \
+                 or mlx-lm run it";
     check(
         "llama",
         |file| {

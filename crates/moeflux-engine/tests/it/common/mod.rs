@@ -60,8 +60,12 @@ pub(crate) fn golden_dir() -> PathBuf {
 
 /// The directories of `MOEFLUX_GOLDEN`, or those of the repository.
 pub(crate) fn cases() -> Vec<PathBuf> {
-    let dir = std::env::var_os("MOEFLUX_GOLDEN").map_or_else(golden_dir, PathBuf::from);
-    let entries = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+    folders_of(&std::env::var_os("MOEFLUX_GOLDEN").map_or_else(golden_dir, PathBuf::from))
+}
+
+/// The cases of a directory, by name.
+pub(crate) fn folders_of(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let mut cases: Vec<PathBuf> =
         entries.filter(|entry| entry.join("expected.json").exists()).collect();
     cases.sort();

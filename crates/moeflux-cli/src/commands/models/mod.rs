@@ -1,0 +1,115 @@
+//! `moeflux models`: published models with what they need and the speed to expect here, and the models of
+//! this machine.
+
+mod folders;
+mod here;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use moeflux_engine::{EngineOptions, Forecast, ModelSizes, Plan, Rate, inspect};
+use moeflux_hub::{HubEnv, free_bytes};
+use moeflux_store::IoChoice;
+
+use self::here::{Here, in_cache, in_folder};
+use super::print;
+use crate::args::ModelsArgs;
+use crate::published::{self, Published};
+use crate::{demo, locate};
+
+/// Tokens a second below which a model is not proposed while a faster one fits.
+const USABLE_RATE: f64 = 5.0;
+
+/// A published model on this machine.
+pub(super) struct Offer {
+    pub(super) model: &'static Published,
+    pub(super) download_bytes: u64,
+    /// What runs it, slowly.
+    pub(super) least_bytes: u64,
+    pub(super) fits: bool,
+    pub(super) rate: Option<Rate>,
+    /// Whether it is in the Hub's cache.
+    pub(super) is_here: bool,
+    pub(super) is_best: bool,
+}
+
+/// All that is listed.
+pub(super) struct Report {
+    pub(super) offers: Vec<Offer>,
+    /// Bytes of memory that are free.
+    pub(super) free_bytes: u64,
+    pub(super) cache: (PathBuf, Vec<Here>),
+    pub(super) folders: Vec<(PathBuf, Vec<Here>)>,
+}
+
+pub(crate) fn run(args: &ModelsArgs) -> Result<()> {
+    let env = locate::hub_env()?;
+    let cache = in_cache(&env)?;
+    let folders = args.dir.iter().map(|dir| Ok((dir.clone(), in_folder(dir, &env)?)));
+    let folders = folders.collect::<Result<Vec<_>>>()?;
+    let offers = offers(&cache, &env)?;
+    let free_bytes = moeflux_store::usable_memory().available;
+    let report = Report { offers, free_bytes, cache: (env.cache_dir.clone(), cache), folders };
+    print(&if args.json { table::to_json(&report)? } else { table::to_text(&report) })?;
+    Ok(())
+}
+
+fn offers(cache: &[Here], env: &HubEnv) -> Result<Vec<Offer>> {
+    let measured = measured(cache);
+    let room = free_bytes(env);
+    let mut offers = Vec::new();
+    for model in published::all() {
+        let plan = model.sizes.plan(&EngineOptions::default())?;
+        let repo = model.model.split([':', '@']).next().unwrap_or_default();
+        let is_here = cache.iter().any(|here| here.is_whole && here.repo() == Some(repo));
+        let rate = measured.as_ref().and_then(|measured| expected(measured, &model.sizes, &plan));
+        offers.push(Offer {
+            model,
+            download_bytes: model.sizes.stored_bytes(),
+            least_bytes: least(&model.sizes)?.needed_bytes(),
+            fits: plan.fits(),
+            rate,
+            is_here,
+            is_best: false,
+        });
+    }
+    let has_room =
+        |offer: &Offer| offer.is_here || room.is_none_or(|room| offer.download_bytes <= room);
+    if let Some(best) = best(&offers, has_room) {
+        offers[best].is_best = true;
+    }
+    Ok(offers)
+}
+
+/// The least plan, as the page of models has it.
+fn least(sizes: &ModelSizes) -> Result<Plan> {
+    let options = EngineOptions::default().ctx(4096).chunk(128).checkpoint_bytes(0);
+    Ok(sizes.plan(&options.expert_io(IoChoice::Pread))?)
+}
+
+/// Rates of memory and drive, measured with the largest model that is here, else with the demo model.
+fn measured(cache: &[Here]) -> Option<Forecast> {
+    let runs = cache.iter().filter(|here| here.is_whole && here.problem.is_none());
+    let largest = runs.max_by_key(|here| here.bytes).map(|here| here.path.clone());
+    let path = largest.or_else(|| demo::unpacked().ok())?;
+    let options = EngineOptions::default();
+    let facts = inspect(&path, &options).ok()?;
+    Some(Forecast::measure(&facts, &options, true))
+}
+
+/// The tokens a second to expect of a model, where it fits.
+fn expected(measured: &Forecast, sizes: &ModelSizes, plan: &Plan) -> Option<Rate> {
+    measured.of_sizes(sizes, plan).streamed.filter(|_| plan.fits())
+}
+
+/// The one to propose: the largest that is fast enough, else the fastest.
+fn best(offers: &[Offer], has_room: impl Fn(&Offer) -> bool) -> Option<usize> {
+    let rate = |at: &usize| offers[*at].rate.map_or(0.0, Rate::middle);
+    let fitting = || (0..offers.len()).filter(|at| offers[*at].fits && has_room(&offers[*at]));
+    let size = |at: &usize| offers[*at].model.billions;
+    let usable = fitting().filter(|at| rate(at) >= USABLE_RATE);
+    usable
+        .max_by(|a, b| size(a).total_cmp(&size(b)))
+        .or_else(|| fitting().max_by(|a, b| rate(a).total_cmp(&rate(b))))
+}
