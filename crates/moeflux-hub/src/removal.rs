@@ -38,6 +38,7 @@ pub struct Removal {
 pub fn removal(model: &str, env: &HubEnv) -> Result<Removal, HubError> {
     let repo = Repo::parse(model, &env.endpoint)?;
     let root = env.cache_dir.join(format!("{PREFIX}{}", repo.name.replace('/', "--")));
+    let root = std::path::absolute(&root).ok().and_then(|root| plain(&root)).unwrap_or(root);
     let missing = |what: String| HubError::NotStored { what, cache_dir: env.cache_dir.clone() };
     if fs::symlink_metadata(&root).is_err() {
         return Err(missing(repo.name));
