@@ -21,6 +21,7 @@ mod renderer;
 mod report;
 mod usage;
 mod values;
+mod version;
 mod words;
 
 use std::ffi::OsString;
@@ -57,6 +58,15 @@ fn main() -> ExitCode {
     #[cfg(unix)]
     let _ = signal_hook::flag::register(FILE_TOO_LARGE, Default::default());
     let arguments = arguments();
+    if version::is_wanted(&arguments) {
+        return match commands::print(&version::text()) {
+            Err(err) if !err.is_closed_pipe() => {
+                print_error(&err.to_string());
+                ExitCode::from(fatal::FAILED)
+            }
+            _ => ExitCode::SUCCESS,
+        };
+    }
     let parsed = help::command().try_get_matches_from(&arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -80,6 +90,11 @@ fn main() -> ExitCode {
         Command::Prompt(args) => commands::prompt::run(args),
         Command::Plan(args) => match commands::plan::run(args) {
             // The plan says so itself.
+            Ok(false) => return ExitCode::from(fatal::FAILED),
+            done => done.map(|_| ()),
+        },
+        Command::Doctor(args) => match commands::doctor::run(args) {
+            // The report says so itself.
             Ok(false) => return ExitCode::from(fatal::FAILED),
             done => done.map(|_| ()),
         },

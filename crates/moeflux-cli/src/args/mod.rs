@@ -2,6 +2,7 @@
 
 mod cache;
 mod conversation;
+mod doctor;
 mod inspect;
 mod launch;
 mod measure;
@@ -17,10 +18,11 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use self::cache::PromptCacheArgs;
 pub(crate) use self::conversation::{ChatArgs, RunArgs};
+pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::inspect::{InspectArgs, PlanArgs, ShapeArgs};
 pub(crate) use self::launch::{Agent, LaunchArgs};
 pub(crate) use self::measure::{BenchArgs, LogitsArgs, PerplexityArgs, ReplayArgs};
-pub(crate) use self::model::{ModelArgs, Policy};
+pub(crate) use self::model::{DEVICE_VARIABLE, ModelArgs, Policy};
 pub(crate) use self::pack::{CalibrateArgs, PackArgs, RoundTo};
 pub(crate) use self::prompt::PromptArgs;
 pub(crate) use self::sampling::SampleArgs;
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Prompt(PromptArgs),
     /// Show the memory a model needs and the speed to expect
     Plan(PlanArgs),
+    /// Check this machine: processor, memory, drive and GPU, and what to do
+    Doctor(DoctorArgs),
     /// Compare cache policies on a routing of `--record-routing`
     Replay(ReplayArgs),
     /// Write a checkpoint with random weights, for benchmarks

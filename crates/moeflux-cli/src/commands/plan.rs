@@ -23,7 +23,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
     let (facts, download) = (&found.facts, found.download.as_ref());
     let options = args.model.engine_options(false)?;
     // What is measured for a forecast is the processor's memory.
-    let speed = (options.compute.device == Device::Cpu && facts.plan.fits())
+    let speed = (facts.device.device == Device::Cpu && facts.plan.fits())
         .then(|| Forecast::measure(facts, &options, found.has_content));
     let speed = speed.as_ref();
     let text = match args.json {
@@ -42,7 +42,8 @@ pub(crate) fn shortage_text(shortage: &Shortage) -> String {
 fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
     let facts = &found.facts;
     let plan = &facts.plan;
-    let mut text = verdict(plan, speed) + "\n";
+    let mut text = verdict(found, speed) + "\n";
+    let _ = writeln!(text, "device: {}", facts.device);
     let _ = match &found.tokenizer {
         Some(Ok(tokenizer)) => writeln!(text, "tokenizer: {tokenizer}"),
         Some(Err(why)) => writeln!(text, "warning: the tokenizer cannot be used: {why}"),
@@ -82,7 +83,8 @@ fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
 }
 
 /// Whether the model runs, from where, and at what rate.
-fn verdict(plan: &Plan, speed: Option<&Forecast>) -> String {
+fn verdict(found: &Inspected, speed: Option<&Forecast>) -> String {
+    let plan = &found.facts.plan;
     if !plan.fits() {
         let (needed, usable) = (show(plan.needed_bytes()), show(plan.usable_bytes()));
         return format!("does not run here: it needs {needed}, and {usable} are free");
@@ -93,9 +95,11 @@ fn verdict(plan: &Plan, speed: Option<&Forecast>) -> String {
         let share = 100.0 * plan.cached_share();
         format!("runs streamed from the drive (cache: {share:.0} % of experts)")
     };
-    match speed.and_then(|speed| speed.streamed) {
-        Some(rate) => format!("{place}, at about {rate} tok/s"),
-        None => format!("{place}; the speed was not measured"),
+    let estimate = found.facts.device.tok_s.filter(|_| speed.is_none());
+    match (speed.and_then(|speed| speed.streamed), estimate) {
+        (Some(rate), _) => format!("{place}, at about {rate} tok/s"),
+        (None, Some(tok_s)) => format!("{place}, at about {tok_s:.0} tok/s by estimate"),
+        (None, None) => format!("{place}; the speed was not measured"),
     }
 }
 
@@ -226,7 +230,12 @@ fn to_json(found: &Inspected, speed: Option<&Forecast>) -> Result<String> {
         })
         .collect();
     let value = json!({
-        "verdict": verdict(plan, speed),
+        "verdict": verdict(found, speed),
+        "device": {
+            "name": facts.device.device.to_string(),
+            "reason": facts.device.to_string(),
+            "tok_s_estimate": facts.device.tok_s,
+        },
         "fits": plan.fits(),
         "tokenizer": tokenizer_json(found),
         "rows": rows,

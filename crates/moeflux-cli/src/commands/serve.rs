@@ -44,7 +44,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     };
     options.check()?;
     let engine = model::open_cached(&args.model, &args.prompt_cache, args.sessions, args.quiet)?;
+    let device = engine.device().clone();
     let server = Server::bind(engine, options)?;
+    report::device_aside(args.quiet, &device);
     report::note(args.quiet, &format!("listening on http://{}", server.addr()));
     if let Some(addr) = server.ollama_addr() {
         report::note(args.quiet, &format!("listening on http://{addr} for Ollama's clients"));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::checkpoint::Extent;
 use moeflux_core::{
-    ExpertBank, ExpertId, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES, SplitMix64,
+    ExpertBank, ExpertId, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES, SourceFile, SplitMix64,
 };
 use moeflux_store::{open_direct, read_at};
 
@@ -77,7 +77,16 @@ impl DriveProbe {
 
     pub(crate) fn of(bank: ExpertBank, seed: u64) -> Option<DriveProbe> {
         let piece_bytes = bank.max_record_bytes().next_multiple_of(PAGE_BYTES);
-        let mut pieces = pieces(&bank, piece_bytes as u64);
+        let pieces = pieces(&bank, piece_bytes as u64);
+        DriveProbe::of_pieces(bank, pieces, piece_bytes, seed)
+    }
+
+    fn of_pieces(
+        bank: ExpertBank,
+        mut pieces: Vec<Piece>,
+        piece_bytes: usize,
+        seed: u64,
+    ) -> Option<DriveProbe> {
         shuffle(&mut pieces, seed);
         let first = *pieces.first()?;
         let mut probe = DriveProbe {
@@ -94,6 +103,20 @@ impl DriveProbe {
             probe.read(0, first, &mut buf).ok()?;
         }
         Some(probe)
+    }
+
+    /// A probe of the whole pages of one file, in pieces of so many bytes; `None` where it is shorter
+    /// than one of them or cannot be read.
+    pub fn of_file(path: &Path, piece_bytes: usize, seed: u64) -> Option<DriveProbe> {
+        let len = std::fs::metadata(path).ok()?.len();
+        let bank = ExpertBank {
+            files: vec![SourceFile::new(path.to_path_buf(), len)],
+            layers: Vec::new(),
+        };
+        let len = piece_bytes.next_multiple_of(PAGE_BYTES);
+        let n = bank.files[0].len / len.max(1) as u64;
+        let pieces = (0..n).map(|i| Piece { file: 0, offset: i * len as u64, len }).collect();
+        DriveProbe::of_pieces(bank, pieces, len, seed)
     }
 
     /// Whether reads go around the system's page cache. Where the file system
