@@ -3,7 +3,7 @@
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use crate::args::Cli;
+use crate::args::{Cli, DEVICE_VARIABLE};
 use crate::dialect::{OF_A_MODEL, OF_A_PROMPT};
 
 /// What commands are for. A command in no group is listed under [`OTHER`].
@@ -14,9 +14,13 @@ const GROUPS: [(&str, &[&str]); 4] = [
         &["models", "pull", "rm", "plan", "inspect", "prompt", "verify"],
     ),
     ("Convert a model", &["pack", "calibrate", "synth"]),
-    ("Measure", &["bench", "perplexity", "logits", "replay"]),
+    ("Measure", &["doctor", "bench", "perplexity", "logits", "replay"]),
 ];
 const OTHER: &str = "Other";
+
+/// Commands that run on the processor unless told otherwise: the bits of what they write are the same
+/// on all processors, and no other device's; or they run nothing.
+const ON_CPU: [&str; 4] = ["logits", "perplexity", "calibrate", "inspect"];
 
 /// Flags of large commands that `-h` shows.
 const FEW: [&str; 20] = [
@@ -58,7 +62,16 @@ pub(crate) fn command() -> Command {
     }
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().into()).collect();
     for name in names {
+        let device = match ON_CPU.contains(&name.as_str()) {
+            true => String::from("cpu"),
+            false => default_device(),
+        };
         command = command.mut_subcommand(name, |sub| {
+            let has_device = sub.get_arguments().any(|arg| arg.get_id() == "device");
+            let sub = match has_device {
+                true => sub.mut_arg("device", |arg| arg.default_value(device)),
+                false => sub,
+            };
             with_usage(sub)
                 .disable_help_flag(true)
                 .disable_version_flag(true)
@@ -78,6 +91,12 @@ fn with_usage(sub: Command) -> Command {
         _ => return sub,
     };
     sub.override_usage(format!("moeflux {name} {words}"))
+}
+
+/// Where models run that `--device` says nothing of.
+fn default_device() -> String {
+    let name = std::env::var_os(DEVICE_VARIABLE).filter(|name| !name.is_empty());
+    name.map_or_else(|| String::from("auto"), |name| name.to_string_lossy().into_owned())
 }
 
 /// `command` as `-h` shows it: large commands without the flags that few need.

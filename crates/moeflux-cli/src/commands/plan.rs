@@ -40,7 +40,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
     let found = model::inspect_with(&args.model, &args.shape, &options, args.json)?;
     let (facts, download) = (&found.facts, found.download.as_ref());
     // What is measured for a forecast is the processor's memory.
-    let can_tell = options.compute.device == Device::Cpu && facts.plan.fits();
+    let can_tell = facts.device.device == Device::Cpu && facts.plan.fits();
     let speed = can_tell.then(|| {
         let mut machine = MachineRates::open(args.rates.drive, args.rates.measure);
         if let Some(damage) = machine.damage() {
@@ -70,7 +70,8 @@ pub(crate) fn shortage_text(shortage: &Shortage) -> String {
 fn to_text(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> String {
     let facts = &found.facts;
     let plan = &facts.plan;
-    let mut text = verdict(plan, speed) + "\n";
+    let mut text = verdict(found, speed) + "\n";
+    let _ = writeln!(text, "{}", wrapped(&format!("device: {}", facts.device), WIDTH));
     if let Some(similar) = speed.and_then(|speed| speed.similar.as_ref()) {
         let (tok_s, machine) = (similar.result.decode_tok_s.median, similar.machine());
         let line = format!("measured on a similar machine: {tok_s:.1} tok/s ({machine})");

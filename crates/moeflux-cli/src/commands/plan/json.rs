@@ -41,7 +41,12 @@ fn verdicts(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> Map<Strin
         })
     };
     object(json!({
-        "verdict": verdict(plan, speed),
+        "verdict": verdict(found, speed),
+        "device": {
+            "name": found.facts.device.device.to_string(),
+            "reason": found.facts.device.to_string(),
+            "tok_s_estimate": found.facts.device.tok_s,
+        },
         "fits": plan.fits(),
         "tokenizer": tokenizer_json(found),
         "rows": plan.rows().iter().map(row).collect::<Vec<Value>>(),

@@ -1,8 +1,9 @@
 //! Whether a model runs here, and at what rate.
 
-use moeflux_engine::{Forecast, Plan};
+use moeflux_engine::Forecast;
 
 use crate::bytes::show;
+use crate::model::Inspected;
 use crate::rates::DriveSource;
 use crate::results::SharedResult;
 
@@ -17,7 +18,8 @@ pub(super) struct Speed {
 }
 
 /// Whether the model runs, from where, and at what rate.
-pub(super) fn verdict(plan: &Plan, speed: Option<&Speed>) -> String {
+pub(super) fn verdict(found: &Inspected, speed: Option<&Speed>) -> String {
+    let plan = &found.facts.plan;
     if !plan.fits() {
         let (needed, usable) = (show(plan.needed_bytes()), show(plan.usable_bytes()));
         return format!("does not run here: it needs {needed}, and {usable} are free");
@@ -28,8 +30,10 @@ pub(super) fn verdict(plan: &Plan, speed: Option<&Speed>) -> String {
         let share = 100.0 * plan.cached_share();
         format!("runs streamed from the drive (cache: {share:.0} % of experts)")
     };
-    match speed.and_then(|speed| speed.forecast.streamed) {
-        Some(rate) => format!("{place}, at about {rate} tok/s"),
-        None => format!("{place}; the speed was not measured"),
+    let estimate = found.facts.device.tok_s.filter(|_| speed.is_none());
+    match (speed.and_then(|speed| speed.forecast.streamed), estimate) {
+        (Some(rate), _) => format!("{place}, at about {rate} tok/s"),
+        (None, Some(tok_s)) => format!("{place}, at about {tok_s:.0} tok/s by estimate"),
+        (None, None) => format!("{place}; the speed was not measured"),
     }
 }
