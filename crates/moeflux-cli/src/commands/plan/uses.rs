@@ -33,30 +33,30 @@ pub(super) fn of(
 
 /// A table of what commands take.
 pub(super) fn text(uses: &[Use], forecast: Option<&Forecast>) -> String {
-    let heads = ["KV caches", "total", "cached"];
+    let heads = ["their memory", "total", "cached"];
     let mut text = line("with these flags", "sessions", heads, "tok/s");
     for Use { commands, plan } in uses {
         let sessions = format!("{} of {}", plan.n_sessions, plan.ctx);
-        let kv = show(plan.session_bytes().saturating_mul(plan.n_sessions as u64));
+        let held = show(plan.session_bytes().saturating_mul(plan.n_sessions as u64));
         let name = commands.join(", ");
         text.push_str(&match plan.fits() {
             true => {
                 let rate = forecast.and_then(|forecast| forecast.of_plan(plan).streamed);
                 let rate = rate.map_or(String::new(), |rate| rate.to_string());
                 let share = format!("{:.0} %", 100.0 * plan.cached_share());
-                line(&name, &sessions, [&kv, &show(plan.total_bytes()), &share], &rate)
+                line(&name, &sessions, [&held, &show(plan.total_bytes()), &share], &rate)
             }
             false => {
                 let needed = show(plan.needed_bytes());
-                line(&name, &sessions, [&kv, &needed, "-"], "does not fit")
+                line(&name, &sessions, [&held, &needed, "-"], "does not fit")
             }
         });
     }
     text
 }
 
-fn line(name: &str, sessions: &str, [kv, total, share]: [&str; 3], rate: &str) -> String {
-    format!("{name:<17} {sessions:<13} {kv:>11} {total:>12} {share:>7}  {rate}")
+fn line(name: &str, sessions: &str, [held, total, share]: [&str; 3], rate: &str) -> String {
+    format!("{name:<17} {sessions:<13} {held:>12} {total:>11} {share:>7}  {rate}")
         .trim_end()
         .to_owned()
         + "\n"
