@@ -1,6 +1,8 @@
 //! Help: `-h` shows the flags used most, `--help` all of them, and no command lists commands by
 //! what they are for.
 
+use std::sync::LazyLock;
+
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use crate::args::{Cli, DEVICE_VARIABLE};
@@ -63,8 +65,8 @@ pub(crate) fn command() -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().into()).collect();
     for name in names {
         let device = match ON_CPU.contains(&name.as_str()) {
-            true => String::from("cpu"),
-            false => default_device(),
+            true => "cpu",
+            false => DEFAULT_DEVICE.as_str(),
         };
         command = command.mut_subcommand(name, |sub| {
             let has_device = sub.get_arguments().any(|arg| arg.get_id() == "device");
@@ -94,10 +96,10 @@ fn with_usage(sub: Command) -> Command {
 }
 
 /// Where models run that `--device` says nothing of.
-fn default_device() -> String {
+static DEFAULT_DEVICE: LazyLock<String> = LazyLock::new(|| {
     let name = std::env::var_os(DEVICE_VARIABLE).filter(|name| !name.is_empty());
     name.map_or_else(|| String::from("auto"), |name| name.to_string_lossy().into_owned())
-}
+});
 
 /// `command` as `-h` shows it: large commands without the flags that few need.
 pub(crate) fn with_few_flags(mut command: Command) -> Command {
