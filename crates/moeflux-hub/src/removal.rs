@@ -132,7 +132,13 @@ impl Folder {
     }
 
     /// The removal of some names, and of the contents that only they lead to.
-    fn removal(&self, meant: &Meant, gone: &[&Named], kept: &[&Named], locks: Vec<File>) -> Removal {
+    fn removal(
+        &self,
+        meant: &Meant,
+        gone: &[&Named],
+        kept: &[&Named],
+        locks: Vec<File>,
+    ) -> Removal {
         let content_of = |name: &&Named| self.content_of(name);
         let still_named: BTreeSet<PathBuf> = kept.iter().filter_map(content_of).collect();
         let mut freed: BTreeSet<PathBuf> = gone.iter().filter_map(content_of).collect();

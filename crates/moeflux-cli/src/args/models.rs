@@ -27,8 +27,8 @@ Examples:
   moeflux pull qwen3.6-35b-a3b
   moeflux pull org/name-GGUF:Q4_K_M
 
-An interrupted download goes on where it stopped. The files are in the cache that the Hub's own tools
-use: HF_HOME or HF_HUB_CACHE names another drive.")]
+An interrupted download goes on where it stopped. The files are in the Hub's
+cache; HF_HOME or HF_HUB_CACHE names another drive.")]
 pub(crate) struct PullArgs {
     /// org/name, org/name:Q4_K_M, or a name that `moeflux models` lists
     #[arg(value_name = "NAME", required = true)]
@@ -44,8 +44,8 @@ Examples:
   moeflux rm org/name
   moeflux rm org/name-GGUF:Q4_K_M --yes
 
-Files that another revision or another name still uses stay. Folders and files outside of the Hub's cache are
-never removed.")]
+Files that another revision or another name still uses stay. Nothing outside of
+the Hub's cache is removed.")]
 pub(crate) struct RmArgs {
     /// org/name, org/name@revision, or org/name:Q4_K_M for one GGUF file
     #[arg(value_name = "NAME", required = true)]
