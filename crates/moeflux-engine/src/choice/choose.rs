@@ -83,7 +83,7 @@ fn fastest(work: &Work, options: &EngineOptions) -> Chosen {
 }
 
 /// Among the processor and GPUs that the model can run on.
-fn among(work: &Work, options: &EngineOptions, mut gpus: Vec<Candidate>) -> Chosen {
+pub(super) fn among(work: &Work, options: &EngineOptions, mut gpus: Vec<Candidate>) -> Chosen {
     let dir = options.compute.gpu_tuning.as_deref();
     let mut rates = Rates::read(dir);
     let Some(cpu_gb_s) = memory_gb_s(&mut rates, dir, options) else {

@@ -25,6 +25,11 @@ const DEPTHS: [usize; 4] = [1, 2, 4, 8];
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
+const HUGE_BYTES: usize = 2 << 20;
+
+/// A range of a file: its index, where it begins and where it ends.
+type Run = (usize, u64, u64);
+
 /// How fast a drive was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DriveRate {
@@ -77,16 +82,18 @@ impl DriveProbe {
 
     pub(crate) fn of(bank: ExpertBank, seed: u64) -> Option<DriveProbe> {
         let piece_bytes = bank.max_record_bytes().next_multiple_of(PAGE_BYTES);
-        let pieces = pieces(&bank, piece_bytes as u64);
-        DriveProbe::of_pieces(bank, pieces, piece_bytes, seed)
+        let taken = taken(&bank);
+        DriveProbe::of_runs(bank, &taken, piece_bytes, seed)
     }
 
-    fn of_pieces(
+    /// A probe of runs of the files of a bank, in pieces of whole pages.
+    fn of_runs(
         bank: ExpertBank,
-        mut pieces: Vec<Piece>,
+        runs: &[Run],
         piece_bytes: usize,
         seed: u64,
     ) -> Option<DriveProbe> {
+        let mut pieces = pieces(&bank, runs, piece_bytes as u64);
         shuffle(&mut pieces, seed);
         let first = *pieces.first()?;
         let mut probe = DriveProbe {
@@ -105,18 +112,24 @@ impl DriveProbe {
         Some(probe)
     }
 
-    /// A probe of the whole pages of one file, in pieces of so many bytes; `None` where it is shorter
-    /// than one of them or cannot be read.
+    /// A probe of one file, read in pieces of `piece_bytes` bytes, rounded up to whole pages; `None`
+    /// where the file cannot be read or is shorter than a piece.
     pub fn of_file(path: &Path, piece_bytes: usize, seed: u64) -> Option<DriveProbe> {
-        let len = std::fs::metadata(path).ok()?.len();
-        let bank = ExpertBank {
-            files: vec![SourceFile::new(path.to_path_buf(), len)],
-            layers: Vec::new(),
-        };
-        let len = piece_bytes.next_multiple_of(PAGE_BYTES);
-        let n = bank.files[0].len / len.max(1) as u64;
-        let pieces = (0..n).map(|i| Piece { file: 0, offset: i * len as u64, len }).collect();
-        DriveProbe::of_pieces(bank, pieces, len, seed)
+        let len = path.metadata().ok()?.len();
+        let piece_bytes = piece_bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let files = vec![SourceFile::new(path.to_path_buf(), len)];
+        let bank = ExpertBank { files, layers: Vec::new() };
+        DriveProbe::of_runs(bank, &[(0, 0, len)], piece_bytes, seed)
+    }
+
+    /// GB/s of the best number of reads at once, in the best of several passes of `time` for each
+    /// number. Reads in flight take no more than `most_bytes` of memory.
+    pub fn best(&mut self, most_bytes: u64, n_passes: usize, time: Duration) -> Option<f64> {
+        let most = most_bytes / (self.piece_bytes.max(HUGE_BYTES) as u64);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let passes = (0..n_passes)
+            .filter_map(|_| self.depths_up_to(most, time).first().map(|rate| rate.gb_s));
+        passes.max_by(f64::total_cmp)
     }
 
     /// Whether reads go around the system's page cache. Where the file system
@@ -219,15 +232,14 @@ impl DriveProbe {
 
 /// Memory to read into, of huge pages as slots are: a drive is slower into small pages.
 fn read_buffer(len: usize) -> HostBuf {
-    const HUGE_BYTES: usize = 2 << 20;
     let mut buf = HostBuf::zeroed(len.max(HUGE_BYTES));
     buf.fill(1);
     buf
 }
 
-/// What the experts take of their files, cut into whole pages of `len` bytes.
-fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
-    let mut taken: Vec<(usize, u64, u64)> = Vec::new();
+/// What the experts take of their files, in order.
+fn taken(bank: &ExpertBank) -> Vec<Run> {
+    let mut taken: Vec<Run> = Vec::new();
     for layer in bank.layers.iter().flatten() {
         for (source, &bytes) in layer.sources.iter().zip(&layer.layout.extents) {
             if is_derived(bank, source) {
@@ -258,8 +270,13 @@ fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
         }
     }
     taken.sort_unstable();
+    taken
+}
+
+/// Runs in order, cut into whole pages of `len` bytes.
+fn pieces(bank: &ExpertBank, runs: &[Run], len: u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    let mut runs = taken.into_iter().peekable();
+    let mut runs = runs.iter().copied().peekable();
     while let Some((file, start, mut end)) = runs.next() {
         // Extents that lie side by side are one run.
         while let Some((_, _, next_end)) =
