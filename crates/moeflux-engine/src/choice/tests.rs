@@ -47,7 +47,7 @@ fn gpu(name: &str, memory: u64, rates: Option<(f64, f64)>) -> Candidate {
     }
 }
 
-/// What is chosen beside a processor whose memory gives so much.
+/// What is chosen next to a processor whose memory gives so much.
 fn chosen(work: &Work, cpu_gb_s: f64, gpus: &[Candidate]) -> DeviceChoice {
     decide(work, cpu_gb_s, &gpus.iter().collect::<Vec<_>>()).choice
 }
@@ -161,7 +161,7 @@ fn a_device_is_opened_once_to_be_measured() {
     };
     let dir = tempfile::tempdir().unwrap();
     let options = EngineOptions::default().gpu_tuning(Some(dir.path().to_path_buf()));
-    // As if it were a device with memory of its own, beside a processor that has to read the drive.
+    // As if it were a device with memory of its own, next to a processor that has to read the drive.
     let device = Candidate { memory_bytes: Some(80 << 30), free_bytes: None, ..device };
     let first = among(&work(0.0), &options, vec![device.clone()]);
     assert!(first._opened.is_some(), "{}", first.choice);

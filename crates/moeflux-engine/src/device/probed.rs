@@ -126,7 +126,7 @@ mod gpu {
     const READ_BYTES: u64 = 256 << 20;
     const UPLOADED_BYTES: u64 = 32 << 20;
 
-    /// The same for software devices, which nobody chooses, so that tests are short.
+    /// The same for software devices, which are never chosen, so that tests are short.
     const FEW_BYTES: u64 = 4 << 20;
 
     /// Threads that write what is uploaded.
