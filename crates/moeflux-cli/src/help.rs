@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 ];
 const OTHER: &str = "Other";
 
-/// Commands that run on the processor unless told otherwise: the bits of what they write are the same
+/// Commands that run on the processor unless `--device` names another device: the bits of what they write are the same
 /// on all processors, and no other device's; or they run nothing.
 const ON_CPU: [&str; 4] = ["logits", "perplexity", "calibrate", "inspect"];
 

@@ -82,7 +82,7 @@ pub(crate) enum Command {
     Prompt(PromptArgs),
     /// Show the memory a model needs and the speed to expect
     Plan(PlanArgs),
-    /// Check this machine: processor, memory, drive and GPU, and what to do
+    /// Check this machine: processor, memory, drive and GPU
     Doctor(DoctorArgs),
     /// Compare cache policies on a routing of `--record-routing`
     Replay(ReplayArgs),

@@ -18,7 +18,7 @@ pub(crate) struct ModelArgs {
     /// Folder, GGUF file, org/name or org/name:Q4_K_M [default: demo model]
     #[arg(long, short, value_name = "MODEL", help_heading = MODEL)]
     pub(crate) model: Option<String>,
-    /// auto, cpu, gpu or gpu:N, see inspect --devices
+    /// auto (the fastest), cpu, gpu or gpu:N
     #[arg(long, default_value = "auto", value_name = "NAME", help_heading = MODEL)]
     device: String,
     /// Context window in tokens [default: as memory allows]

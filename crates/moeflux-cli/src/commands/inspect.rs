@@ -33,7 +33,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
-/// The device on which the model runs that was named beside `--devices`, if one was.
+/// The device on which the model runs that was named in addition to `--devices`, if one was.
 fn choice(args: &InspectArgs) -> Result<Option<DeviceChoice>> {
     if args.model.model.is_none() && args.shape.shape.is_none() {
         return Ok(None);

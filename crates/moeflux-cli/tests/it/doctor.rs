@@ -62,7 +62,7 @@ fn doctor_names_folders_that_cannot_be_written() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    // Nothing can be made below a file, whoever asks.
+    // The system allows no user to make a file there.
     let mut command = moeflux(&["doctor", "--json"]);
     command.env("HF_HUB_CACHE", "/proc/self/fdinfo/hub");
     if cfg!(target_os = "linux") {

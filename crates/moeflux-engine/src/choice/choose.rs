@@ -72,7 +72,7 @@ fn fastest(work: &Work, options: &EngineOptions) -> Chosen {
     }
     let all = candidates();
     let first = all.iter().filter_map(|gpu| work.obstacle(gpu)).min_by_key(|reason| {
-        // A device of the machine's own says more than a software device beside it.
+        // A device of the machine's own says more than a software device.
         matches!(reason, Reason::Software { .. })
     });
     let fit: Vec<Candidate> = all.into_iter().filter(|gpu| work.obstacle(gpu).is_none()).collect();
@@ -83,7 +83,7 @@ fn fastest(work: &Work, options: &EngineOptions) -> Chosen {
 }
 
 /// Among the processor and GPUs that the model can run on.
-fn among(work: &Work, options: &EngineOptions, mut gpus: Vec<Candidate>) -> Chosen {
+pub(super) fn among(work: &Work, options: &EngineOptions, mut gpus: Vec<Candidate>) -> Chosen {
     let dir = options.compute.gpu_tuning.as_deref();
     let mut rates = Rates::read(dir);
     let Some(cpu_gb_s) = memory_gb_s(&mut rates, dir, options) else {
@@ -143,7 +143,7 @@ fn memory_gb_s(rates: &mut Rates, dir: Option<&Path>, options: &EngineOptions) -
         return Some(known);
     }
     let [_, gb_s] = MemoryProbe::new(&options.clone().device(Device::Cpu)).ok()?.gb_s();
-    // What was measured beside other programs is too low to be remembered.
+    // What was measured while other programs ran is too low to be remembered.
     if load_average().is_none_or(|load| load < n_threads as f64 / 2.0) {
         rates.keep_processor(&key, gb_s);
         rates.write(dir);

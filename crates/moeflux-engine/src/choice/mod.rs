@@ -1,4 +1,4 @@
-//! Where a model runs if nobody says so: the device that makes its tokens fastest, and why it is that
+//! Where a model runs if options do not say so: the device that makes its tokens fastest, and why it is that
 //! one.
 
 mod choose;

@@ -1,10 +1,16 @@
 //! Which device is chosen on machines that are made up, and what is said of it.
 
+#[cfg(feature = "gpu")]
+use super::choose::among;
 use super::estimate::{Decision, Work, decide};
 use super::rates::Rates;
 use super::{DeviceChoice, Reason};
 use crate::device::Device;
+#[cfg(feature = "gpu")]
+use crate::device::probed::candidates;
 use crate::device::probed::{Candidate, GpuRates};
+#[cfg(feature = "gpu")]
+use crate::options::EngineOptions;
 
 const GB: u64 = 1_000_000_000;
 
@@ -41,7 +47,7 @@ fn gpu(name: &str, memory: u64, rates: Option<(f64, f64)>) -> Candidate {
     }
 }
 
-/// What is chosen beside a processor whose memory gives so much.
+/// What is chosen next to a processor whose memory gives so much.
 fn chosen(work: &Work, cpu_gb_s: f64, gpus: &[Candidate]) -> DeviceChoice {
     decide(work, cpu_gb_s, &gpus.iter().collect::<Vec<_>>()).choice
 }
@@ -142,6 +148,37 @@ fn a_gpu_that_failed_is_named_with_what_it_said() {
     assert_eq!(failed.to_string(), "cpu: gpu:0 NVIDIA H100 (80.00 GiB) is not used: out of memory");
     assert_eq!(DeviceChoice::asked(Device::Gpu(None)).to_string(), "gpu: as asked for");
     assert_eq!(DeviceChoice::cpu(Reason::Small).to_string(), "cpu: the model is small");
+}
+
+/// A device of this machine is opened, tested and measured once; the second choice reads the file.
+#[test]
+#[cfg(feature = "gpu")]
+#[expect(clippy::print_stdout, reason = "a test that did not run says so")]
+fn a_device_is_opened_once_to_be_measured() {
+    let Some(device) = candidates().into_iter().find(|device| device.lacks.is_none()) else {
+        println!("SKIP: this machine has no GPU that runs models");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let options = EngineOptions::default().gpu_tuning(Some(dir.path().to_path_buf()));
+    // As if it were a device with memory of its own, next to a processor that has to read the drive.
+    let device = Candidate { memory_bytes: Some(80 << 30), free_bytes: None, ..device };
+    let first = among(&work(0.0), &options, vec![device.clone()]);
+    assert!(first._opened.is_some(), "{}", first.choice);
+    let known = Rates::read(Some(dir.path()));
+    let rates = known.gpu(&device.key).unwrap().unwrap();
+    assert!(rates.read_gb_s > 0.0 && rates.upload_gb_s > 0.0, "{rates:?}");
+    let second = among(&work(0.0), &options, vec![device.clone()]);
+    assert!(second._opened.is_none());
+    // The rate of the processor's memory is kept on an idle machine alone.
+    assert_eq!(second.choice.device, first.choice.device, "{}", second.choice);
+    // A driver that computes something else is not tried again.
+    let mut known = known;
+    known.keep_gpu(&device.key, Err(String::from("it computes other numbers")));
+    known.write(Some(dir.path()));
+    let third = among(&work(0.0), &options, vec![device]);
+    assert_eq!(third.choice.device, Device::Cpu);
+    assert!(third.choice.to_string().ends_with("is not used: it computes other numbers"));
 }
 
 #[test]

@@ -126,6 +126,9 @@ mod gpu {
     const READ_BYTES: u64 = 256 << 20;
     const UPLOADED_BYTES: u64 = 32 << 20;
 
+    /// The same for software devices, which are never chosen, so that tests are short.
+    const FEW_BYTES: u64 = 4 << 20;
+
     /// Threads that write what is uploaded.
     const UPLOAD_THREADS: usize = 8;
 
@@ -171,8 +174,12 @@ mod gpu {
     fn measure(opened: &Opened) -> Result<GpuRates, EngineError> {
         let mut b = Wgpu::new(Arc::clone(opened), Some(0));
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let read_gb_s = b.bandwidth_gb_s(BandwidthProbe::ReadKernel, READ_BYTES)?;
-        let upload_gb_s = b.upload_gb_s(UPLOADED_BYTES, UPLOAD_THREADS.min(n_cores))?;
+        let [read, uploaded] = match opened.facts().is_software() {
+            true => [FEW_BYTES; 2],
+            false => [READ_BYTES, UPLOADED_BYTES],
+        };
+        let read_gb_s = b.bandwidth_gb_s(BandwidthProbe::ReadKernel, read)?;
+        let upload_gb_s = b.upload_gb_s(uploaded, UPLOAD_THREADS.min(n_cores))?;
         Ok(GpuRates { read_gb_s, upload_gb_s })
     }
 }

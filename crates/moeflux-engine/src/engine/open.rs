@@ -202,7 +202,7 @@ impl Engine {
 }
 
 /// Opens the model at `source`; `progress` is called with the bytes loaded so far and their total. A GPU
-/// that nobody asked for and that fails leaves the model to the processor.
+/// that options do not name and that fails leaves the model to the processor.
 fn open(
     source: &Path,
     options: &EngineOptions,

@@ -45,7 +45,7 @@ pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
     own.map(|heap| heap.size).max()
 }
 
-/// Bytes of that memory which this process may use now, as the driver estimates them beside what others
+/// Bytes of that memory which this process may use now, as the driver estimates them next to what others
 /// use; `None` where it does not.
 pub(crate) fn free_memory(adapter: &Adapter) -> Option<u64> {
     // SAFETY: the handle is only queried, and not destroyed here.
