@@ -23,7 +23,7 @@ const SIMILAR: f64 = 2.0;
 const SIMILAR_SHARE: f64 = 0.15;
 const SIMILAR_BITS: f64 = 1.15;
 
-/// A result in the form of `docs/results/schema.json`. It names hardware and models, and nobody.
+/// A result in the form of `docs/results/schema.json`. It names hardware and models, no people and no paths.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SharedResult {

@@ -80,7 +80,7 @@ pub struct MemoryOptions {
     pub ctx: Option<usize>,
     /// Sessions that memory is planned for; one where absent.
     pub sessions: Option<usize>,
-    /// Where `sessions` is absent: as many as memory has room for beside the expert cache, each with
+    /// Where `sessions` is absent: as many as memory has room for with the expert cache, each with
     /// the context that one alone would have, and at most this many.
     pub most_sessions: Option<usize>,
     /// Rows of a prefill chunk.

@@ -206,7 +206,7 @@ fn a_gguf_file_keeps_its_bits_but_for_those_that_are_asked_for() {
     assert_eq!(of(AskedBits { head: true, ..none }, head), [None, Some(6), None]);
     let down = PackOptions { down_bits: Some(3), ..default.clone() };
     assert_eq!(of(AskedBits { down: true, ..none }, down), [None, None, Some(3)]);
-    // All of it, but for routers, which nobody asked for.
+    // All of it, except for routers, whose bits were not asked for.
     let all = PackOptions { requantise: true, ..PackOptions::with_bits(4) };
     assert_eq!(of(none, all.clone()), [None, Some(4), Some(4)]);
     assert_eq!(of(gates, all), [Some(8), Some(4), Some(4)]);

@@ -248,7 +248,7 @@ impl MemoryPlanner {
         }
     }
 
-    /// The sizes for so many sessions.
+    /// The sizes for `n_sessions` sessions.
     pub(super) fn sizes_of(&self, n_sessions: usize) -> Sizes {
         let ctx = self.options.memory.ctx.unwrap_or_else(|| self.default_ctx(n_sessions));
         let max_chunk = self.max_chunk().min(ctx);

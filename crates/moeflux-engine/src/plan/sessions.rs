@@ -23,7 +23,7 @@ impl MemoryPlanner {
         more.last().unwrap_or(one)
     }
 
-    /// Whether the cache still has all experts beside these sessions, or the sessions take no more
+    /// Whether the cache still has all experts with these sessions, or the sessions take no more
     /// than their share.
     fn leaves_room(&self, sizes: &Sizes) -> bool {
         let own_memory = self.limits.memory_bytes.filter(|_| !self.limits.shares_memory);

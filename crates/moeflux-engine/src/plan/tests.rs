@@ -289,7 +289,7 @@ fn as_many_sessions_are_planned_as_leave_the_cache_its_room() {
         assert!(plan.chunk >= plan.n_sessions);
         plan.n_sessions
     };
-    // All experts are cached beside them.
+    // All experts are cached, too.
     assert_eq!([of(8000, 8), of(8000, 3), of(8000, 1)], [8, 3, 1]);
     // The cache has some of the experts: sessions take a quarter of what the weights leave.
     assert_eq!([of(1100, 8), of(300, 8)], [2, 1]);

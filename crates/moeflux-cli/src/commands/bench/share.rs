@@ -16,7 +16,7 @@ use crate::rates::today;
 use crate::report::note;
 use crate::results::{Drive, Measured, Model, Range, Run, SCHEMA, SharedResult, this_machine};
 
-/// Refuses to write over a file that nobody said to replace.
+/// Refuses to write over a file without `--force`.
 pub(super) fn check(args: &BenchArgs) -> Result<(), UsageError> {
     let Some(path) = args.out.as_deref().filter(|_| !args.force) else { return Ok(()) };
     match path.symlink_metadata() {
