@@ -88,6 +88,12 @@ END
 cat >"$root/DEBIAN/postrm" <<'END'
 #!/bin/sh
 set -e
+if [ "$1" = purge ]; then
+    # What the service wrote. Where systemd makes its user, the folders are links into private.
+    for folder in /var/cache /var/lib; do
+        rm -rf "$folder/moeflux" "$folder/private/moeflux"
+    done
+fi
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
 fi

@@ -202,7 +202,8 @@ install_release() {
     # Tried where it will be, because temporary folders may forbid programs.
     partial=$folder/.moeflux.partial.$$
     { cp "$from/moeflux" "$partial" && chmod 755 "$partial"; } || fail "cannot write to $folder"
-    started=$("$partial" --version 2>&1) || fail "the program does not start here: $started"
+    started=$("$partial" --version 2>&1) ||
+        fail "the program does not start here: $(printf '%s\n' "$started" | head -n 1)"
     [ "$started" = "moeflux $version" ] || fail "the archive has '$started', not version $version"
     mv -f "$partial" "$folder/moeflux" || fail "cannot write $folder/moeflux"
     partial=

@@ -1,9 +1,11 @@
 //! Help: `-h` shows the flags used most, `--help` all of them, and no command lists commands by
 //! what they are for.
 
+use std::sync::LazyLock;
+
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use crate::args::Cli;
+use crate::args::{Cli, DEVICE_VARIABLE};
 use crate::dialect::{OF_A_MODEL, OF_A_PROMPT};
 
 /// What commands are for. A command in no group is listed under [`OTHER`].
@@ -14,9 +16,13 @@ const GROUPS: [(&str, &[&str]); 4] = [
         &["models", "pull", "rm", "plan", "inspect", "prompt", "verify"],
     ),
     ("Convert a model", &["pack", "calibrate", "synth"]),
-    ("Measure", &["bench", "perplexity", "logits", "replay"]),
+    ("Measure", &["doctor", "bench", "perplexity", "logits", "replay"]),
 ];
 const OTHER: &str = "Other";
+
+/// Commands that run on the processor unless told otherwise: the bits of what they write are the same
+/// on all processors, and no other device's; or they run nothing.
+const ON_CPU: [&str; 4] = ["logits", "perplexity", "calibrate", "inspect"];
 
 /// Flags of large commands that `-h` shows.
 const FEW: [&str; 20] = [
@@ -58,7 +64,16 @@ pub(crate) fn command() -> Command {
     }
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().into()).collect();
     for name in names {
+        let device = match ON_CPU.contains(&name.as_str()) {
+            true => "cpu",
+            false => DEFAULT_DEVICE.as_str(),
+        };
         command = command.mut_subcommand(name, |sub| {
+            let has_device = sub.get_arguments().any(|arg| arg.get_id() == "device");
+            let sub = match has_device {
+                true => sub.mut_arg("device", |arg| arg.default_value(device)),
+                false => sub,
+            };
             with_usage(sub)
                 .disable_help_flag(true)
                 .disable_version_flag(true)
@@ -79,6 +94,12 @@ fn with_usage(sub: Command) -> Command {
     };
     sub.override_usage(format!("moeflux {name} {words}"))
 }
+
+/// Where models run that `--device` says nothing of.
+static DEFAULT_DEVICE: LazyLock<String> = LazyLock::new(|| {
+    let name = std::env::var_os(DEVICE_VARIABLE).filter(|name| !name.is_empty());
+    name.map_or_else(|| String::from("auto"), |name| name.to_string_lossy().into_owned())
+});
 
 /// `command` as `-h` shows it: large commands without the flags that few need.
 pub(crate) fn with_few_flags(mut command: Command) -> Command {

@@ -26,6 +26,7 @@ mod report;
 mod results;
 mod usage;
 mod values;
+mod version;
 mod words;
 
 use std::ffi::OsString;
@@ -61,7 +62,17 @@ fn main() -> ExitCode {
     // Heard, so that the write fails and says which file it is, in place of the program's end.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(FILE_TOO_LARGE, Default::default());
-    let arguments = match dialect::translate(arguments(), &help::command()) {
+    let arguments = arguments();
+    if version::is_wanted(&arguments) {
+        return match commands::print(&version::text()) {
+            Err(err) if !err.is_closed_pipe() => {
+                print_error(&err.to_string());
+                ExitCode::from(fatal::FAILED)
+            }
+            _ => ExitCode::SUCCESS,
+        };
+    }
+    let arguments = match dialect::translate(arguments, &help::command()) {
         Ok(translated) => {
             let is_quiet =
                 translated.arguments.iter().any(|word| word == "-q" || word == "--quiet");
@@ -100,6 +111,11 @@ fn main() -> ExitCode {
         Command::Prompt(args) => commands::prompt::run(args),
         Command::Plan(args) => match commands::plan::run(args) {
             // The plan says so itself.
+            Ok(false) => return ExitCode::from(fatal::FAILED),
+            done => done.map(|_| ()),
+        },
+        Command::Doctor(args) => match commands::doctor::run(args) {
+            // The report says so itself.
             Ok(false) => return ExitCode::from(fatal::FAILED),
             done => done.map(|_| ()),
         },

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use moeflux_convert::pack;
 use moeflux_convert::synth::{self, SynthOptions};
-use moeflux_engine::{Engine, EngineOptions, Inspection, Speculation};
+use moeflux_engine::{Device, Engine, EngineOptions, Inspection, Speculation};
 use moeflux_hub::{Download, Remote};
 use moeflux_text::TextSource;
 
@@ -14,7 +14,7 @@ use crate::error::UsageError;
 use crate::interrupt::RemovedOnInterrupt;
 use crate::locate::{self, Hurry, Place};
 use crate::progress::{Bar, Unit};
-use crate::report::note;
+use crate::report::{device, note};
 use crate::values::Sessions;
 use crate::{paths, rates};
 
@@ -178,6 +178,7 @@ pub(crate) fn open_with(
     let engine =
         Engine::open_with_progress(&path, &options, &mut |done, total| bar.set(done, total))?;
     drop(bar);
+    device(is_quiet, engine.device());
     for warning in engine.warnings() {
         note(is_quiet, &format!("warning: {warning}"));
     }
@@ -191,6 +192,21 @@ pub(crate) fn open_with(
         );
     }
     Ok(engine)
+}
+
+/// Replaces `auto` by the device of the model, for those who need to know it before they open it.
+pub(crate) fn choose_device(
+    args: &ModelArgs,
+    options: &mut EngineOptions,
+    is_quiet: bool,
+) -> Result<()> {
+    if options.compute.device == Device::Auto {
+        let path = locate::locate(args.model.as_deref(), "--model", is_quiet)?;
+        let choice = moeflux_engine::choose_device(&path, options)?;
+        device(is_quiet, &choice);
+        options.compute.device = choice.device;
+    }
+    Ok(())
 }
 
 fn verify(path: &Path, is_quiet: bool) -> Result<()> {

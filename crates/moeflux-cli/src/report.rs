@@ -6,7 +6,7 @@ use console::Term;
 use moeflux_core::StandIn;
 use moeflux_core::checkpoint::DenseModel;
 use moeflux_core::system::peak_memory_bytes;
-use moeflux_engine::{Engine, Finish, Generated, SpeculationStats};
+use moeflux_engine::{DeviceChoice, Engine, Finish, Generated, Reason, SpeculationStats};
 use moeflux_store::IoMode;
 
 use crate::bytes;
@@ -65,6 +65,21 @@ pub(crate) fn aside(is_quiet: bool, text: &str) {
             let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
         }
         _ => note(is_quiet, text),
+    }
+}
+
+/// Notes which device a model runs on, and why, unless the user named it or there was nothing to
+/// choose from: see [`device_aside`].
+pub(crate) fn device(is_quiet: bool, choice: &DeviceChoice) {
+    if choice.is_about_a_gpu() {
+        note(is_quiet, &choice.to_string());
+    }
+}
+
+/// What [`device`] leaves out, behind an answer.
+pub(crate) fn device_aside(is_quiet: bool, choice: &DeviceChoice) {
+    if !choice.is_about_a_gpu() && choice.reason != Reason::Asked {
+        aside(is_quiet, &choice.to_string());
     }
 }
 

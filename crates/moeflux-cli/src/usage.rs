@@ -2,11 +2,12 @@
 //! to write instead.
 
 use std::error::Error as _;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::dialect::{Meaning, meaning};
+use crate::dialect::{Meaning, is_model, meaning};
 use crate::help;
 use crate::words::{did_you_mean, shorten};
 
@@ -77,6 +78,9 @@ impl Facts<'_> {
             return format!(
                 "'{shown}' is no command: to ask the demo model, write moeflux run '{shown}'"
             );
+        }
+        if is_model(OsStr::new(&name), true) {
+            return format!("'{shown}' is a model and no command: write moeflux chat {shown}");
         }
         match meaning(&name, &help::command()) {
             Some(Meaning::Command(near)) => {

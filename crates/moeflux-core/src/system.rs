@@ -29,6 +29,24 @@ pub fn labelled_number(text: &str, label: &str) -> Option<u64> {
     lines.find_map(|mut words| (words.next()? == label).then(|| words.next()?.parse().ok())?)
 }
 
+/// How many threads of all programs ran or waited for a core in the last minute, on average, where the
+/// system reports it.
+pub fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// What its maker calls the processor; the name of its architecture where the system does not say.
+pub fn processor_name() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let value = |label: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = lines.find(|(name, _)| name.trim() == label)?;
+        Some(value.trim().to_owned()).filter(|value| !value.is_empty())
+    };
+    let arm = || Some(format!("{} {}", value("CPU implementer")?, value("CPU part")?));
+    value("model name").or_else(arm).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
 /// The number that a file consists of; `max`, where the system means no limit, is none.
 pub fn number_in(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -100,6 +118,13 @@ mod tests {
             assert_eq!(labelled_number(text, label), None, "{label}");
         }
         assert_eq!(kib_in_bytes(&format!("a {}", u64::MAX), "a"), Some(u64::MAX));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_machine_has_a_load_and_a_processor() {
+        assert!(load_average().unwrap() >= 0.0);
+        assert!(!processor_name().trim().is_empty());
     }
 
     #[cfg(target_os = "linux")]

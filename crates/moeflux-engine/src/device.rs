@@ -1,7 +1,9 @@
 //! The one place that names concrete backends.
 
 mod measured;
+pub(crate) mod probed;
 
+use std::fmt;
 use std::path::Path;
 
 use moeflux_backend::Backend;
@@ -23,28 +25,46 @@ pub enum Device {
     Cpu,
     /// A GPU: the one of that number as [`devices`] counts them, or the best.
     Gpu(Option<usize>),
+    /// A GPU where one makes the model's tokens faster than the processor does, which is decided when
+    /// the model is opened; else the processor. What is no model's takes it for the processor.
+    Auto,
 }
 
 impl Device {
-    /// The device of that name: `cpu`, `gpu`, or `gpu:N`.
+    /// The device of that name: `auto`, `cpu`, `gpu`, or `gpu:N`.
     ///
     /// # Errors
     /// Where this build has none of that name.
     pub fn by_name(name: &str) -> Result<Device, EngineError> {
         let number = name.strip_prefix("gpu:").map(str::parse);
         match (name, number) {
+            ("auto", _) => Ok(Device::Auto),
             ("cpu", _) => Ok(Device::Cpu),
             ("gpu", _) if HAS_GPU => Ok(Device::Gpu(None)),
             (_, Some(Ok(index))) if HAS_GPU => Ok(Device::Gpu(Some(index))),
-            _ => Err(refuse("--device", name, NAMES)),
+            _ => Err(refuse(OPTION, name, NAMES)),
         }
     }
 }
 
-const HAS_GPU: bool = cfg!(feature = "gpu");
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Gpu(None) => f.write_str("gpu"),
+            Device::Gpu(Some(index)) => write!(f, "gpu:{index}"),
+            Device::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+pub(crate) const HAS_GPU: bool = cfg!(feature = "gpu");
+
+/// What the option is called that names a device.
+pub(crate) const OPTION: &str = "--device";
 
 const NAMES: &str = if HAS_GPU {
-    "choose cpu, gpu, or gpu:N as `moeflux inspect --devices` counts them"
+    "choose auto, cpu, gpu, or gpu:N as `moeflux inspect --devices` counts them"
 } else {
     "this build has cpu only"
 };
@@ -64,6 +84,8 @@ pub struct DeviceFacts {
     pub driver: String,
     /// What kind of device it is.
     pub kind: &'static str,
+    /// Whether the processor plays its part; such a device runs models only where it is named.
+    pub is_software: bool,
     /// Lanes of its subgroups, fewest and most.
     pub subgroup_sizes: (u32, u32),
     /// Bytes that a kernel sees at once.
@@ -110,7 +132,7 @@ impl DeviceLimits {
     /// Where there is no such device, or it cannot run models.
     pub(crate) fn of(device: Device) -> Result<DeviceLimits, EngineError> {
         match device {
-            Device::Cpu => Ok(DeviceLimits {
+            Device::Cpu | Device::Auto => Ok(DeviceLimits {
                 max_buffer_bytes: u64::MAX,
                 max_chosen: usize::MAX,
                 shares_memory: false,
@@ -145,13 +167,20 @@ pub(crate) struct Opening<'a> {
 pub(crate) fn open(opening: &Opening<'_>) -> Result<Box<dyn Backend>, EngineError> {
     let isa = instruction_set(opening.isa)?;
     match opening.device {
-        Device::Cpu => {
+        Device::Cpu | Device::Auto => {
             let n_threads = opening.n_threads;
             let cpu = Cpu::try_new(n_threads, isa);
             Ok(Box::new(cpu.map_err(|err| no_threads(n_threads, err))?))
         }
         Device::Gpu(index) => gpu::open(index, opening),
     }
+}
+
+/// Bytes of the largest expert that a GPU sees whose kernels see so much at once: padding and pairs of
+/// scales and biases take a little more than the record.
+#[cfg(feature = "gpu")]
+fn max_record_bytes(binding: u64) -> u64 {
+    binding / 8 * 7
 }
 
 /// The probe that measures the machine's limits for kernels of `isa` on `n_threads` threads.
@@ -192,6 +221,11 @@ pub fn isa_names() -> Vec<&'static str> {
     Isa::available().into_iter().map(Isa::name).collect()
 }
 
+/// Names of the instruction sets that this build has kernels for, slowest first.
+pub fn built_isa_names() -> &'static [&'static str] {
+    Isa::BUILT_NAMES
+}
+
 #[cfg(feature = "gpu")]
 mod gpu {
     use std::path::Path;
@@ -201,7 +235,7 @@ mod gpu {
         AdapterFacts, Context, MAX_EXPERTS, OpenError, Wgpu, adapters, n_tuned, reads_in_place,
     };
 
-    use crate::device::{DeviceFacts, DeviceLimits, Opening, refuse};
+    use crate::device::{DeviceFacts, DeviceLimits, OPTION, Opening, max_record_bytes, refuse};
     use crate::error::EngineError;
 
     /// Lists of a batch's experts are bounded.
@@ -210,6 +244,7 @@ mod gpu {
     pub(super) fn devices(tuning: Option<&Path>) -> Vec<DeviceFacts> {
         let facts = |(i, adapter): (usize, AdapterFacts)| DeviceFacts {
             n_tuned: tuning.map_or(0, |dir| n_tuned(dir, &adapter)),
+            is_software: adapter.is_software(),
             name: format!("gpu:{i}"),
             maker_name: adapter.name,
             driver: format!("{}, {}", adapter.driver, adapter.api),
@@ -250,17 +285,16 @@ mod gpu {
         if n_experts > MAX_EXPERTS {
             let remedy =
                 format!("GPUs choose among at most {MAX_EXPERTS} experts, not {n_experts}");
-            return Err(refuse("--device", "gpu", &remedy));
+            return Err(refuse(OPTION, "gpu", &remedy));
         }
         let context = Context::open(index)?;
-        // Padding and pairs of scales and biases take a little more than the record.
-        let most = context.max_binding_bytes() / 8 * 7;
+        let most = max_record_bytes(context.max_binding_bytes());
         if opening.record_bytes > most {
             let remedy = format!(
                 "an expert of {} bytes exceeds the {most} that this GPU's kernels see at once",
                 opening.record_bytes
             );
-            return Err(refuse("--device", "gpu", &remedy));
+            return Err(refuse(OPTION, "gpu", &remedy));
         }
         Ok(Box::new(Wgpu::new(context, opening.expert_bytes)))
     }
@@ -272,7 +306,7 @@ mod gpu {
 
     use moeflux_backend::Backend;
 
-    use crate::device::{DeviceFacts, DeviceLimits, NAMES, Opening, refuse};
+    use crate::device::{DeviceFacts, DeviceLimits, NAMES, OPTION, Opening, refuse};
     use crate::error::EngineError;
 
     pub(super) fn devices(_: Option<&Path>) -> Vec<DeviceFacts> {
@@ -280,10 +314,10 @@ mod gpu {
     }
 
     pub(super) fn limits(_: Option<usize>) -> Result<DeviceLimits, EngineError> {
-        Err(refuse("--device", "gpu", NAMES))
+        Err(refuse(OPTION, "gpu", NAMES))
     }
 
     pub(super) fn open(_: Option<usize>, _: &Opening<'_>) -> Result<Box<dyn Backend>, EngineError> {
-        Err(refuse("--device", "gpu", NAMES))
+        Err(refuse(OPTION, "gpu", NAMES))
     }
 }

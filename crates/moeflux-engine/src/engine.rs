@@ -16,6 +16,7 @@ use moeflux_model::{ExpertObserver, ModelShape};
 use moeflux_store::{ExpertStore, PrefetchTrial, RowStats, StoreStats};
 use moeflux_text::{TextSource, Tokenizer};
 
+use crate::choice::DeviceChoice;
 use crate::device::DeviceTuning;
 use crate::engine::meter::Meter;
 use crate::error::EngineError;
@@ -46,6 +47,7 @@ struct Info {
     text: TextSource,
     family: &'static str,
     shape: ModelShape,
+    device: DeviceChoice,
     plan: Plan,
     warnings: Vec<String>,
     n_threads: usize,
@@ -90,6 +92,11 @@ impl Engine {
     /// The model's figures.
     pub fn shape(&self) -> &ModelShape {
         &self.info.shape
+    }
+
+    /// Where it runs, and why.
+    pub fn device(&self) -> &DeviceChoice {
+        &self.info.device
     }
 
     /// Where memory goes.

@@ -56,7 +56,7 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = usize::from(self.high < 10.0);
+        let digits = usize::from(self.high < 10.0) + usize::from(self.high < 1.0);
         write!(f, "{:.digits$}-{:.digits$}", self.low, self.high)
     }
 }
@@ -262,5 +262,6 @@ mod tests {
         assert!((4.0..5.0).contains(&rates[3].middle()), "{rates:?}");
         assert_eq!(Rate { low: 27.6, high: 40.2 }.to_string(), "28-40");
         assert_eq!(Rate { low: 0.61, high: 1.27 }.to_string(), "0.6-1.3");
+        assert_eq!(Rate { low: 0.113, high: 0.227 }.to_string(), "0.11-0.23");
     }
 }

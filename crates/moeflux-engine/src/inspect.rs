@@ -10,6 +10,7 @@ use moeflux_core::{ExpertBank, RowBank, RowEncoding};
 use moeflux_model::{Declared, LoadError, ModelShape, bank, row_bank};
 use moeflux_text::TextSource;
 
+use crate::choice::{DeviceChoice, choose};
 use crate::error::EngineError;
 use crate::format_name::{ExpertFormat, format_name};
 use crate::options::{EngineOptions, MemoryOptions, check_top_k, threads};
@@ -35,7 +36,9 @@ pub struct Inspection {
     pub text: TextSource,
     /// Its files and their bytes.
     pub files: Vec<(PathBuf, u64)>,
-    /// What it takes in memory, whether that fits or not.
+    /// Where it runs, and why.
+    pub device: DeviceChoice,
+    /// What it takes in memory there, whether that fits or not.
     pub plan: Plan,
     /// Plans of this model with one flag changed.
     pub alternatives: Vec<Alternative>,
@@ -89,9 +92,12 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
     check_top_k(options, &declared.shape)?;
     threads(options)?;
     let bank = bank(&checkpoint, &declared)?;
+    let device = choose(&checkpoint, &declared, &bank, options)?.choice;
+    let options = &options.clone().device(device.device);
     let planner = MemoryPlanner::new(&checkpoint, &declared, &bank, options)?;
     let plan = planner.plan();
     Ok(Inspection {
+        device,
         root: checkpoint.root().to_path_buf(),
         text: TextSource::of(&checkpoint),
         kind: checkpoint.kind(),
@@ -108,6 +114,18 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         planner,
         bank,
     })
+}
+
+/// The device that a model runs on with these options, and why.
+///
+/// # Errors
+/// Where its files are damaged or of no known family, or an option makes no
+/// sense.
+pub fn choose_device(source: &Path, options: &EngineOptions) -> Result<DeviceChoice, EngineError> {
+    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let declared = Declared::to_run(&checkpoint, options.variant())?;
+    let bank = bank(&checkpoint, &declared)?;
+    Ok(choose(&checkpoint, &declared, &bank, options)?.choice)
 }
 
 /// Checks that a checkpoint is of a known family and has all of its tensors, as their headers

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod choice;
 mod conversation;
 mod device;
 mod engine;
@@ -38,15 +39,18 @@ mod session;
 mod snapshot;
 mod speculation;
 
+pub use choice::{DeviceChoice, Reason, test_device};
 pub use conversation::{Conversation, ConversationError, ModelName};
-pub use device::{Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, devices, isa_names};
+pub use device::{
+    Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, built_isa_names, devices, isa_names,
+};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use expert_stats::read_expert_stats;
 pub use forecast::{Forecast, Rate, Rates};
 pub use format_name::ExpertFormat;
 pub use generate::{Finish, GenerateOptions, Generated, Sink, generate, generate_after};
-pub use inspect::{Inspection, Storage, check, inspect};
+pub use inspect::{Inspection, Storage, check, choose_device, inspect};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use moeflux_core::{TokenId, explain_thread_error, json_problem};

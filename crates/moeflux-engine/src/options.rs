@@ -64,8 +64,9 @@ pub struct ComputeOptions {
     pub isa: Option<String>,
     /// The precision of the inputs of large projections.
     pub activations: Activations,
-    /// A directory for a GPU's measured layouts of products; where absent, nothing is measured.
-    /// Layouts change how long products take and no bit of their results.
+    /// A directory for a GPU's measured layouts of products, and for what [`Device::Auto`] measures;
+    /// where absent, no layout is measured, and the rest every time. Layouts change how long products
+    /// take and no bit of their results.
     pub gpu_tuning: Option<PathBuf>,
     /// Whether ops can be timed, see [`measure`](crate::measure).
     pub timed: bool,

@@ -25,6 +25,7 @@ mod listing;
 mod name;
 mod pool;
 mod receive;
+mod removal;
 mod retry;
 mod select;
 mod stored;
@@ -37,7 +38,8 @@ pub use error::{HubError, Missing};
 pub use event::{Chosen, Download, Event, Retry};
 pub use headers::Headers;
 pub use name::{Repo, Wanted, is_address, is_hub_name};
-pub use stored::{Removal, Stored, StoredModel, free_bytes, removal, snapshot_in, stored};
+pub use removal::{Removal, removal};
+pub use stored::{Stored, StoredModel, free_bytes, snapshot_in, stored};
 
 use cache::{Cache, Fitness};
 use download::Work;

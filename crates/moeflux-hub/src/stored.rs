@@ -1,12 +1,12 @@
-//! What the cache holds, and the removal of it.
+//! What the cache holds.
 //!
 //! A repository's folder has contents (`blobs`), names for them by commit (`snapshots`), and commits by
 //! branch or tag (`refs`). Revisions share contents, so a content goes only with the last name that leads
 //! to it. Links are never followed out of the folder.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, Metadata, TryLockError};
-use std::path::{Component, Path, PathBuf};
+use std::fs::{self, Metadata};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::cache::{Cache, Fitness};
@@ -19,7 +19,7 @@ use super::name::{Repo, is_gguf, is_hex};
 const MAX_DEPTH: usize = 8;
 
 /// The start of the names of models' folders.
-const PREFIX: &str = "models--";
+pub(super) const PREFIX: &str = "models--";
 
 /// The end of the names of contents that have not arrived whole.
 const PARTIAL: &str = ".incomplete";
@@ -108,8 +108,11 @@ impl Stored {
     }
 }
 
-/// What tells one content from another: the file itself where the system has numbers for them.
-fn identity(facts: &Metadata, path: &Path) -> (u64, u64, PathBuf) {
+/// What tells one content from another.
+pub(super) type Identity = (u64, u64, PathBuf);
+
+/// The identity of a content: the file itself where the system has numbers for them.
+pub(super) fn identity(facts: &Metadata, path: &Path) -> Identity {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
@@ -167,7 +170,7 @@ fn whole_models(repo: &str, dir: &Path, names: &[Named], env: &HubEnv) -> Vec<St
 }
 
 /// Branches and tags with their commits.
-fn refs_in(dir: &Path) -> BTreeMap<String, String> {
+pub(super) fn refs_in(dir: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut folders = vec![(dir.to_owned(), String::new())];
     while let Some((folder, prefix)) = folders.pop() {
@@ -190,16 +193,16 @@ fn refs_in(dir: &Path) -> BTreeMap<String, String> {
 }
 
 /// A name in a snapshot.
-struct Named {
-    commit: String,
+pub(super) struct Named {
+    pub(super) commit: String,
     /// Its path in the repository.
-    file: String,
-    path: PathBuf,
+    pub(super) file: String,
+    pub(super) path: PathBuf,
 }
 
 impl Named {
     /// Those in a repository's folder, by commit and path.
-    fn all_in(dir: &Path) -> Vec<Named> {
+    pub(super) fn all_in(dir: &Path) -> Vec<Named> {
         let mut all = Vec::new();
         for entry in fs::read_dir(dir.join("snapshots")).into_iter().flatten().flatten() {
             let Ok(commit) = entry.file_name().into_string() else { continue };
@@ -225,206 +228,6 @@ impl Named {
             }
         }
     }
-
-    /// The content in `blobs` that it leads to.
-    fn blob(
-        &self,
-        blobs: &Path,
-        by_identity: &BTreeMap<(u64, u64, PathBuf), PathBuf>,
-    ) -> Option<PathBuf> {
-        match fs::read_link(&self.path) {
-            Ok(target) => {
-                let path = plain(&self.path.parent()?.join(target))?;
-                (path.parent() == Some(blobs)).then_some(path)
-            }
-            Err(_) => {
-                let facts = fs::symlink_metadata(&self.path).ok()?;
-                by_identity.get(&identity(&facts, &self.path)).cloned()
-            }
-        }
-    }
-}
-
-/// A path without `..`, which are taken off by name.
-fn plain(path: &Path) -> Option<PathBuf> {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => plain.pop().then_some(())?,
-            Component::CurDir => {}
-            part => plain.push(part),
-        }
-    }
-    Some(plain)
-}
-
-/// What is to be removed from the cache. While it lives, no download of the repository runs.
-#[derive(Debug)]
-pub struct Removal {
-    /// What names it: `org/name`, `org/name@revision` or `org/name:Q4_K_M`.
-    pub name: String,
-    /// Bytes that its removal frees.
-    pub bytes: u64,
-    /// Files that are removed, contents and not names of them.
-    pub n_files: usize,
-    root: PathBuf,
-    /// Whether the whole folder goes.
-    is_whole: bool,
-    names: Vec<PathBuf>,
-    blobs: Vec<PathBuf>,
-    refs: Vec<PathBuf>,
-    _locks: Vec<File>,
-}
-
-/// Finds what the removal of a model takes: of `org/name` all that is there of the repository, of
-/// `org/name@revision` that revision, of `org/name:Q4_K_M` that GGUF file. Contents that other names lead
-/// to stay. The network is not used, and nothing is removed yet.
-///
-/// # Errors
-/// Where it is not in the cache, is being downloaded, or lies behind a link to somewhere else.
-pub fn removal(model: &str, env: &HubEnv) -> Result<Removal, HubError> {
-    let repo = Repo::parse(model, &env.endpoint)?;
-    let root = env.cache_dir.join(format!("{PREFIX}{}", repo.name.replace('/', "--")));
-    let missing = |what: &str| HubError::NotStored {
-        what: what.to_owned(),
-        cache_dir: env.cache_dir.clone(),
-    };
-    if fs::symlink_metadata(&root).is_err() {
-        return Err(missing(&repo.name));
-    }
-    let parts = ["blobs", "snapshots", "refs"].map(|part| root.join(part));
-    let is_link =
-        |path: &&PathBuf| fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());
-    if let Some(link) = [&root].into_iter().chain(&parts).find(is_link) {
-        return Err(HubError::Elsewhere { repo: repo.name, link: link.clone() });
-    }
-    let locks = lock_all(&repo, env)?;
-    let all = Named::all_in(&root);
-    let [blobs, _, _] = &parts;
-    let refs = refs_in(&parts[2]);
-    let of_revision = |name: &Named| {
-        name.commit == repo.revision
-            || refs.get(&repo.revision).is_some_and(|commit| *commit == name.commit)
-    };
-    let has_revision = model.contains('@') || repo.revision != "main";
-    let mut label = String::new();
-    let files = match &repo.gguf {
-        None => None,
-        Some(_) => {
-            let names = all.iter().filter(|name| !has_revision || of_revision(name));
-            let sets = Sets::of(names.map(|name| Entry { path: &name.file, size: None }));
-            let refused = |problem| HubError::Choice { repo: repo.name.clone(), problem };
-            let choice = sets.choose_any(repo.gguf.as_ref(), &repo.name).map_err(refused)?;
-            label = format!(":{}", sets.label(choice.set));
-            if !choice.is_certain {
-                let problem =
-                    format!("has no GGUF file of this very name: write {}{label}", repo.name);
-                return Err(refused(problem));
-            }
-            Some(choice.set.parts.clone())
-        }
-    };
-    let is_meant = |name: &&Named| {
-        (!has_revision || of_revision(name))
-            && files.as_ref().is_none_or(|files| files.contains(&name.file))
-    };
-    let at = if has_revision { format!("@{}", repo.revision) } else { String::new() };
-    let name = format!("{}{label}{at}", repo.name);
-    let (gone, kept): (Vec<&Named>, Vec<&Named>) = all.iter().partition(is_meant);
-    let is_all = !has_revision && files.is_none();
-    if gone.is_empty() && !is_all {
-        return Err(missing(&name));
-    }
-    let here: Vec<PathBuf> =
-        fs::read_dir(blobs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    let by_identity: BTreeMap<_, _> = here
-        .iter()
-        .filter_map(|path| Some((identity(&fs::symlink_metadata(path).ok()?, path), path.clone())))
-        .collect();
-    let blob_of = |name: &&Named| name.blob(blobs, &by_identity);
-    let still_named: BTreeSet<PathBuf> = kept.iter().filter_map(blob_of).collect();
-    let mut freed: BTreeSet<PathBuf> = gone.iter().filter_map(blob_of).collect();
-    freed.retain(|path| !still_named.contains(path));
-    let is_whole = is_all || kept.is_empty();
-    if is_whole {
-        freed.extend(here);
-    }
-    let commits: BTreeSet<&String> = kept.iter().map(|name| &name.commit).collect();
-    let dead = refs.iter().filter(|(_, commit)| !commits.contains(commit));
-    let refs = dead.map(|(name, _)| parts[2].join(name)).collect();
-    let names: Vec<PathBuf> = gone.iter().map(|name| name.path.clone()).collect();
-    let own = |path: &&PathBuf| {
-        let facts = fs::symlink_metadata(path).ok().filter(Metadata::is_file)?;
-        Some((identity(&facts, path), facts.len()))
-    };
-    // Names that are files themselves count once with the content that they are.
-    let sizes: BTreeMap<_, _> = freed.iter().chain(&names).filter_map(|path| own(&path)).collect();
-    Ok(Removal {
-        name,
-        bytes: sizes.values().sum(),
-        n_files: sizes.len(),
-        root,
-        is_whole,
-        names,
-        blobs: freed.into_iter().collect(),
-        refs,
-        _locks: locks,
-    })
-}
-
-impl Removal {
-    /// Removes it.
-    ///
-    /// # Errors
-    /// Where a file cannot be removed. What was removed before stays so.
-    pub fn run(self) -> Result<(), HubError> {
-        if self.is_whole {
-            return fs::remove_dir_all(&self.root).map_err(HubError::io("remove", &self.root));
-        }
-        // Names first: a name never leads to nothing.
-        for path in self.names.iter().chain(&self.refs).chain(&self.blobs) {
-            match fs::remove_file(path) {
-                Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(HubError::io("remove", path)(err));
-                }
-                _ => {}
-            }
-        }
-        let snapshots = self.root.join("snapshots");
-        for path in &self.names {
-            // Folders that others still use are not empty and stay.
-            let folders = path.ancestors().skip(1).take_while(|folder| **folder != *snapshots);
-            for folder in folders {
-                if fs::remove_dir(folder).is_err() {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Locks of this program and of the Hub's own tools, which lock each content that they fetch.
-fn lock_all(repo: &Repo, env: &HubEnv) -> Result<Vec<File>, HubError> {
-    let folder = format!("{PREFIX}{}", repo.name.replace('/', "--"));
-    let dir = env.cache_dir.join(".locks").join(folder);
-    let mut paths: BTreeSet<PathBuf> =
-        fs::read_dir(&dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    paths.insert(dir.join("moeflux.lock"));
-    fs::create_dir_all(&dir).map_err(HubError::io("create", &dir))?;
-    let mut locks = Vec::new();
-    for path in paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "lock")) {
-        let open = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = open.map_err(HubError::io("open", &path))?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                return Err(HubError::Busy { repo: repo.name.clone(), lock: path });
-            }
-            // Some network drives have no locks.
-            Ok(()) | Err(TryLockError::Error(_)) => locks.push(file),
-        }
-    }
-    Ok(locks)
 }
 
 /// The snapshot of `main`, or the only one, of a repository's folder in a cache (`models--org--name`); `None`

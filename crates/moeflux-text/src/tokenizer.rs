@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moeflux_core::TokenId;
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::config::{GenerationDefaults, TextConfig};
 use super::error::{TextError, excerpt};
@@ -80,8 +80,7 @@ impl Tokenizer {
         })?;
         let refuse = |source: Source| TextError::Tokenizer { path: path.to_owned(), source };
         let inner = guarded(|| {
-            // From what was checked: of a key that comes twice the text would give another value.
-            let mut inner = tokenizers::Tokenizer::deserialize(&json)?;
+            let mut inner = of_json(&json)?;
             inner.with_truncation(None)?;
             inner.with_padding(None);
             Ok(inner)
@@ -252,6 +251,22 @@ impl Tokenizer {
 /// The work of the library, with its panics as errors.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Source>) -> Result<T, Source> {
     catch_panic(work)?
+}
+
+/// The library's tokenizer of a description that was checked.
+///
+/// It is written out again: of a key that comes twice the file's own text would give another value,
+/// and what the library reads from text it was compiled for once, while every other source of
+/// values makes a copy of all its readers in this crate.
+fn of_json(json: &Value) -> Result<tokenizers::Tokenizer, Source> {
+    json.to_string().parse().map_err(|err: Source| {
+        // Places in that text say nothing about the file.
+        let is_placed = err.downcast_ref::<serde_json::Error>().is_some_and(|err| err.line() > 0);
+        match err.to_string().rsplit_once(" at line ") {
+            Some((problem, _)) if is_placed => problem.into(),
+            _ => err,
+        }
+    })
 }
 
 pub(super) fn to_ids(encoding: &tokenizers::Encoding) -> Vec<TokenId> {

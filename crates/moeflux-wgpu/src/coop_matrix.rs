@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    ActivationPrecision, Attention, Cache, CacheSpec, Cols, HostMatrix, KvType, Ops, Projection,
-    Sequences, Span,
+    ActivationPrecision, Attention, Backend, Cache, CacheSpec, Cols, HostMatrix, KvType,
+    Projection, Span,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 use moeflux_core::{HostBuf, SplitMix64};
@@ -17,11 +17,12 @@ use crate::weights::format::Decoder;
 
 /// Rows of activations and of the matrix: more than a tile of each.
 const SHAPE: (usize, usize) = (150, 140);
+
 /// A matrix of products that are compared.
-#[derive(Clone, Copy)]
-struct TestMatrix {
-    format: MatrixFormat,
-    cols: usize,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TestMatrix {
+    pub(crate) format: MatrixFormat,
+    pub(crate) cols: usize,
 }
 
 const MATRICES: [TestMatrix; 6] = [
@@ -33,7 +34,7 @@ const MATRICES: [TestMatrix; 6] = [
     TestMatrix { format: affine(8, 64), cols: 512 },
 ];
 
-const fn affine(bits: u8, group_size: usize) -> MatrixFormat {
+pub(crate) const fn affine(bits: u8, group_size: usize) -> MatrixFormat {
     MatrixFormat::Affine(Affine::new(bits, group_size, Float::BF16))
 }
 
@@ -105,12 +106,13 @@ pub(crate) fn attention_agrees(context: &Arc<Context>, tiles: Tiles) -> bool {
 }
 
 /// Whether results differ by at most such a share of the largest.
-fn are_close(got: &[f32], want: &[f32], share: f32) -> bool {
+pub(crate) fn are_close(got: &[f32], want: &[f32], share: f32) -> bool {
     let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
     got.iter().zip(want).all(|(a, b)| (a - b).abs() <= share * largest)
 }
 
-fn attention(b: &mut Wgpu) -> Option<Vec<f32>> {
+/// Attention of [`ROWS`] rows to themselves; `None` where the device fails.
+pub(crate) fn attention(b: &mut dyn Backend) -> Option<Vec<f32>> {
     let (n_heads, n_kv_heads) = HEADS;
     let [q, k, v, out] = [n_heads, n_kv_heads, n_kv_heads, n_heads].map(|n| {
         let len = n * HEAD_DIM;
@@ -155,7 +157,7 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
         let product = |tiles, inputs| {
             let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
             b.f16_tiles = f16_tiles;
-            product(&mut b, matrix, inputs)
+            product(&mut b, matrix, inputs, SHAPE.0)
         };
         let got = product(tiles, ActivationPrecision::Int16);
         let want = product(Tiles::F32, ActivationPrecision::F32);
@@ -165,12 +167,14 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
     })
 }
 
-fn product(
-    b: &mut Wgpu,
+/// The product of `n` rows of activations with a matrix; `None` where the device fails.
+pub(crate) fn product(
+    b: &mut dyn Backend,
     TestMatrix { format, cols }: TestMatrix,
     inputs: ActivationPrecision,
+    n: usize,
 ) -> Option<Vec<f32>> {
-    let (n, rows) = SHAPE;
+    let (_, rows) = SHAPE;
     let mut random = SplitMix64::new(1);
     let mut bytes = |len: usize, word_of: fn(u16) -> u16| {
         let mut buf = HostBuf::zeroed(len);

@@ -11,7 +11,8 @@
 //! On one device the bits of a result depend on the model, the tokens and the precision of
 //! activations only: neither on layouts of products nor on where experts are. Devices differ from
 //! each other in the last few bits, also by whether products with many rows run on cooperative
-//! matrices ([`Tiles`]), which a self-test decides when a device is opened (`coop_matrix`).
+//! matrices ([`Tiles`]), which a self-test decides when a device is opened (`coop_matrix`). Another
+//! compares a few ops with the processor's, for those who choose a device by themselves (`self_test`).
 
 #![deny(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod dispatch;
 mod experts;
 mod kernels;
 mod ops;
+mod self_test;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -34,7 +36,9 @@ pub use device::adapter::{AdapterFacts, adapters};
 pub use device::context::{Context, OpenError};
 pub use ops::moe::in_place::reads_in_place;
 pub use ops::moe::route::MAX_EXPERTS;
+pub use self_test::SelfTestError;
 pub use state::backend::Wgpu;
+pub use tuning::file::measurement_key;
 pub use tuning::layout::{Form, Layout, Tiles};
 pub use tuning::measure::BandwidthProbe;
 pub use tuning::table::ProductShape;

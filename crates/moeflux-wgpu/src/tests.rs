@@ -64,7 +64,7 @@ fn closeness(tiles: Tiles) -> Closeness {
 
 /// The best GPU, or `None` where there is none and none is expected.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
-fn context() -> Option<Arc<Context>> {
+pub(crate) fn context() -> Option<Arc<Context>> {
     match Context::open(None) {
         Ok(context) => Some(context),
         Err(err) if std::env::var_os("MOEFLUX_EXPECTED_GPU").is_some() => panic!("{err}"),

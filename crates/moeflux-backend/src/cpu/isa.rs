@@ -42,6 +42,17 @@ impl Isa {
     /// The specification, which every machine has.
     pub const SCALAR: Isa = Isa(Level::Scalar);
 
+    /// Names of all that this build has kernels for, slowest first.
+    #[cfg(target_arch = "x86_64")]
+    pub const BUILT_NAMES: &'static [&'static str] =
+        &["scalar", "avx2", "avxvnni", "avx512", "amx"];
+    /// Names of all that this build has kernels for, slowest first.
+    #[cfg(target_arch = "aarch64")]
+    pub const BUILT_NAMES: &'static [&'static str] = &["scalar", "neon", "dotprod", "i8mm"];
+    /// Names of all that this build has kernels for, slowest first.
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    pub const BUILT_NAMES: &'static [&'static str] = &["scalar"];
+
     /// The fastest of this machine.
     pub fn detect() -> Isa {
         Isa::available().pop().unwrap_or(Isa::SCALAR)
@@ -184,6 +195,7 @@ mod tests {
         assert_eq!(available[0], Isa::SCALAR, "{available:?}");
         assert!(available.contains(&Isa::detect()));
         for isa in available {
+            assert!(Isa::BUILT_NAMES.contains(&isa.name()), "{isa:?}");
             assert_eq!(Isa::by_name(isa.name()), Some(isa));
         }
     }

@@ -3,6 +3,7 @@
 mod cache;
 mod completions;
 mod conversation;
+mod doctor;
 mod inspect;
 mod launch;
 mod man;
@@ -21,11 +22,12 @@ use clap::{Parser, Subcommand};
 pub(crate) use self::cache::PromptCacheArgs;
 pub(crate) use self::completions::{CompletionsArgs, Shell};
 pub(crate) use self::conversation::{ChatArgs, RunArgs};
+pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::inspect::{InspectArgs, PlanArgs, ShapeArgs};
 pub(crate) use self::launch::{Agent, LaunchArgs};
 pub(crate) use self::man::ManArgs;
 pub(crate) use self::measure::{BenchArgs, LogitsArgs, PerplexityArgs, ReplayArgs};
-pub(crate) use self::model::{ModelArgs, Policy};
+pub(crate) use self::model::{DEVICE_VARIABLE, ModelArgs, Policy};
 pub(crate) use self::models::{ModelsArgs, PsArgs, PullArgs, RmArgs};
 pub(crate) use self::pack::{CalibrateArgs, PackArgs, RoundTo};
 pub(crate) use self::prompt::PromptArgs;
@@ -80,6 +82,8 @@ pub(crate) enum Command {
     Prompt(PromptArgs),
     /// Show the memory a model needs and the speed to expect
     Plan(PlanArgs),
+    /// Check this machine: processor, memory, drive and GPU, and what to do
+    Doctor(DoctorArgs),
     /// Compare cache policies on a routing of `--record-routing`
     Replay(ReplayArgs),
     /// Write a checkpoint with random weights, for benchmarks

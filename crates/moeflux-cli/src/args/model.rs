@@ -18,8 +18,8 @@ pub(crate) struct ModelArgs {
     /// Folder, GGUF file, org/name or org/name:Q4_K_M [default: demo model]
     #[arg(long, short, value_name = "MODEL", help_heading = MODEL)]
     pub(crate) model: Option<String>,
-    /// cpu, gpu or gpu:N, see inspect --devices
-    #[arg(long, default_value = "cpu", value_name = "NAME", help_heading = MODEL)]
+    /// auto, cpu, gpu or gpu:N, see inspect --devices
+    #[arg(long, default_value = "auto", value_name = "NAME", help_heading = MODEL)]
     device: String,
     /// Context window in tokens [default: as memory allows]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
@@ -82,6 +82,9 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "FILE", help_heading = ADVANCED)]
     record_routing: Option<PathBuf>,
 }
+
+/// Holds the default of `--device`.
+pub(crate) const DEVICE_VARIABLE: &str = "MOEFLUX_DEVICE";
 
 const MODEL: &str = "Model";
 pub(super) const MEMORY: &str = "Memory and streaming";
@@ -152,6 +155,15 @@ impl ModelArgs {
         ModelArgs { model: Some(model), ..self.clone() }
     }
 
+    /// These arguments with any device, where none but the processor was named.
+    pub(crate) fn on_any_device(&self) -> ModelArgs {
+        let device = match self.device.eq_ignore_ascii_case("cpu") {
+            true => String::from("auto"),
+            false => self.device.clone(),
+        };
+        ModelArgs { device, ..self.clone() }
+    }
+
     /// The engine's options.
     pub(crate) fn engine_options(&self, exact: bool) -> Result<EngineOptions> {
         let device = self.device()?;
@@ -201,6 +213,10 @@ impl ModelArgs {
     fn device(&self) -> Result<Device, UsageError> {
         let name = self.device.to_lowercase();
         Device::by_name(&name).map_err(|err| {
+            if std::env::var_os(DEVICE_VARIABLE).is_some_and(|value| *value == *self.device) {
+                // The flag was not given, or says the same.
+                return UsageError(format!("{err} ({DEVICE_VARIABLE})"));
+            }
             let kind = name.split([':', ' ', '=']).next().unwrap_or_default();
             let is_gpu = ["cuda", "metal", "vulkan", "rocm", "mps", "wgpu", "gpu0", "gp"];
             match kind {

@@ -1,7 +1,7 @@
 //! `moeflux inspect`: what a model's files hold.
 
 use anyhow::Result;
-use moeflux_engine::{CheckpointKind, DeviceFacts, Inspection, devices};
+use moeflux_engine::{CheckpointKind, Device, DeviceChoice, DeviceFacts, Inspection, devices};
 use moeflux_hub::Download;
 use moeflux_text::{OutputFormat, ToolSyntax};
 use serde_json::json;
@@ -15,7 +15,11 @@ use crate::{model, paths};
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     if args.devices {
         let all = devices(paths::gpu_tuning().as_deref());
-        let text = if args.json { devices_to_json(&all)? } else { devices_to_text(&all) };
+        let choice = choice(args)?;
+        let text = match args.json {
+            true => devices_to_json(&all, choice.as_ref())?,
+            false => devices_to_text(&all, choice.as_ref()),
+        };
         print(&text)?;
         return Ok(());
     }
@@ -29,9 +33,25 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
-fn devices_to_text(all: &[DeviceFacts]) -> String {
+/// The device on which the model runs that was named beside `--devices`, if one was.
+fn choice(args: &InspectArgs) -> Result<Option<DeviceChoice>> {
+    if args.model.model.is_none() && args.shape.shape.is_none() {
+        return Ok(None);
+    }
+    let model = args.model.on_any_device();
+    Ok(Some(model::inspect(&model, &args.shape, true)?.facts.device))
+}
+
+fn devices_to_text(all: &[DeviceFacts], choice: Option<&DeviceChoice>) -> String {
+    let chosen = match choice {
+        Some(choice) => format!("\nthe model runs on {choice}\n"),
+        None if all.is_empty() => String::new(),
+        None => String::from(
+            "\nmodels run on a GPU where that is faster: moeflux inspect --devices -m MODEL says where\n",
+        ),
+    };
     if all.is_empty() {
-        return String::from("no GPU that this build can use was found\n");
+        return String::from("no GPU that this build can use was found\n") + &chosen;
     }
     let mut text = String::new();
     for device in all {
@@ -52,12 +72,20 @@ fn devices_to_text(all: &[DeviceFacts]) -> String {
         }
         if let Some(lacks) = &device.lacks {
             text.push_str(&format!("       cannot run models: {lacks}\n"));
+        } else if device.is_software {
+            text.push_str("       a software device: used only where --device names it\n");
         }
     }
-    text
+    text + &chosen
 }
 
-fn devices_to_json(all: &[DeviceFacts]) -> Result<String> {
+fn devices_to_json(all: &[DeviceFacts], choice: Option<&DeviceChoice>) -> Result<String> {
+    let is_chosen = |name: &str| {
+        choice.map(|choice| match choice.device {
+            Device::Gpu(None) => name == "gpu:0",
+            device => name == device.to_string(),
+        })
+    };
     let device = |device: &DeviceFacts| {
         json!({
             "name": device.name,
@@ -68,6 +96,8 @@ fn devices_to_json(all: &[DeviceFacts]) -> Result<String> {
             "max_binding_bytes": device.max_binding_bytes,
             "memory_bytes": device.memory_bytes,
             "lacks": device.lacks,
+            "software": device.is_software,
+            "chosen": is_chosen(&device.name),
             "tuned_products": device.n_tuned,
         })
     };

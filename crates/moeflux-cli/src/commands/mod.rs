@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod inspect;
 pub(crate) mod launch;
 pub(crate) mod logits;
@@ -182,7 +183,7 @@ fn download_json(download: &Download) -> Value {
 }
 
 /// Writes to standard output at once.
-fn print(text: &str) -> Result<(), OutputError> {
+pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;

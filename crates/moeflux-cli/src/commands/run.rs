@@ -48,6 +48,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     printer.finish()?;
     // After the answer: a run that fails prints its error alone.
     demo::introduce(args.model.model.as_deref(), &shown, args.quiet);
+    report::device_aside(args.quiet, engine.device());
     match () {
         () if args.quiet => {}
         () if args.stats => report::statistics(&engine, &answer),

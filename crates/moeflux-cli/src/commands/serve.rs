@@ -52,7 +52,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let plan = engine.plan();
     options.n_sessions = plan.n_sessions;
     report::note(args.quiet, &capacity(plan.n_sessions, plan.ctx));
+    let device = engine.device().clone();
     let server = Server::bind(engine, options)?;
+    report::device_aside(args.quiet, &device);
     report::note(args.quiet, &format!("listening on http://{}", server.addr()));
     if let Some(addr) = server.ollama_addr() {
         report::note(args.quiet, &format!("listening on http://{addr} for Ollama's clients"));

@@ -14,6 +14,7 @@ use self::flags::{Does, Foreign};
 use crate::error::UsageError;
 
 pub(crate) use self::commands::{Meaning, meaning};
+pub(crate) use self::model::is_model;
 
 /// Commands whose only argument without a flag is the model.
 pub(crate) const OF_A_MODEL: [&str; 8] =
@@ -252,7 +253,7 @@ impl<'a> Line<'a> {
         let Some(&at) = self.bare.get(nth).filter(|_| !self.has_model) else { return };
         let n_others = self.bare.len() - 1 + self.rest.len() + usize::from(self.prompt.is_some());
         let is_model = if OF_A_PROMPT.contains(&name) {
-            n_others <= 1 && model::is_model(&self.out[at], n_others == 0)
+            n_others <= 1 && is_model(&self.out[at], n_others == 0)
         } else {
             name == "launch" || OF_A_MODEL.contains(&name)
         };

@@ -16,7 +16,7 @@ const ENDS: [&str; 2] = [".gguf", ".safetensors"];
 /// Whether a word is a model: a path, a name or an address of the Hub, or the short name of a published
 /// model. Where it is the only word, and may be the prompt, a path must hold a model or be written
 /// as one.
-pub(super) fn is_model(word: &OsStr, is_alone: bool) -> bool {
+pub(crate) fn is_model(word: &OsStr, is_alone: bool) -> bool {
     let path = Path::new(word);
     if !word.is_empty() && path.exists() {
         return !is_alone || holds_model(path);

@@ -61,11 +61,18 @@ pub(crate) fn drive_gb_s(dir: &Path, record_bytes: u64) -> Result<f64, String> {
     let target = dir.join(NAME);
     remove_abandoned(&target);
     let mut file = AtomicFile::create(&target, Access::Private).map_err(cannot)?;
-    let _removal = RemovedOnInterrupt::new(file.partial());
-    if fill(&mut file, most).map_err(cannot)? < LEAST_BYTES {
-        return Err(format!("the drive of {} is too slow for a short test", dir.display()));
-    }
-    read(file.partial(), record_bytes)
+    let removal = RemovedOnInterrupt::new(file.partial());
+    let rate = match fill(&mut file, most) {
+        Err(err) => Err(cannot(err)),
+        Ok(n_bytes) if n_bytes < LEAST_BYTES => {
+            Err(format!("the drive of {} is too slow for a short test", dir.display()))
+        }
+        Ok(_) => read(file.partial(), record_bytes),
+    };
+    // A signal finds nothing to remove before the watch over it ends.
+    drop(file);
+    drop(removal);
+    rate
 }
 
 /// Writes bytes that no drive can compress until there are `most`, or the time is over; how many

@@ -392,7 +392,7 @@ fn packing_a_gguf_file_keeps_every_bit_of_its_logits() {
     let (report, _) = succeeds(&["pack", arg(&source), arg(&changed), "--gate-bits", "8"]);
     assert!(report.lines().any(|line| line.starts_with("gates") && line.contains('%')), "{report}");
     assert!(want != logits(&changed, &ids, &[]));
-    succeeds(&["verify", "--model", arg(&packed)]);
+    succeeds(&["verify", arg(&packed)]);
 }
 
 #[test]

@@ -27,7 +27,8 @@ fn the_forecast_is_near_what_is_measured() {
     let shape = ["--shape", "mid", "--layers", "1", "--format", "packed"];
     succeeds(&[&["synth"], &shape[..], &["--out", model]].concat());
     for cache in [&[][..], &["--expert-cache", "150MiB"]] {
-        let of_model = [&["--model", model, "--ctx", "512", "--json"], cache].concat();
+        let on_cpu = ["--device", "cpu", "--model", model, "--ctx", "512", "--json"];
+        let of_model = [&on_cpu, cache].concat();
         let mut seen = Vec::new();
         let is_near = (0..N_TRIES).any(|_| {
             let plan = json(&[&["plan"], &of_model[..]].concat());

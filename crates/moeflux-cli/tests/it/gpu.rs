@@ -29,6 +29,91 @@ fn without_drivers_gpus_are_refused_and_the_rest_works() {
     assert!(text.contains("no GPU"), "{text}");
 }
 
+/// The model that `--device auto` has to think about: more than a small one, of zeros that take no room.
+const SHAPE: [&str; 2] = ["--shape", "olmoe-1b-7b"];
+
+#[test]
+fn a_small_model_runs_on_the_processor_and_no_driver_is_asked() {
+    let (_, stderr) = finish(&mut moeflux(&["run", "--max-tokens", "2", "Hello"]));
+    assert!(stderr.contains("cpu: the model is small"), "{stderr}");
+    let (_, stderr) =
+        finish(&mut moeflux(&["run", "--max-tokens", "2", "--device", "cpu", "Hello"]));
+    assert!(!stderr.contains("cpu:"), "{stderr}");
+    let (_, stderr) = finish(&mut moeflux(&["run", "-q", "--max-tokens", "2", "Hello"]));
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn without_drivers_models_run_on_the_processor_and_that_is_said() {
+    let plan =
+        |args: &[&str]| finish(&mut without_drivers(&[&["plan"], &SHAPE[..], args].concat())).0;
+    assert!(plan(&[]).contains("device: cpu: no GPU was found"));
+    let json: Value = serde_json::from_str(&plan(&["--json"])).unwrap();
+    assert_eq!(json["device"]["name"], "cpu");
+    assert_eq!(json["device"]["reason"], "cpu: no GPU was found");
+    assert!(plan(&["--device", "cpu"]).contains("device: cpu: as asked for"));
+    let devices = ["inspect", "--devices", SHAPE[0], SHAPE[1]];
+    let (text, _) = finish(&mut without_drivers(&devices));
+    assert!(text.ends_with("the model runs on cpu: no GPU was found\n"), "{text}");
+}
+
+#[test]
+fn a_software_device_is_never_chosen_and_prints_nothing() {
+    if !has_gpu() {
+        return;
+    }
+    let (text, _) = finish(&mut moeflux(&["inspect", "--devices", "--json"]));
+    let devices: Value = serde_json::from_str(&text).unwrap();
+    let devices = devices.as_array().unwrap();
+    if devices.iter().any(|device| device["software"] == false) {
+        return;
+    }
+    // A connection to a window system that fails is what drivers complain of.
+    let mut command = moeflux(&[&["plan"], &SHAPE[..]].concat());
+    command.env("XDG_RUNTIME_DIR", "/nonexistent").env("WAYLAND_DISPLAY", "wayland-9");
+    command.env("DISPLAY", ":99");
+    let (text, stderr) = finish(&mut command);
+    assert_eq!(stderr, "");
+    assert!(text.contains("device: cpu: the only GPU is a software device ("), "{text}");
+    let devices = ["inspect", "--devices", SHAPE[0], SHAPE[1]];
+    let (text, stderr) = finish(&mut moeflux(&devices));
+    assert!(text.contains("the model runs on cpu: the only GPU is a software device"), "{text}");
+    assert!(text.contains("used only where --device names it"), "{text}");
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn commands_whose_bits_count_stay_on_the_processor() {
+    for command in ["logits", "perplexity", "calibrate", "inspect"] {
+        let (help, _) = finish(&mut moeflux(&[command, "--help"]));
+        let line = help.lines().find(|line| line.contains("--device <NAME>")).unwrap();
+        assert!(line.ends_with("[default: cpu]"), "{command}: {line}");
+    }
+    for command in ["run", "chat", "serve", "bench", "plan"] {
+        let (help, _) = finish(&mut moeflux(&[command, "--help"]));
+        let line = help.lines().find(|line| line.contains("--device <NAME>")).unwrap();
+        assert!(line.ends_with("[default: auto]"), "{command}: {line}");
+    }
+}
+
+#[test]
+fn a_variable_has_the_default_device() {
+    let plan = |device: &str, args: &[&str]| {
+        let mut command = without_drivers(&[&["plan"], args].concat());
+        command.env("MOEFLUX_DEVICE", device);
+        command
+    };
+    let said = |command: &mut assert_cmd::Command| finish(command).0;
+    assert!(said(&mut plan("cpu", &[])).contains("device: cpu: as asked for"));
+    assert!(said(&mut plan("", &[])).contains("device: cpu: the model is small"));
+    let over = said(&mut plan("gpu", &["--device", "auto"]));
+    assert!(over.contains("device: cpu: the model is small"), "{over}");
+    check_refusal(&mut plan("gpu", &[]), 1, &["no GPU was found"]);
+    check_refusal(&mut plan("tpu", &[]), 2, &["tpu", "MOEFLUX_DEVICE"]);
+    let (help, _) = finish(plan("gpu", &[]).args(["--help"]));
+    assert!(help.contains("[default: gpu]"));
+}
+
 /// Whether there is a GPU to run on.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
 fn has_gpu() -> bool {

@@ -6,6 +6,7 @@ mod bench;
 mod checkpoints;
 mod common;
 mod damage;
+mod doctor;
 mod fewer_bits;
 mod forecast;
 mod gpu;

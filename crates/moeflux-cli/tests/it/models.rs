@@ -196,6 +196,7 @@ fn command_lines_of_other_programs_are_understood_or_answered() {
     for (args, words) in [
         (&["run", "-ngl", "99", "hi"][..], &["-ngl", "--device gpu", "--device-cache"][..]),
         (&["-hf", "org/name"], &["-hf", "moeflux chat --model"]),
+        (&["org/name"], &["'org/name' is a model", "moeflux chat org/name"]),
         (&["stop"], &["Ctrl-C", "moeflux serve"]),
         (&["create", "x"], &["did you mean pack?"]),
         (&["remove", "x"], &["did you mean rm?"]),

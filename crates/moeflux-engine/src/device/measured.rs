@@ -154,7 +154,7 @@ pub(crate) fn tune(
     dir: &Path,
 ) -> Result<Option<DeviceTuning>, EngineError> {
     match device {
-        Device::Cpu => Ok(None),
+        Device::Cpu | Device::Auto => Ok(None),
         Device::Gpu(index) => gpu::tune(index, &products(), dir).map(Some),
     }
 }

@@ -1,6 +1,7 @@
 //! Opening a model, in stages that each need what the one before found out:
 //!
-//! 1. [`Spec::read`]: headers and config, everything declared and checked;
+//! 1. [`Spec::read`]: headers and config, everything declared and checked; [`choose`]: the device, where
+//!    none is named;
 //! 2. [`MemoryPlanner`]: what will be taken, refused here if it does not fit;
 //! 3. [`open_device`]: the device, with room for its experts;
 //! 4. [`load_resident`]: dense weights onto the device;
@@ -20,6 +21,7 @@ use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 use moeflux_text::TextSource;
 
 use super::{Core, Engine, Info};
+use crate::choice::{Chosen, DeviceChoice, choose};
 use crate::device::{self, Device, Opening};
 use crate::engine::meter::Meter;
 use crate::engine::step::Pipeline;
@@ -199,13 +201,44 @@ impl Engine {
     }
 }
 
-/// Opens the model at `source`; `progress` is called with the bytes loaded so far and their total.
+/// Opens the model at `source`; `progress` is called with the bytes loaded so far and their total. A GPU
+/// that nobody asked for and that fails leaves the model to the processor.
 fn open(
     source: &Path,
     options: &EngineOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Engine, EngineError> {
     let spec = Spec::read(source, options)?;
+    let Chosen { choice, _opened } = choose(&spec.checkpoint, &spec.declared, &spec.bank, options)?;
+    let on = |device| options.clone().device(device);
+    let may_fall_back = options.compute.device == Device::Auto && choice.device != Device::Cpu;
+    match open_on(spec, &on(choice.device), choice.clone(), progress) {
+        Err(err) if may_fall_back && is_of_device(&err) => {
+            let choice = choice.failed(err.to_string());
+            open_on(Spec::read(source, options)?, &on(Device::Cpu), choice, progress)
+        }
+        done => done,
+    }
+}
+
+/// Whether another device may do what failed.
+fn is_of_device(err: &EngineError) -> bool {
+    match err {
+        #[cfg(feature = "gpu")]
+        EngineError::Gpu(_) => true,
+        EngineError::Device(_) | EngineError::Memory(_) | EngineError::OutOfMemory(_) => true,
+        EngineError::Option { name, .. } => *name == device::OPTION,
+        _ => false,
+    }
+}
+
+/// Opens a model on the device that `options` name.
+fn open_on(
+    spec: Spec,
+    options: &EngineOptions,
+    choice: DeviceChoice,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Engine, EngineError> {
     let planner = MemoryPlanner::new(&spec.checkpoint, &spec.declared, &spec.bank, options)?;
     let mut plan = planner.plan_that_fits(spec.checkpoint.root().to_path_buf())?;
     let n_threads = threads(options)?;
@@ -279,6 +312,7 @@ fn open(
         text: TextSource::of(&checkpoint),
         family,
         shape,
+        device: choice,
         plan,
         warnings,
         n_threads,

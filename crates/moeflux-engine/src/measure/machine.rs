@@ -46,7 +46,7 @@ impl MemoryProbe {
     /// # Errors
     /// Where an option makes no sense, or the device is not the processor.
     pub fn new(options: &EngineOptions) -> Result<MemoryProbe, EngineError> {
-        if options.compute.device != Device::Cpu {
+        if matches!(options.compute.device, Device::Gpu(_)) {
             return Err(EngineError::Option {
                 name: "--device",
                 value: String::from("\"gpu\""),
@@ -93,7 +93,7 @@ impl Machine {
     /// Where an option makes no sense.
     pub fn probe(options: &EngineOptions) -> Result<Machine, EngineError> {
         match options.compute.device {
-            Device::Cpu => Machine::by(&MemoryProbe::new(options)?, options),
+            Device::Cpu | Device::Auto => Machine::by(&MemoryProbe::new(options)?, options),
             Device::Gpu(index) => Machine::of_gpu(device::gpu_limits(index)?, options),
         }
     }
@@ -102,7 +102,7 @@ impl Machine {
     /// of one that waited are low for seconds. Where it has no memory left they stay as they are.
     pub fn or_awake(self, options: &EngineOptions) -> Machine {
         match options.compute.device {
-            Device::Cpu => self,
+            Device::Cpu | Device::Auto => self,
             Device::Gpu(_) => match Machine::probe(options) {
                 Ok(now) if now.memory_gb_s[1] > self.memory_gb_s[1] => now,
                 _ => self,

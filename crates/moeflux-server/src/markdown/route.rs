@@ -10,6 +10,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::markdown::budget::Budget;
 use crate::offload::offload;
 use crate::reply::{self, Reply};
+use crate::request::read_part;
 
 /// Texts of one request at most.
 const MAX_TEXTS: usize = 100;
@@ -32,8 +33,7 @@ pub(crate) struct RenderRequest {
 /// Renders texts, each as its finished blocks, the unfinished one after these, and where that
 /// begins in the text, in UTF-16 units as JavaScript counts.
 pub(crate) async fn handle(body: Value) -> ApiResult<Reply> {
-    let request: RenderRequest = serde_path_to_error::deserialize(body)
-        .map_err(|err| ApiError::field(err.path().to_string(), err.inner().to_string()))?;
+    let request: RenderRequest = read_part(body, "")?;
     if request.texts.len() > MAX_TEXTS {
         return Err(ApiError::field("texts", format!("it has more than {MAX_TEXTS} texts")));
     }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use hyper::header::{HeaderName, HeaderValue};
-use serde_ignored::Path;
 
+use super::part::Place;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::reply::Reply;
@@ -44,9 +44,9 @@ impl Ignored {
     }
 
     /// Adds a field, unless it is a hint.
-    pub(super) fn add(&mut self, path: &Path<'_>) {
+    pub(super) fn add(&mut self, place: &Place<'_>) {
         let mut field = Field { path: String::new(), pattern: String::new() };
-        write_path(path, &mut field);
+        write_path(place, &mut field);
         self.push(field);
     }
 
@@ -128,24 +128,21 @@ impl Accepted {
     }
 }
 
-fn write_path(path: &Path<'_>, field: &mut Field) {
-    match path {
-        Path::Root => {}
-        Path::Seq { parent, index } => {
-            write_path(parent, field);
+fn write_path(place: &Place<'_>, field: &mut Field) {
+    match place {
+        Place::Body => {}
+        Place::Item { list, index } => {
+            write_path(list, field);
             let _ = write!(field.path, "[{index}]");
             field.pattern.push_str("[]");
         }
-        Path::Map { parent, key } => {
-            write_path(parent, field);
+        Place::Field { object, name } => {
+            write_path(object, field);
             let separator = if field.path.is_empty() { "" } else { "." };
-            let name = shown(key);
+            let name = shown(name);
             let _ = write!(field.path, "{separator}{name}");
             let _ = write!(field.pattern, "{separator}{name}");
         }
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => write_path(parent, field),
     }
 }
 

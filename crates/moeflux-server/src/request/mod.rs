@@ -15,6 +15,7 @@ pub(crate) mod hints;
 mod ignored;
 mod number;
 mod object;
+mod part;
 mod problem;
 pub(crate) mod schema;
 mod string_or;
@@ -29,6 +30,8 @@ pub(crate) use number::{Integer, Limit, Number, Seed, TokenNumber};
 pub(crate) use object::{FromMap, List, object, read_map};
 pub(crate) use string_or::StringOr;
 pub(crate) use toggle::{Given, Refused, Toggle};
+
+use part::{Notes, Part};
 
 use crate::error::{ApiError, ApiResult};
 
@@ -52,20 +55,18 @@ pub(crate) fn read<T: Body>(value: Value) -> ApiResult<Request<T>> {
     if !value.is_object() {
         return Err(ApiError::field("body", "it must be a JSON object"));
     }
-    let mut ignored = Ignored::new(T::HINTS);
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
-    let body: Result<T, serde_json::Error> =
-        serde_ignored::deserialize(tracked, |path| ignored.add(&path));
-    let body = body.map_err(|err| problem::refusal("", &track.path(), &err))?;
-    Ok(Request { body, ignored })
+    let notes = Notes::new(Ignored::new(T::HINTS));
+    match T::deserialize(Part::body(value, &notes)) {
+        Ok(body) => Ok(Request { body, ignored: notes.ignored.into_inner() }),
+        Err(err) => Err(problem::refusal("", &notes.failed_at(), &err)),
+    }
 }
 
 /// Reads the part of a request that stands at a path. Unknown fields are dropped.
 pub(crate) fn read_part<T: DeserializeOwned>(value: Value, at: &str) -> ApiResult<T> {
-    let mut track = serde_path_to_error::Track::new();
-    let part = T::deserialize(serde_path_to_error::Deserializer::new(value, &mut track));
-    part.map_err(|err| problem::refusal(at, &track.path(), &err))
+    let notes = Notes::new(Ignored::default());
+    let part = T::deserialize(Part::body(value, &notes));
+    part.map_err(|err| problem::refusal(at, &notes.failed_at(), &err))
 }
 
 #[cfg(test)]

@@ -1,19 +1,17 @@
 //! A request that cannot be read, in words for the client.
 
-use serde_path_to_error::Path;
-
 use crate::error::ApiError;
 
 /// The refusal of what stands at `start` in a body, of which the part at `path` is wrong.
-pub(super) fn refusal(start: &str, path: &Path, err: &serde_json::Error) -> ApiError {
+pub(super) fn refusal(start: &str, path: &str, err: &serde_json::Error) -> ApiError {
     let text = err.to_string();
     // A parsed value has no lines; a text has.
     let place = format!(" at line {} column {}", err.line(), err.column());
     let message = text.strip_suffix(&place).unwrap_or(&text);
-    let at = match path.to_string() {
-        path if path == "." => start.to_owned(),
+    let at = match path {
+        "" => start.to_owned(),
         path if path.starts_with('[') => format!("{start}{path}"),
-        path => join(start, &path),
+        path => join(start, path),
     };
     if let Some(field) = quoted(message, "missing field ") {
         return ApiError::field(join(&at, field), "it is missing");

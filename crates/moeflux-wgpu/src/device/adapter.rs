@@ -8,6 +8,8 @@ use wgpu::{
 };
 
 use crate::device::imports;
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+use crate::device::vulkan_instance;
 
 /// Share of the memory that the system grants this process, in percent, after
 /// which buffers are refused: the rest is for the driver.
@@ -42,6 +44,8 @@ pub struct AdapterFacts {
     /// Bytes of its own memory, or of what it shares; `None` where its interface does
     /// not tell.
     pub memory_bytes: Option<u64>,
+    /// Bytes of that memory which this process may use now; `None` where its interface does not tell.
+    pub free_bytes: Option<u64>,
     /// Whether kernels read the processor's memory where it is.
     pub reads_host: bool,
     /// What keeps the kernels from running there, if anything.
@@ -72,7 +76,16 @@ fn instance() -> &'static Instance {
 fn new_instance() -> Instance {
     let memory_budget_thresholds =
         MemoryBudgetThresholds { for_resource_creation: Some(MEMORY_SHARE), for_device_loss: None };
-    let backends = Backends::VULKAN | Backends::METAL | Backends::DX12;
+    #[cfg(any(target_os = "linux", target_os = "freebsd"))]
+    if let Some(instance) = vulkan_instance::without_window_system(memory_budget_thresholds) {
+        return instance;
+    }
+    let backends = if cfg!(any(target_os = "linux", target_os = "freebsd")) {
+        // Vulkan is the only one there, and has just been tried.
+        Backends::empty()
+    } else {
+        Backends::VULKAN | Backends::METAL | Backends::DX12
+    };
     let plain = InstanceDescriptor::new_without_display_handle();
     Instance::new(InstanceDescriptor { backends, memory_budget_thresholds, ..plain })
 }
@@ -120,6 +133,7 @@ pub(crate) fn facts(adapter: &Adapter) -> AdapterFacts {
         has_f16: features.contains(Features::SHADER_F16),
         is_unified: matches!(info.device_type, DeviceType::IntegratedGpu | DeviceType::Cpu),
         memory_bytes: imports::own_memory(adapter),
+        free_bytes: imports::free_memory(adapter),
         reads_host: imports::alignment(adapter).is_some(),
         lacks,
         name: info.name,

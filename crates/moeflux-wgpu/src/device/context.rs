@@ -233,8 +233,11 @@ impl Context {
         self.try_buffer(BufferDesc { bytes, usage, label, is_mapped: false })
     }
 
-    /// What went wrong, if anything; a lost device stays lost.
-    pub(crate) fn check(&self) -> Result<(), DeviceError> {
+    /// Whether the device still answers.
+    ///
+    /// # Errors
+    /// What went wrong; a lost device stays lost.
+    pub fn check(&self) -> Result<(), DeviceError> {
         match &self.faults.lock().lost {
             Some(reason) => Err(DeviceError::Lost { reason: reason.clone() }),
             None => Ok(()),

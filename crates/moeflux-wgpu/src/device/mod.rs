@@ -7,3 +7,6 @@ pub(crate) mod context;
 mod experimental;
 mod faults;
 pub(crate) mod imports;
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+#[expect(unsafe_code, reason = "only wgpu's own interface to Vulkan takes a list of extensions")]
+mod vulkan_instance;

@@ -45,6 +45,12 @@ fn identity(facts: &AdapterFacts) -> String {
     format!("{}, {vendor:04x}:{device:04x}, {}", facts.name, facts.api)
 }
 
+/// Identifies a device, its driver and the kernels of this build: what was measured of them holds as
+/// long as this stays the same.
+pub fn measurement_key(facts: &AdapterFacts) -> String {
+    format!("{}, {}, kernels {}", identity(facts), facts.driver, fingerprint())
+}
+
 pub(super) fn path(dir: &Path, facts: &AdapterFacts) -> PathBuf {
     dir.join(format!("tuning-{:016x}.json", fnv1a_64(identity(facts).as_bytes())))
 }

@@ -1,7 +1,7 @@
 //! How matrix products are laid out on a device (`layout`), chosen by measurement (`trial`) and
 //! stored in a file (`file`); `measure` times kernels and memory.
 
-mod file;
+pub(crate) mod file;
 pub(crate) mod layout;
 pub(crate) mod measure;
 pub(crate) mod table;

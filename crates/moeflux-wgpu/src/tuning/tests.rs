@@ -32,6 +32,7 @@ fn facts(name: &str, driver: &str) -> AdapterFacts {
         max_buffer_bytes: 4 << 30,
         max_binding_bytes: 2 << 30,
         has_f16: true,
+        free_bytes: None,
         memory_bytes: None,
         is_unified: false,
         reads_host: false,

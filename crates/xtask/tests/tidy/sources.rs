@@ -52,6 +52,7 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "crates/moeflux-wgpu/src/device/experimental.rs",
     "crates/moeflux-wgpu/src/device/imports/metal.rs",
     "crates/moeflux-wgpu/src/device/imports/vulkan.rs",
+    "crates/moeflux-wgpu/src/device/vulkan_instance.rs",
 ];
 
 /// How many lines of code may stand between `unsafe` and its reason.

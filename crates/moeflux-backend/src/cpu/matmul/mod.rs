@@ -29,6 +29,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod block_format;
+#[cfg(target_arch = "x86_64")]
+mod by_type;
 mod decode;
 mod dispatch;
 mod floats;

@@ -42,7 +42,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         return Err(UsageError(format!("--sequences {sequences}: at most {MAX_SESSIONS}")).into());
     }
     let name = || format!("--report {}", args.report.as_deref().unwrap_or("".as_ref()).display());
-    let plain = args.model.engine_options(false)?;
+    let mut plain = args.model.engine_options(false)?;
+    if args.report.is_some() && plain.compute.device == Device::Auto {
+        // A report has the processor's clocks.
+        plain.compute.device = Device::Cpu;
+    }
+    model::choose_device(&args.model, &mut plain, args.json)?;
     let is_on_gpu = plain.compute.device != Device::Cpu;
     if is_on_gpu && args.report.is_some() {
         let message = format!("{}: its clocks are the processor's; leave it out", name());

@@ -22,25 +22,25 @@ use crate::{demo, locate};
 const USABLE_RATE: f64 = 5.0;
 
 /// A published model on this machine.
-pub(super) struct Offer {
-    pub(super) model: &'static Published,
-    pub(super) download_bytes: u64,
+struct Offer {
+    model: &'static Published,
+    download_bytes: u64,
     /// What runs it, slowly.
-    pub(super) least_bytes: u64,
-    pub(super) fits: bool,
-    pub(super) rate: Option<Rate>,
+    least_bytes: u64,
+    fits: bool,
+    rate: Option<Rate>,
     /// Whether it is in the Hub's cache.
-    pub(super) is_here: bool,
-    pub(super) is_best: bool,
+    is_here: bool,
+    is_best: bool,
 }
 
 /// All that is listed.
-pub(super) struct Report {
-    pub(super) offers: Vec<Offer>,
+struct Report {
+    offers: Vec<Offer>,
     /// Bytes of memory that are free.
-    pub(super) free_bytes: u64,
-    pub(super) cache: (PathBuf, Vec<Here>),
-    pub(super) folders: Vec<(PathBuf, Vec<Here>)>,
+    free_bytes: u64,
+    cache: (PathBuf, Vec<Here>),
+    folders: Vec<(PathBuf, Vec<Here>)>,
 }
 
 pub(crate) fn run(args: &ModelsArgs) -> Result<()> {

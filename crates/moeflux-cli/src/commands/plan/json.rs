@@ -4,8 +4,9 @@ use anyhow::Result;
 use moeflux_engine::{Alternative, Plan, PlanRow};
 use serde_json::{Map, Value, json};
 
+use super::speed::{Speed, verdict};
+use super::table::name;
 use super::uses::{self, Use};
-use super::{Speed, name, verdict};
 use crate::commands::{download_json, tokenizer_json};
 use crate::model::Inspected;
 use crate::rates::DriveSource;
@@ -40,7 +41,12 @@ fn verdicts(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> Map<Strin
         })
     };
     object(json!({
-        "verdict": verdict(plan, speed),
+        "verdict": verdict(found, speed),
+        "device": {
+            "name": found.facts.device.device.to_string(),
+            "reason": found.facts.device.to_string(),
+            "tok_s_estimate": found.facts.device.tok_s,
+        },
         "fits": plan.fits(),
         "tokenizer": tokenizer_json(found),
         "rows": plan.rows().iter().map(row).collect::<Vec<Value>>(),

@@ -1,7 +1,5 @@
 //! What each command takes of the same model: they differ in how many answers they generate at once.
 
-use std::fmt::Write as _;
-
 use moeflux_engine::{EngineError, Forecast, Inspection, MemoryOptions, Plan};
 use serde_json::{Map, Value, json};
 
@@ -33,29 +31,35 @@ pub(super) fn of(
     all.into_iter().map(plan).collect()
 }
 
+/// A table of what commands take.
 pub(super) fn text(uses: &[Use], forecast: Option<&Forecast>) -> String {
-    let mut text = String::from("\nwith these flags:\n");
+    let heads = ["their memory", "total", "cached"];
+    let mut text = line("with these flags", "sessions", heads, "tok/s");
     for Use { commands, plan } in uses {
-        let names = commands.join(", ");
-        let _ = writeln!(text, "{names:<10} {}", in_words(plan, forecast));
+        let sessions = format!("{} of {}", plan.n_sessions, plan.ctx);
+        let held = show(plan.session_bytes().saturating_mul(plan.n_sessions as u64));
+        let name = commands.join(", ");
+        text.push_str(&match plan.fits() {
+            true => {
+                let rate = forecast.and_then(|forecast| forecast.of_plan(plan).streamed);
+                let rate = rate.map_or(String::new(), |rate| rate.to_string());
+                let share = format!("{:.0} %", 100.0 * plan.cached_share());
+                line(&name, &sessions, [&held, &show(plan.total_bytes()), &share], &rate)
+            }
+            false => {
+                let needed = show(plan.needed_bytes());
+                line(&name, &sessions, [&held, &needed, "-"], "does not fit")
+            }
+        });
     }
     text
 }
 
-fn in_words(plan: &Plan, forecast: Option<&Forecast>) -> String {
-    let (n, ctx) = (plan.n_sessions, plan.ctx);
-    let s = if n == 1 { "" } else { "s" };
-    let sessions = plan.session_bytes().saturating_mul(n as u64);
-    let sizes = format!("{n} session{s} of {ctx} in {}", show(sessions));
-    if !plan.fits() {
-        let (needed, usable) = (show(plan.needed_bytes()), show(plan.usable_bytes()));
-        return format!("{sizes}: does not fit, needs {needed} of {usable}");
-    }
-    let share = 100.0 * plan.cached_share();
-    let total = show(plan.total_bytes());
-    let rate = forecast.and_then(|forecast| forecast.of_plan(plan).streamed);
-    let rate = rate.map_or(String::new(), |rate| format!(", about {rate} tok/s"));
-    format!("{sizes}, total {total} (cache: {share:.0} % of experts){rate}")
+fn line(name: &str, sessions: &str, [held, total, share]: [&str; 3], rate: &str) -> String {
+    format!("{name:<17} {sessions:<13} {held:>12} {total:>11} {share:>7}  {rate}")
+        .trim_end()
+        .to_owned()
+        + "\n"
 }
 
 pub(super) fn to_json(uses: &[Use], forecast: Option<&Forecast>) -> Value {

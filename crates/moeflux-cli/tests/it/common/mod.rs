@@ -12,7 +12,8 @@ use assert_cmd::Command;
 use serde_json::Value;
 
 /// Variables of the user's that would change what the binary does.
-const FOREIGN: [&str; 9] = [
+const FOREIGN: [&str; 10] = [
+    "MOEFLUX_DEVICE",
     "MOEFLUX_EXPERT_IO",
     "MOEFLUX_PROMPT_CACHE",
     "HF_ENDPOINT",

@@ -37,6 +37,11 @@ pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
     Some(hal.raw_device().recommendedMaxWorkingSetSize())
 }
 
+/// Bytes of that memory which this process may use now; Metal does not tell.
+pub(crate) fn free_memory(_: &Adapter) -> Option<u64> {
+    None
+}
+
 /// Opens a device; where slabs have to begin for it to read them, if it can.
 ///
 /// # Errors

@@ -37,4 +37,4 @@ pub(crate) mod host_access;
 mod pinned_slab;
 pub(crate) mod slabs;
 
-pub(crate) use interface::{alignment, open, own_memory};
+pub(crate) use interface::{alignment, free_memory, open, own_memory};

@@ -13,6 +13,10 @@ pub(crate) fn own_memory(_: &Adapter) -> Option<u64> {
     None
 }
 
+pub(crate) fn free_memory(_: &Adapter) -> Option<u64> {
+    None
+}
+
 pub(crate) fn open(
     adapter: &Adapter,
     descriptor: &DeviceDescriptor<'_>,

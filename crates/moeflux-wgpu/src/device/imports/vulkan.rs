@@ -1,6 +1,8 @@
 //! Vulkan's way to memory of the host: `VK_EXT_external_memory_host`. With
 //! `experimental.rs` the only file of this crate that needs `unsafe`.
 
+use std::ffi::CStr;
+
 use ash::{ext, vk};
 use moeflux_core::SlabGuard;
 use wgpu::hal::api::Vulkan;
@@ -20,17 +22,13 @@ pub(crate) fn alignment(adapter: &Adapter) -> Option<u64> {
     let hal = unsafe { adapter.as_hal::<Vulkan>() }?;
     let instance = hal.shared_instance().raw_instance();
     let physical = hal.raw_physical_device();
-    // SAFETY: the physical device belongs to this instance, which `hal` keeps.
-    let all = unsafe { instance.enumerate_device_extension_properties(physical) }.ok()?;
-    let is_host_memory = |extension: &vk::ExtensionProperties| {
-        extension.extension_name_as_c_str() == Ok(ext::external_memory_host::NAME)
-    };
-    if !all.iter().any(is_host_memory) {
+    if !lists(instance, physical, ext::external_memory_host::NAME) {
         return None;
     }
     let mut of_memory = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
     let mut all = vk::PhysicalDeviceProperties2::default().push_next(&mut of_memory);
-    // SAFETY: as above; the device lists the extension whose structure is in the chain.
+    // SAFETY: the physical device belongs to this instance, which `hal` keeps; it lists the extension
+    // whose structure is in the chain.
     unsafe { instance.get_physical_device_properties2(physical, &mut all) };
     Some(of_memory.min_imported_host_pointer_alignment.max(1))
 }
@@ -45,6 +43,38 @@ pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
     let heaps = all.memory_heaps_as_slice().iter();
     let own = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
     own.map(|heap| heap.size).max()
+}
+
+/// Bytes of that memory which this process may use now, as the driver estimates them beside what others
+/// use; `None` where it does not.
+pub(crate) fn free_memory(adapter: &Adapter) -> Option<u64> {
+    // SAFETY: the handle is only queried, and not destroyed here.
+    let hal = unsafe { adapter.as_hal::<Vulkan>() }?;
+    let instance = hal.shared_instance().raw_instance();
+    let physical = hal.raw_physical_device();
+    if !lists(instance, physical, ext::memory_budget::NAME) {
+        return None;
+    }
+    let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+    let mut all = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+    // SAFETY: the physical device belongs to this instance, which `hal` keeps; it lists the extension
+    // whose structure is in the chain.
+    unsafe { instance.get_physical_device_memory_properties2(physical, &mut all) };
+    let heaps = all.memory_properties.memory_heaps_as_slice().to_vec();
+    let own = (0..).zip(heaps).filter(|(_, heap): &(usize, vk::MemoryHeap)| {
+        heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL)
+    });
+    let (largest, _) = own.max_by_key(|(_, heap)| heap.size)?;
+    let [bytes, used] = [budget.heap_budget[largest], budget.heap_usage[largest]];
+    Some(bytes.saturating_sub(used)).filter(|_| bytes > 0)
+}
+
+/// Whether a device has an extension of that name.
+fn lists(instance: &ash::Instance, physical: vk::PhysicalDevice, name: &CStr) -> bool {
+    // SAFETY: the physical device belongs to this instance, which the callers' adapters keep.
+    let all = unsafe { instance.enumerate_device_extension_properties(physical) };
+    let is_it = |one: &vk::ExtensionProperties| one.extension_name_as_c_str() == Ok(name);
+    all.is_ok_and(|all| all.iter().any(is_it))
 }
 
 /// Opens a device; where slabs have to begin for it to read them, if it can.

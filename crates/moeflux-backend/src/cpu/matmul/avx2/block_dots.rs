@@ -12,6 +12,7 @@ use super::lane_sums::{GroupSum, QUADS};
 use super::step_x::{STEP_COLS, StepOfX};
 use super::unpack_blocks::{GROUPS_OF_STEP, of, unpack};
 use super::vector::{ROWS, load_16, store_bytes};
+use crate::cpu::matmul::by_type::by_type;
 use crate::cpu::matmul::integers::E2M1_INTEGERS;
 
 /// The dots of the groups of a step; types with groups of 32 columns use the first eight.
@@ -28,7 +29,7 @@ pub(super) fn step_dots<const TYPE: u8, const N: usize, const VNNI: bool>(
     x: &StepOfX,
     out: &mut StepDots,
 ) {
-    match const { of(TYPE) } {
+    by_type!(TYPE {
         BlockType::Q4_0 | BlockType::IQ4_NL => nibbles_of_32::<TYPE, N, VNNI, 18, 2>(rows, x, out),
         BlockType::Q4_1 => nibbles_of_32::<TYPE, N, VNNI, 20, 4>(rows, x, out),
         BlockType::MXFP4 => nibbles_of_32::<TYPE, N, VNNI, 17, 1>(rows, x, out),
@@ -44,7 +45,7 @@ pub(super) fn step_dots<const TYPE: u8, const N: usize, const VNNI: bool>(
         BlockType::TQ2_0 => two_bit_planes::<TYPE, N, VNNI, 0>(rows, x, out),
         BlockType::NVFP4 => nvfp4::<TYPE, N, VNNI>(rows, x, out),
         _ => row_by_row::<TYPE, N, VNNI>(rows, x, out),
-    }
+    })
 }
 
 /// The bits `mask` of every byte after a shift to the right.
@@ -73,11 +74,11 @@ fn or(a: Codes, b: Codes) -> Codes {
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn levels<const TYPE: u8>(codes: Codes) -> Codes {
-    let table = match const { of(TYPE) } {
+    let table = by_type!(TYPE {
         BlockType::IQ4_NL | BlockType::IQ4_XS => &Codebooks::IQ4_LEVELS,
         BlockType::MXFP4 | BlockType::NVFP4 => &E2M1_INTEGERS,
         _ => return codes,
-    };
+    });
     let table = _mm256_broadcastsi128_si256(load_16(table));
     let mut out = codes;
     for out in &mut out {

@@ -8,6 +8,7 @@ use super::block_rows::{StepRows, word_of_rows, words_of_rows};
 use super::small_scales::params_of_e2m1;
 use super::unpack_blocks::{GROUPS_OF_STEP, of};
 use super::vector::load_16;
+use crate::cpu::matmul::by_type::by_type;
 
 const IQ2_ZERO: f32 = Codebooks::IQ2_ZERO as f32;
 
@@ -25,7 +26,7 @@ pub(super) fn step_params<const TYPE: u8, const N: usize>(
     rows: StepRows<'_, N>,
     out: &mut StepParams,
 ) {
-    match const { of(TYPE) } {
+    by_type!(TYPE {
         BlockType::Q4_0 => out.centred_blocks::<18, N>(rows, 8.0),
         BlockType::IQ4_NL => out.centred_blocks::<18, N>(rows, 127.0),
         BlockType::Q5_0 => out.centred_blocks::<22, N>(rows, 16.0),
@@ -49,7 +50,7 @@ pub(super) fn step_params<const TYPE: u8, const N: usize>(
         BlockType::IQ3_S => out.iq3_s(rows),
         BlockType::IQ1_S => out.iq1_s(rows),
         BlockType::IQ1_M => out.iq1_m(rows),
-    }
+    })
 }
 
 /// The two `f16` of each lane.

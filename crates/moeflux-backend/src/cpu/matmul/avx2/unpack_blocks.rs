@@ -6,6 +6,7 @@ use moeflux_core::quant::{BlockType, Codebooks};
 
 use super::unpack_codebooks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs};
 use super::vector::{VECTORS, load_16, load_32};
+use crate::cpu::matmul::by_type::by_type;
 use crate::cpu::matmul::integers::E2M1_INTEGERS;
 
 /// Groups of a step, at most.
@@ -48,7 +49,7 @@ pub(super) const fn largest_code(number: u8) -> usize {
 pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> [__m256i; VECTORS] {
     // With a length known here, no load below needs a check.
     let step = &step[..const { step_bytes(TYPE) }];
-    match const { of(TYPE) } {
+    by_type!(TYPE {
         BlockType::Q4_0 => nibbles_of_32::<18, 2>(step),
         BlockType::Q4_1 => nibbles_of_32::<20, 4>(step),
         BlockType::Q5_0 => add_fifth_bits::<22, 2>(step, nibbles_of_32::<22, 6>(step)),
@@ -70,8 +71,8 @@ pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> [__m256i; VECTORS] {
         BlockType::IQ3_S => iq3_s(chunk(step)),
         BlockType::IQ1_S => iq1_s(chunk(step)),
         BlockType::IQ1_M => iq1_m(chunk(step)),
-        block_type => decoded(block_type, step),
-    }
+        _ => decoded(const { of(TYPE) }, step),
+    })
 }
 
 #[inline(always)]

@@ -8,6 +8,7 @@ use super::params::{e4m3s, f16_pair};
 use super::steps::{of, step_bytes};
 use super::transpose::transpose_lanes;
 use super::vector::load_lanes;
+use crate::cpu::matmul::by_type::by_type;
 
 const IQ2_ZERO: f32 = Codebooks::IQ2_ZERO as f32;
 
@@ -32,7 +33,7 @@ pub(super) fn step_params<const TYPE: u8>(rows: SixteenRows<'_>, step: usize) ->
     let zero = [_mm512_setzero_ps(); 16];
     let mut out = StepParams { scale: zero, bias: zero };
     let at = step * const { step_bytes(TYPE) };
-    match const { of(TYPE) } {
+    by_type!(TYPE {
         BlockType::Q4_0 => out.centred_blocks::<18, 8>(rows, at, 8.0),
         BlockType::IQ4_NL => out.centred_blocks::<18, 8>(rows, at, 127.0),
         BlockType::Q5_0 => out.centred_blocks::<22, 8>(rows, at, 16.0),
@@ -57,7 +58,7 @@ pub(super) fn step_params<const TYPE: u8>(rows: SixteenRows<'_>, step: usize) ->
         BlockType::IQ1_S => out.iq1_s(rows, at),
         BlockType::IQ1_M => out.iq1_m(rows, at),
         BlockType::TQ1_0 => unreachable!("no kernel unpacks it in registers"),
-    }
+    });
     out
 }
 

@@ -7,6 +7,7 @@ use moeflux_core::quant::{BlockType, Codebooks};
 use super::steps::{STEP_LINES, of, step_bytes};
 use super::unpack_codebooks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs};
 use super::vector::{load_16, load_32, load_64};
+use crate::cpu::matmul::by_type::by_type;
 
 /// The codes of 256 columns, 64 to a vector, in their order.
 pub(super) struct Lines(pub(super) [__m512i; STEP_LINES]);
@@ -17,7 +18,7 @@ pub(super) struct Lines(pub(super) [__m512i; STEP_LINES]);
 pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> Lines {
     // With a length known here, no load below needs a check.
     let step = &step[..const { step_bytes(TYPE) }];
-    match const { of(TYPE) } {
+    by_type!(TYPE {
         BlockType::Q4_0 => Lines(nibbles_of_32::<18, 2>(step)),
         BlockType::Q4_1 => Lines(nibbles_of_32::<20, 4>(step)),
         BlockType::Q5_0 => Lines(add_fifth_bits::<22, 2>(step, nibbles_of_32::<22, 6>(step))),
@@ -30,7 +31,7 @@ pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> Lines {
         BlockType::Q5_K => {
             let low = nibble_planes(&step[48..]);
             Lines(add_bit_planes::<16>(load_32(&step[16..]), low))
-        }
+        },
         BlockType::Q6_K => Lines(q6_k(step)),
         BlockType::Q2_K => Lines(two_bit_planes(&step[16..])),
         BlockType::Q3_K => Lines(add_bit_planes::<4>(load_32(step), two_bit_planes(&step[32..]))),
@@ -46,7 +47,7 @@ pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> Lines {
         BlockType::IQ1_S => Lines(iq1_s(step)),
         BlockType::IQ1_M => Lines(iq1_m(step)),
         BlockType::TQ1_0 => unreachable!("no kernel unpacks it in registers"),
-    }
+    })
 }
 
 /// Eight blocks of 32 columns in `BYTES` bytes, whose nibbles begin at `AT`: the lower ones of

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Tests what makes packages: the scripts of tools/package; and, with a program that was built, its archive, .deb and .rpm
+# (where rpmbuild is), each unpacked or installed into a folder and asked. Needs Python 3.11, cargo and dpkg-deb.
+#   tools/ci/packages.sh [MOEFLUX]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+python3 -B -m unittest discover --start-directory tools/package/tests
+[ $# -gt 0 ] || exit 0
+
+binary=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=$work/out
+export MOEFLUX_CACHE=$work/cache HF_HUB_OFFLINE=1
+
+# asks PROGRAM
+asks() {
+    local answer
+    answer=$("$1" run --quiet 'What is 23 + 45?')
+    [ "$answer" = 68 ] || { echo "$1 answers '$answer' to 23 + 45" >&2 && return 1; }
+    echo "$1 answers"
+}
+
+tools/package/pages.sh "$work/pages" --binary "$binary"
+package() {
+    "tools/package/$1.sh" "$out" --binary "$binary" --pages "$work/pages"
+}
+package archive
+(cd "$out" && sha256sum moeflux-*.tar.gz >SHA256SUMS)
+MOEFLUX_BASE_URL=$out sh tools/package/install.sh --to "$work/installed" \
+    --version "$("$binary" --version | cut -d ' ' -f 2)"
+asks "$work/installed/moeflux"
+package deb
+dpkg-deb --extract "$out"/moeflux_*.deb "$work/deb"
+asks "$work/deb/usr/bin/moeflux"
+if command -v rpmbuild >/dev/null && command -v rpm2cpio >/dev/null && command -v cpio >/dev/null; then
+    package rpm
+    mkdir "$work/rpm"
+    rpm2cpio "$out"/moeflux-*.rpm | (cd "$work/rpm" && cpio --extract --make-directories --quiet)
+    asks "$work/rpm/usr/bin/moeflux"
+else
+    echo "SKIP .rpm: no rpmbuild, rpm2cpio or cpio"
+fi
