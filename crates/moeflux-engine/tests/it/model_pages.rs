@@ -7,9 +7,8 @@ use std::path::Path;
 
 use moeflux_convert::synth::{SynthFormat, SynthOptions, ToolFormat};
 use moeflux_convert::synthesise;
-use moeflux_engine::{EngineOptions, Forecast, Inspection, KvType, Plan, Rates, inspect};
+use moeflux_engine::{EngineOptions, Forecast, Inspection, KvType, Plan, Rate, Rates, inspect};
 use moeflux_store::IoChoice;
-use tempfile::TempDir;
 
 const BEGIN: &str = "<!-- made from plans: MOEFLUX_WRITE_DOCS=1 cargo test -p moeflux-engine --test it model_pages:: -->\n";
 const END: &str = "<!-- end -->\n";
@@ -103,42 +102,6 @@ const PAGES: [Page; 13] = [
     Page { shape: "kimi-k2.5", ..page("kimi-k2", Weights::Int4, None) },
 ];
 
-/// A checkpoint with the sizes of a model and no weights.
-struct Hollow {
-    dir: TempDir,
-    shape: &'static str,
-}
-
-impl Hollow {
-    fn of(page: &Page) -> Hollow {
-        let dir = tempfile::tempdir().unwrap();
-        let options = page.weights.options();
-        let made = synthesise(page.shape, &dir.path().join("model"), &options, &mut |_| {});
-        made.unwrap_or_else(|err| panic!("{}: {err}", page.shape));
-        Hollow { dir, shape: page.shape }
-    }
-
-    fn inspect(&self, options: &EngineOptions) -> Inspection {
-        let found = inspect(&self.dir.path().join("model"), options);
-        found.unwrap_or_else(|err| panic!("{}: {err}", self.shape))
-    }
-
-    /// With the smallest cache, which leaves the rest of the plan to the options.
-    fn with_chunk(&self, chunk: usize) -> Inspection {
-        let options = EngineOptions::default().ctx(CTX).chunk(chunk).kv_type(KvType::Bf16);
-        let options = options.checkpoint_bytes(CHECKPOINT_BYTES).expert_io(IoChoice::Direct);
-        self.inspect(&options.expert_cache(0))
-    }
-
-    /// Keys, values and states of a session for an agent; `None` where the family refuses the type.
-    fn session_bytes(&self, kv_type: KvType) -> Option<u64> {
-        let options = EngineOptions::default().ctx(CTX).chunk(128).kv_type(kv_type);
-        let options = options.checkpoint_bytes(0).expert_io(IoChoice::Direct).expert_cache(0);
-        let found = inspect(&self.dir.path().join("model"), &options).ok()?;
-        Some(Plan { ctx: AGENT_CTX, ..found.plan }.session_bytes())
-    }
-}
-
 /// What is planned on a machine.
 struct Expected {
     plan: Plan,
@@ -157,32 +120,62 @@ impl Expected {
     }
 }
 
-/// A model of which plans for machines are made.
+/// A model, inspected in a checkpoint that has its sizes and no weights.
 struct Model {
-    by_chunk: Vec<Inspection>,
+    shape: &'static str,
+    f32: Inspection,
+    bf16: Inspection,
+    /// `None` where the family refuses it.
+    q8: Option<Inspection>,
 }
 
 impl Model {
-    fn of(hollow: &Hollow) -> Model {
-        Model { by_chunk: CHUNKS.map(|chunk| hollow.with_chunk(chunk)).into() }
+    fn of(page: &Page) -> Model {
+        let (shape, dir) = (page.shape, tempfile::tempdir().unwrap());
+        let out = dir.path().join(shape);
+        synthesise(shape, &out, &page.weights.options(), &mut |_| {})
+            .unwrap_or_else(|err| panic!("{shape}: {err}"));
+        let inspected = |kv_type| {
+            let options = EngineOptions::default().ctx(CTX).chunk(128).kv_type(kv_type);
+            inspect(&out, &options.checkpoint_bytes(0).expert_io(IoChoice::Pread))
+        };
+        let [f32, bf16] = [KvType::F32, KvType::Bf16].map(|kv_type| {
+            inspected(kv_type).unwrap_or_else(|err| panic!("{shape}, {kv_type:?}: {err}"))
+        });
+        Model { shape, f32, bf16, q8: inspected(KvType::Q8).ok() }
+    }
+
+    /// The plan of a session in BF16.
+    fn plan(&self, chunk: usize) -> Plan {
+        self.plan_of(&self.bf16, CTX, chunk, CHECKPOINT_BYTES)
+    }
+
+    /// The plan with the least memory.
+    fn least(&self, found: &Inspection) -> Plan {
+        self.plan_of(found, 4096, 128, 0)
+    }
+
+    fn plan_of(&self, found: &Inspection, ctx: usize, chunk: usize, checkpoints: u64) -> Plan {
+        let options = EngineOptions::default().ctx(ctx).chunk(chunk).checkpoint_bytes(checkpoints);
+        found.plan_with(options.memory).unwrap_or_else(|err| panic!("{}: {err}", self.shape))
     }
 
     /// `None` where it does not fit.
     fn on(&self, machine_gib: u64) -> Option<Expected> {
         let budget = (machine_gib * GIB).saturating_sub(OTHERS_BYTES);
-        let fits = |found: &&Inspection| {
-            let free = budget.saturating_sub(found.plan.fixed_bytes() - found.plan.scratch_bytes);
-            found.plan.scratch_bytes <= free / CHUNK_SHARE
+        let fits = |plan: &Plan| {
+            let free = budget.saturating_sub(plan.fixed_bytes() - plan.scratch_bytes);
+            plan.scratch_bytes <= free / CHUNK_SHARE
         };
-        let found = self.by_chunk.iter().find(fits)?;
-        let left = budget.checked_sub(found.plan.fixed_bytes())?;
+        let plan = CHUNKS.iter().map(|chunk| self.plan(*chunk)).find(fits)?;
+        let left = budget.checked_sub(plan.fixed_bytes())?;
         // Fewer than the experts of a token would be read more than once for it.
-        (left >= found.plan.working_set_bytes).then_some(())?;
-        let plan = Plan { cache_bytes: left.min(found.plan.expert_bytes), ..found.plan.clone() };
+        (left >= plan.working_set_bytes).then_some(())?;
+        let plan = Plan { cache_bytes: left.min(plan.expert_bytes), ..plan };
         let forecasts = DRIVES_GB_S.map(|drive| {
             let (product_gb_s, drive_gb_s) = (Some(PRODUCT_GB_S), Some(drive));
             let rates = Rates { product_gb_s, drive_gb_s, ..Rates::default() };
-            Forecast::of(found, rates).of_plan(&plan)
+            Forecast::of(&self.bf16, rates).of_plan(&plan)
         });
         Some(Expected { plan, forecasts })
     }
@@ -196,30 +189,38 @@ fn gib(bytes: u64) -> String {
     }
 }
 
+fn range(rate: Rate) -> String {
+    match rate {
+        Rate { low, high } if high < 1.0 => format!("{low:.2}-{high:.2}"),
+        rate => rate.to_string(),
+    }
+}
+
 fn time(seconds: f64) -> String {
     match seconds {
+        ..0.95 => String::from("under 1 s"),
         ..99.5 => format!("{seconds:.0} s"),
         _ => format!("{:.0} min", seconds / 60.0),
     }
 }
 
-/// What the figures of a page are: sizes, then machines.
-fn sizes(page: &Page, hollow: &Hollow, model: &Model) -> String {
-    let least = EngineOptions::default().ctx(4096).chunk(128).checkpoint_bytes(0);
-    let least = hollow.inspect(&least.expert_io(IoChoice::Pread)).plan;
+/// What a model needs.
+fn sizes(page: &Page, model: &Model) -> String {
+    let least = model.least(&model.f32);
     let cache_mib = least.min_cache_bytes.div_ceil(1 << 20);
     let least_bytes = least.fixed_bytes() + (cache_mib << 20);
     let checkpoints = if least.state_bytes == 0 { "" } else { " --checkpoint-memory 0" };
-    let plan = &model.by_chunk[0].plan;
+    let plan = model.plan(CHUNKS[0]);
     let files = plan.resident_bytes + plan.expert_bytes + plan.table_bytes;
     let stored = page.weights.name();
-    let sessions = [(KvType::F32, "f32"), (KvType::Bf16, "bf16"), (KvType::Q8, "q8")];
-    let sessions: Vec<String> = sessions
-        .into_iter()
-        .filter_map(|(kv, name)| {
-            Some(format!("{} with `--kv-type {name}`", gib(hollow.session_bytes(kv)?)))
-        })
-        .collect();
+    let of_agent = |plan: Plan| gib(Plan { ctx: AGENT_CTX, ..plan }.session_bytes());
+    let mut sessions = of_agent(least);
+    for (found, name) in [(Some(&model.bf16), "bf16"), (model.q8.as_ref(), "q8")] {
+        if let Some(found) = found {
+            let bytes = of_agent(model.least(found));
+            let _ = write!(sessions, "; {bytes} with `--kv-type {name}`");
+        }
+    }
     let [per_token, experts] = [plan.bytes_per_token, plan.working_set_bytes].map(gib);
     let whole = gib(plan.fixed_bytes() + plan.expert_bytes);
     format!(
@@ -228,10 +229,9 @@ fn sizes(page: &Page, hollow: &Hollow, model: &Model) -> String {
          | a token reads | {per_token}, {experts} of it experts |\n\
          | least memory | {}: `--ctx 4096 --chunk 128{checkpoints} --expert-cache {cache_mib}MiB` |\n\
          | all experts in memory | {whole}: `--ctx 16384 --kv-type bf16` |\n\
-         | a context of 65,536 for agents | {} |\n",
+         | a context of 65,536, for agents | {sessions} |\n",
         gib(files),
         gib(least_bytes),
-        sessions.join(", "),
     )
 }
 
@@ -244,10 +244,11 @@ fn machines(model: &Model) -> String {
     for machine in MACHINES_GIB {
         let Some(found) = model.on(machine) else { continue };
         let rates = found.forecasts.map(|forecast| match forecast.streamed {
-            Some(rate) => format!("{rate} tok/s"),
+            Some(rate) => format!("{} tok/s", range(rate)),
             None => panic!("no rate on {machine} GiB"),
         });
-        let share = 100.0 * found.plan.cached_share();
+        // Almost all is not all.
+        let share = (100.0 * found.plan.cached_share()).floor();
         let [slow, fast] = rates;
         let prompt = if found.has_all() { "none".into() } else { time(found.prompt_seconds()) };
         let _ = writeln!(made, "| {machine} GB | {share:.0} % | {slow} | {fast} | {prompt} |");
@@ -279,20 +280,21 @@ fn check(document: &str, made: &str) -> Result<(), String> {
 #[test]
 fn pages_of_models_have_what_plans_say() {
     let mut laptops = String::from("\n| 4 bits, a drive of 3 GB/s |");
-    LAPTOPS_GIB.iter().for_each(|gib| drop(write!(laptops, " {gib} GB |")));
+    for gib in LAPTOPS_GIB {
+        let _ = write!(laptops, " {gib} GB |");
+    }
     laptops.push_str("\n|---|---:|---:|---:|---:|\n");
     let mut faults = Vec::new();
     for page in &PAGES {
-        let hollow = Hollow::of(page);
-        let model = Model::of(&hollow);
-        let made = sizes(page, &hollow, &model) + &machines(&model);
+        let model = Model::of(page);
+        let made = sizes(page, &model) + &machines(&model);
         faults.extend(check(&format!("docs/models/{}.md", page.file), &made).err());
         let Some(name) = page.readme else { continue };
         let _ = write!(laptops, "| [{name}](docs/models/{}.md) |", page.file);
         for machine in LAPTOPS_GIB {
             let found = model.on(machine);
             let rate = found.and_then(|found| found.forecasts[0].streamed);
-            let _ = write!(laptops, " {} |", rate.map_or("-".into(), |rate| rate.to_string()));
+            let _ = write!(laptops, " {} |", rate.map_or("-".into(), range));
         }
         laptops.push('\n');
     }
@@ -302,8 +304,7 @@ fn pages_of_models_have_what_plans_say() {
 
 #[test]
 fn more_memory_and_faster_drives_are_faster() {
-    let hollow = Hollow::of(&PAGES[0]);
-    let model = Model::of(&hollow);
+    let model = Model::of(&PAGES[0]);
     let found: Vec<Expected> = MACHINES_GIB.iter().filter_map(|gib| model.on(*gib)).collect();
     assert_eq!(found.len(), MACHINES_GIB.len());
     let rate =

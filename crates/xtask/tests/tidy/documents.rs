@@ -20,7 +20,7 @@ const MENTIONS: &[&str] = &[".rs", ".py", ".sh", ".yaml", ".wgsl", "/run", ".txt
 
 /// Folders at the root by which a path of the tree begins.
 const FOLDERS: &[&str] = &["crates/", "docs/", "tools/", "fuzz/", "examples/", ".ci/"];
-/// Beside the book, which is for readers: `docs/book.toml` says where its links lead there. Entries keep
+/// Not a page of the book, which is for readers: `docs/book.toml` says where links to it lead there. Entries keep
 /// the paths of their day.
 const HISTORY: &str = "docs/experiments/log.md";
 
