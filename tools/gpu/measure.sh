@@ -41,7 +41,7 @@ checks() {
     ./reopen --nocapture
     for round in 1 2 3; do
         say "families, round $round"
-        ./goldens gpu:: --test-threads=1 --nocapture
+        ./goldens gpu --test-threads=1 --nocapture
     done
 }
 

@@ -18,9 +18,9 @@ mod prerecorded;
 mod quantize;
 mod state_slots;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use moeflux_backend::conformance::{self, Closeness};
+use moeflux_backend::conformance::{self, Closeness, Formats};
 use moeflux_backend::{
     ActivationPrecision, Backend, Cols, DeviceError, ExpertResidency, HostMatrix, Ops, Projection,
     Weight,
@@ -28,7 +28,8 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64};
 
-use crate::device::adapter::{enumerate, lacks};
+use crate::device::adapter::{enumerate, facts, lacks};
+use crate::device::context::OpenError;
 use crate::device::imports::host_access::HostAccess;
 use crate::state::backend::Wgpu;
 use crate::{Context, Form, Layout, Tiles};
@@ -62,17 +63,31 @@ fn closeness(tiles: Tiles) -> Closeness {
     Closeness::Within { absolute: ABSOLUTE, relative: RELATIVE, one_half }
 }
 
-/// The best GPU, or `None` where there is none and none is expected.
+/// Devices that tests share. A driver for the processor compiles in one thread of each device, and most of what tests
+/// wait for there is compiling.
+const N_SHARED: usize = 2;
+
+/// The best GPU, or `None` where there is none and none is expected. Tests that run at the same time have devices of
+/// their own as far as there are any; these stay open, with their compiled kernels.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
 pub(crate) fn context() -> Option<Arc<Context>> {
-    match Context::open(None) {
-        Ok(context) => Some(context),
-        Err(err) if std::env::var_os("MOEFLUX_EXPECTED_GPU").is_some() => panic!("{err}"),
-        Err(err) => {
-            println!("SKIP: {err}");
-            None
+    static SHARED: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.retain(|context| context.check().is_ok());
+    if shared.len() < N_SHARED && shared.iter().all(|context| Arc::strong_count(context) > 1) {
+        let adapters = enumerate();
+        let usable = adapters.iter().find(|adapter| facts(adapter).lacks.is_none());
+        let opened = match usable.or(adapters.first()) {
+            Some(adapter) => Context::open_anew(adapter),
+            None => Err(OpenError::NoAdapter),
+        };
+        match opened {
+            Ok(context) => shared.push(context),
+            Err(err) if std::env::var_os("MOEFLUX_EXPECTED_GPU").is_some() => panic!("{err}"),
+            Err(err) => println!("SKIP: {err}"),
         }
     }
+    shared.iter().min_by_key(|context| Arc::strong_count(context)).cloned()
 }
 
 #[test]
@@ -80,7 +95,7 @@ fn every_op_agrees_with_the_specification() {
     let Some(context) = context() else { return };
     let tiles = Wgpu::new(Arc::clone(&context), None).tiles;
     let open = || -> Box<dyn Backend> { Box::new(Wgpu::new(Arc::clone(&context), None)) };
-    conformance::check(&open, closeness(tiles));
+    conformance::check_ops(&[&open], closeness(tiles));
 }
 
 #[test]
@@ -178,8 +193,46 @@ fn layouts() -> Vec<Layout> {
     ]
 }
 
-#[test]
-fn products_agree_with_the_specification_in_every_form() {
+/// A module with a test for the formats of each kind, which calls a function with them.
+macro_rules! each_kind_of_formats {
+    ($module:ident: $check:ident) => {
+        each_kind_of_formats! {
+            $module: $check,
+            affine Affine, blocks Blocks, codebooks Codebooks, floats Floats, scaled Scaled, symmetric Symmetric,
+        }
+    };
+    ($module:ident: $check:ident, $($test:ident $kind:ident,)*) => {
+        mod $module {
+            use moeflux_backend::conformance::Formats;
+
+            $(
+                #[test]
+                fn $test() {
+                    super::$check(Formats::$kind);
+                }
+            )*
+
+            #[test]
+            fn no_kind_is_left_out() {
+                let tested = [$(Formats::$kind),*];
+                assert!(Formats::ALL.iter().all(|kind| tested.contains(kind)));
+            }
+        }
+    };
+}
+
+each_kind_of_formats!(products_agree_with_the_specification: check_products);
+
+fn check_products(formats: Formats) {
+    let Some(context) = context() else { return };
+    let tiles = Wgpu::new(Arc::clone(&context), None).tiles;
+    let open = || -> Box<dyn Backend> { Box::new(Wgpu::new(Arc::clone(&context), None)) };
+    conformance::check_products(&[&open], closeness(tiles), formats);
+}
+
+each_kind_of_formats!(products_agree_with_the_specification_in_other_forms: check_other_forms);
+
+fn check_other_forms(formats: Formats) {
     let Some(context) = context() else { return };
     // As floats where the device has bytes, and by the kernel for matrix units, with or without.
     let tiles = if context.has_coop_matrix { Tiles::CoopMatrix } else { Tiles::Emulated };
@@ -189,7 +242,7 @@ fn products_agree_with_the_specification_in_every_form() {
         backend.fix_tiles(tiles);
         Box::new(backend)
     };
-    conformance::check_products(&[&open], closeness(tiles));
+    conformance::check_products(&[&open], closeness(tiles), formats);
 }
 
 #[test]

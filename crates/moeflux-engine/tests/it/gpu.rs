@@ -16,13 +16,12 @@ use moeflux_engine::{
     Prompt, Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats, TokenId, devices,
     generate,
 };
-use moeflux_store::{CachePolicy, IoChoice, IoMode, Prefetch};
+use moeflux_store::{IoChoice, IoMode};
 use moeflux_text::{Message, RenderRequest, Special, Turn};
 
 use self::experts::Resident;
 use crate::common::{Golden, golden_dir, greedy, kl, logits_by_chunk};
 use crate::cut::{Cut, check_names_layer_file, packed};
-use crate::each::each_case;
 use crate::embedded::{self, GoldenRows};
 
 /// Largest difference of a logit, the logits' standard deviation being about 2:
@@ -62,10 +61,8 @@ fn open(case: &Path, options: &EngineOptions, kept: &mut Option<Engine>) -> Engi
     engine
 }
 
-each_case!(agrees_with_the_reference_however_experts_come: check_case);
-
-/// All that concerns one model: its device's kernels stay compiled meanwhile.
-fn check_case(case: &Path) {
+/// A case agrees with the reference, however its experts come and rows are shared out.
+pub(crate) fn check(case: &Path) {
     let Some(exact) = options(Activations::Full) else { return };
     let options = exact.clone().activations(Activations::Int16);
     let mut kept = turn();

@@ -1,10 +1,10 @@
 //! Whole models over small checkpoints: logits, sessions, devices, plans.
 
+mod cases;
 mod common;
 mod configs;
 mod cut;
 mod damaged_weights;
-mod each;
 mod embedded;
 mod embeddings;
 mod golden;

@@ -13,7 +13,6 @@ use moeflux_store::IoChoice;
 
 use self::fp8::{Eights, fp8_checkpoint};
 use crate::common::{Golden, cases, kl, logits_by_chunk};
-use crate::each::each_case;
 
 fn pack(source: &Path, options: &PackOptions) -> (tempfile::TempDir, PackReport) {
     let dir = tempfile::tempdir().unwrap();
@@ -39,9 +38,8 @@ fn check_same_bits(source: &Path, packed: &Path) {
     }
 }
 
-each_case!(packed_unquantised_it_gives_the_bits_of_its_source: check_unquantised);
-
-fn check_unquantised(case: &Path) {
+/// A case that is packed unquantised gives the bits of its source.
+pub(crate) fn check(case: &Path) {
     let (dir, report) = pack(case, &PackOptions::unquantised());
     assert!(report.kinds.values().all(|kind| kind.signal == 0.0), "{:?}", report.kinds);
     if case.ends_with("gpt_oss-hf") || case.ends_with("qwen3_vl_moe-hf") {

@@ -11,9 +11,9 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch, StoreError};
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
+use crate::cases::case_names;
 use crate::common::{Golden, golden_dir, logits_by_chunk};
 use crate::cut::{Cut, check_names_layer_file, packed};
-use crate::each::{case_names, each_case};
 
 use proptest::prelude::*;
 
@@ -127,7 +127,7 @@ fn open_bits(dir: &Path, options: &EngineOptions, tokens: &[TokenId]) -> Vec<u32
 }
 
 #[track_caller]
-fn check(subject: &Subject, want: &[u32], options: &EngineOptions) {
+fn check_bits(subject: &Subject, want: &[u32], options: &EngineOptions) {
     let got = open_bits(&subject.dir, options, &subject.tokens);
     assert!(got == want, "{}: {options:?}", subject.dir.display());
 }
@@ -142,7 +142,7 @@ fn check_options(subject: &Subject) {
         for isa in isa_names().into_iter().map(str::to_owned) {
             for threads in 1..=4 {
                 let (isa, threads) = (Some(isa.clone()), Some(threads));
-                check(subject, &want, &plain.clone().isa(isa).threads(threads));
+                check_bits(subject, &want, &plain.clone().isa(isa).threads(threads));
             }
         }
         for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
@@ -154,7 +154,7 @@ fn check_options(subject: &Subject) {
                         let expert_cache = Some(budget);
                         let some = fast().expert_cache(expert_cache).expert_io(expert_io);
                         let some = some.activations(activations).cache_policy(cache_policy);
-                        check(subject, &want, &some.prefetch(prefetch));
+                        check_bits(subject, &want, &some.prefetch(prefetch));
                     }
                 }
             }
@@ -162,15 +162,14 @@ fn check_options(subject: &Subject) {
     }
 }
 
-each_case!(streamed_experts_give_the_bits_of_resident_ones: check_streamed);
-
-fn check_streamed(case: &Path) {
+/// Streamed experts give the bits of resident ones.
+pub(crate) fn check(case: &Path) {
     let subject = Subject::of(case.to_path_buf());
     let want = open_bits(&subject.dir, &plain(), &subject.tokens);
     for budget in [floor(&subject.dir), u64::MAX >> 16] {
         for expert_io in [IoChoice::Pread, IoChoice::Direct] {
             let options = fast().expert_cache(Some(budget)).expert_io(expert_io);
-            check(&subject, &want, &options);
+            check_bits(&subject, &want, &options);
         }
     }
 }
@@ -180,7 +179,7 @@ each_subject!(every_size_of_chunks_and_calls_gives_the_same_bits: check_sizes);
 fn check_sizes(subject: &Subject) {
     let want = open_bits(&subject.dir, &plain(), &subject.tokens);
     for chunk in 1..=subject.tokens.len() {
-        check(subject, &want, &fast().chunk(Some(chunk)));
+        check_bits(subject, &want, &fast().chunk(Some(chunk)));
     }
     for options in [fast(), tightest(&subject.dir)] {
         let engine = Engine::open(&subject.dir, &options).unwrap();

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::common::{Golden, golden_dir};
-use crate::each::each_case;
 use moeflux_engine::measure::{Phase, Workload, run, run_together};
 use moeflux_engine::{
     ChunkInput, Engine, EngineOptions, Logits, SequenceChunk, Session, TokenId, eval_batch,
@@ -57,9 +56,8 @@ fn check_timelines(engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&[us
     }
 }
 
-each_case!(sessions_have_the_same_bits_alone_and_together: check);
-
-fn check(case: &Path) {
+/// Sessions have the same bits alone and together.
+pub(crate) fn check(case: &Path) {
     let tokens = Golden::read(case).sequences.pop().unwrap().tokens;
     let reversed: Vec<TokenId> = tokens.iter().rev().copied().collect();
     let timelines = [tokens.clone(), reversed, tokens[tokens.len() / 3..].to_vec()];

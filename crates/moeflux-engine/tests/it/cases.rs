@@ -1,10 +1,11 @@
-//! A test for each golden case: one that fails is named, and threads share them out.
+//! What is checked of every golden case: a test for each check of each case, so that one that fails is named. Tests run
+//! in the order of their names: those of a GPU, which take turns, are among others that run meanwhile.
 
 use std::path::{Path, PathBuf};
 
 use crate::common::{folders_of, golden_dir};
 
-/// Calls a macro with all golden cases, each as the name of a test and a folder, behind what is in braces here.
+/// Calls a macro with all golden cases, each as the name of a module and a folder, behind what is in braces here.
 macro_rules! with_golden_cases {
     ([$($macro:tt)*] { $($args:tt)* }) => {
         $($macro)*! {
@@ -101,39 +102,49 @@ macro_rules! with_golden_cases {
     };
 }
 
-/// A module with a test for each golden case, which calls a function with the case's folder. One more calls it with
-/// the folders of `MOEFLUX_GOLDEN` that are none of these.
+/// A module for each golden case, with a test for each check, which is called with the case's folder. One more module
+/// is for the folders of `MOEFLUX_GOLDEN` that are none of these.
 macro_rules! each_case {
-    ($module:ident: $check:ident) => {
-        $crate::each::with_golden_cases! {
-            [$crate::each::case_tests] { $module: $check }
+    ($checks:tt $($module:ident $case:literal,)*) => {
+        $(mod $module {
+            each_check! { |check| super::run($case, check), $checks }
+        })*
+
+        mod other_cases {
+            each_check! { |check| super::run_others(check), $checks }
         }
     };
 }
 
-macro_rules! case_tests {
-    ({ $module:ident: $check:ident } $($test:ident $case:literal,)*) => {
-        mod $module {
-            $(
-                #[test]
-                fn $test() {
-                    $crate::each::run($case, super::$check);
-                }
-            )*
-
+macro_rules! each_check {
+    (|$check:ident| $run:expr, { $($(#[$meta:meta])* $test:ident: $path:path,)* }) => {
+        $(
+            $(#[$meta])*
             #[test]
-            fn cases_of_others() {
-                $crate::each::run_others(super::$check);
+            fn $test() {
+                let $check = $path;
+                $run;
             }
-        }
+        )*
     };
+}
+
+with_golden_cases! {
+    [each_case] {
+        logits: crate::golden::check,
+        #[cfg(feature = "gpu")]
+        on_a_gpu: crate::gpu::check,
+        packed: crate::packing::check,
+        sessions_together: crate::together::check,
+        streamed: crate::same_bits::check,
+    }
 }
 
 macro_rules! case_names {
     ({} $($test:ident $case:literal,)*) => { &[$($case),*] };
 }
 
-pub(crate) use {case_names, case_tests, each_case, with_golden_cases};
+pub(crate) use case_names;
 
 const NAMES: &[&str] = with_golden_cases!([case_names] {});
 
@@ -143,7 +154,7 @@ fn other_dir() -> Option<PathBuf> {
 }
 
 /// Checks the case of a name, which only another folder may lack.
-pub(crate) fn run(name: &str, check: fn(&Path)) {
+fn run(name: &str, check: fn(&Path)) {
     let case = other_dir().unwrap_or_else(golden_dir).join(name);
     if case.join("expected.json").exists() || other_dir().is_none() {
         check(&case);
@@ -151,7 +162,7 @@ pub(crate) fn run(name: &str, check: fn(&Path)) {
 }
 
 #[expect(clippy::print_stdout, reason = "the last that was printed is the one that failed")]
-pub(crate) fn run_others(check: fn(&Path)) {
+fn run_others(check: fn(&Path)) {
     let cases = other_dir().map_or_else(Vec::new, |dir| folders_of(&dir));
     let is_other = |case: &&PathBuf| !NAMES.iter().any(|name| case.ends_with(name));
     for case in cases.iter().filter(is_other) {
@@ -161,7 +172,7 @@ pub(crate) fn run_others(check: fn(&Path)) {
 }
 
 #[test]
-fn every_golden_case_has_its_tests() {
+fn no_golden_case_is_left_out() {
     let folders = folders_of(&golden_dir());
     let folders: Vec<_> = folders.iter().map(|case| case.file_name().unwrap()).collect();
     assert_eq!(folders, NAMES, "with_golden_cases lists the folders of tests/golden");
