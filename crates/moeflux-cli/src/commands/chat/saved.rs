@@ -109,6 +109,11 @@ pub(super) fn read(file: &Path) -> Result<Option<Conversation>> {
     Conversation::from_slice(&bytes).map(Some).with_context(name)
 }
 
+/// Whether a conversation would be written over a file.
+pub(super) fn is_there(file: &Path) -> Result<bool> {
+    check_kind(&resolve(file)?)
+}
+
 /// Whether there is such a file. Pipes may keep one waiting, and devices never end: they are refused.
 fn check_kind(file: &Path) -> Result<bool> {
     match fs::metadata(file) {
