@@ -12,13 +12,17 @@ use moeflux_hub::is_hub_name;
 use crate::{paths, report};
 
 /// What is said in place of an answer that would be a guess.
-const GUESS: &str = "I am a demo of 21 M parameters and could only guess here. I know parts of \
-                     Rust's documentation and sums. Ask me:";
+const GUESS: &str = "I am a demo of 21 M parameters, and could only guess here. Ask me:";
 
-/// Notes that an answer would be a guess, and what the demo model can answer.
+/// Says that an answer would be a guess, and what the demo model can answer.
 pub(crate) fn decline() {
+    report::note(false, GUESS);
+    report::note(false, &quoted_questions());
+}
+
+fn quoted_questions() -> String {
     let [a, b, c] = QUESTIONS;
-    report::note(false, &format!("{GUESS} \"{a}\", \"{b}\", \"{c}\""));
+    format!("\"{a}\", \"{b}\", \"{c}\"")
 }
 
 /// Questions that the model was trained on and answers well.
@@ -27,18 +31,18 @@ pub(crate) const QUESTIONS: [&str; 3] =
 
 /// What it is, in a sentence.
 pub(crate) const ABOUT: &str =
-    "I am a demo of 21 M parameters: I know parts of Rust's documentation and sums";
+    "I am a demo of 21 M parameters: I know some of Rust's documentation";
 
-/// Notes that the demo model answers, and what it can answer, or why it has not; and that a prompt
-/// which looks like a model is not one.
+/// Says what answers, and what it can answer, or why it has not; and that a prompt which looks like
+/// a model is not one.
 pub(crate) fn introduce(prompt: &str, is_withheld: bool, is_quiet: bool) {
-    let [a, b, c] = QUESTIONS;
-    if is_withheld {
-        report::note(is_quiet, GUESS);
-    } else {
-        report::aside(is_quiet, ABOUT);
+    match is_withheld {
+        true if !is_quiet => decline(),
+        _ => {
+            report::aside(is_quiet, ABOUT);
+            report::aside(is_quiet, &quoted_questions());
+        }
     }
-    report::aside(is_quiet, &format!("\"{a}\", \"{b}\", \"{c}\""));
     report::aside(is_quiet, "--model names another model: a folder, or org/name on the Hub");
     let is_path = prompt.contains(['/', '\\']) && Path::new(prompt).exists();
     if is_path || is_hub_name(prompt) {

@@ -161,7 +161,7 @@ impl Running {
         tokenizer: &Tokenizer,
         ctx: usize,
     ) -> Result<ControlFlow<Finish, TokenId>, EngineError> {
-        let token = match logits {
+        let token = match &mut *logits {
             RowLogits::All(all) if self.is_biased() || self.job.constraint.is_some() => {
                 self.choose_biased(all, before)?
             }

@@ -138,7 +138,7 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
         SamplerOptions::default(),
         SamplerOptions { top_k: 20, top_p: 0.95, ..warm.clone() },
         SamplerOptions { top_k: 64, min_p: 0.01, ..warm.clone() },
-        SamplerOptions { top_k: 65, ..warm.clone() },
+        SamplerOptions { top_k: 81, ..warm.clone() },
         warm,
     ];
     let want: Vec<Vec<TokenId>> =

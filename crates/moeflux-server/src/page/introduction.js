@@ -25,5 +25,5 @@ export function guessRemark() {
   return [
     h("p.remark", { role: "status" }, about ? `${about}. Here I could only guess, so I say nothing. Ask me:` : "The answer would have been a guess."),
     questions(),
-  ];
+  ].filter(part => part);
 }

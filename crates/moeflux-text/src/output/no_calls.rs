@@ -37,7 +37,7 @@ pub struct NoCalls {
 }
 
 /// Which tokens begin calls, for all answers of a model.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     /// Control tokens that stand in calls alone, ascending.
     tokens: Vec<TokenId>,
@@ -64,8 +64,10 @@ impl PartialEq for TextRule {
     }
 }
 
+impl Eq for TextRule {}
+
 /// Where the text must not come about.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Scope {
     /// In headers.
     Headers { begins: Vec<TokenId>, ends: Option<TokenId> },
@@ -246,6 +248,14 @@ impl NoCalls {
         let tail = &prompt[prompt.len().saturating_sub(MAX_TAIL)..];
         tail.iter().for_each(|token| no_calls.accept(*token));
         Some(no_calls)
+    }
+
+    /// Rules out these tokens wherever the answer is.
+    pub fn of_tokens(tokens: impl IntoIterator<Item = TokenId>) -> NoCalls {
+        let mut tokens: Vec<TokenId> = tokens.into_iter().collect();
+        tokens.sort_unstable();
+        let rules = Rules { tokens, text: None, shows_calls: String::new() };
+        NoCalls { rules: Arc::new(rules), place: Place::default() }
     }
 
     /// Goes on with a token of the answer.
