@@ -212,7 +212,7 @@ function take(run, event) {
   if (choice?.finish_reason) run.finish = choice.finish_reason;
   const content = choice?.delta?.content ?? "";
   const thought = choice?.delta?.reasoning_content ?? "";
-  if (run.held) lookAt(run, choice?.logprobs?.content ?? []);
+  if (run.held) lookAt(run, choice?.logprobs?.content ?? [], Boolean(content || thought));
   if (run.isGuess || (!content && !thought)) return;
   run.last = performance.now();
   run.first ??= run.last;
@@ -223,15 +223,15 @@ function take(run, event) {
   if (thought) into.thought = (into.thought ?? "") + thought;
 }
 
-/** Ends an answer whose first tokens are a guess, and shows what is none. */
-function lookAt(run, tokens) {
+/** Ends an answer whose first tokens are a guess, and shows what is none or comes without probabilities. */
+function lookAt(run, tokens, hasText) {
   for (const { logprob } of tokens) {
     if (run.nFirst === FIRST_TOKENS) break;
     run.nFirst += 1;
     run.isGuess ||= logprob < LEAST;
   }
   if (run.isGuess) run.controller.abort();
-  else if (run.nFirst === FIRST_TOKENS) release(run);
+  else if (run.nFirst === FIRST_TOKENS || (hasText && !tokens.length)) release(run);
 }
 
 function release(run) {

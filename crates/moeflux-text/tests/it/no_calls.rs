@@ -188,6 +188,27 @@ fn a_header_of_channels_names_no_recipient() {
 }
 
 #[test]
+fn a_call_between_tags_with_a_token_inside_does_not_begin() {
+    // DeepSeek-V3.2 comes without a template.
+    let names = "｜DSML｜<｜User｜><｜Assistant｜><think></think><｜end▁of▁sentence｜>";
+    let dir = tempfile::tempdir().unwrap();
+    write_tokenizer(dir.path(), names, &[]);
+    for (file, key) in [("tokenizer_config.json", "chat_template"), ("config.json", "model_type")] {
+        let path = dir.path().join(file);
+        let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        json.as_object_mut().unwrap().remove(key);
+        fs::write(path, json.to_string()).unwrap();
+    }
+    let tokenizer = Tokenizer::from_dir(dir.path()).unwrap();
+    let format = OutputFormat::of(&tokenizer);
+    assert_eq!(format.syntax(), Some(ToolSyntax::Dsml));
+    let subject = Subject { tokenizer, format };
+    let call = subject.format.call_example().unwrap();
+    assert_eq!(subject.allowed(&call), "<");
+    assert_eq!(subject.allowed("<think>Hm.</think>a < b"), "<think>Hm.</think>a < b");
+}
+
+#[test]
 fn drafts_need_as_many_logits_as_their_worst_place() {
     let subject = Subject::of(&template("harmony"));
     let no_calls = subject.no_calls().unwrap();
