@@ -320,25 +320,20 @@ impl Chat<'_> {
     }
 
     fn save_as(&mut self, file: &Path, input: &mut Input) -> Result<()> {
-        let is_own = self.file.is_some_and(|own| own.is(file));
-        let is_known = self.saved_as.iter().any(|known| known == file);
-        if !is_own && !is_known && saved::is_there(file)? {
-            let question = format!("{} is there already: overwrite it? (y/n)", file.display());
-            match input.confirm(&question)? {
-                Some(true) => {}
-                Some(false) => bail!("nothing was saved"),
-                None => bail!(
-                    "{} is there already: give another name, or remove it first",
-                    file.display()
-                ),
-            }
-        }
         match self.file.filter(|own| own.is(file)) {
             Some(own) => self.save(own.path())?,
-            None => self.save(SessionFile::open(file)?.path())?,
-        }
-        if !is_own && !is_known {
-            self.saved_as.push(file.to_path_buf());
+            None => {
+                let target = SessionFile::lock(file)?;
+                let is_known = self.saved_as.iter().any(|known| known == target.path());
+                if target.is_there() && !is_known {
+                    confirm_overwriting(file, input)?;
+                }
+                target.clear_up();
+                self.save(target.path())?;
+                if !is_known {
+                    self.saved_as.push(target.path().to_path_buf());
+                }
+            }
         }
         report::aside(self.is_quiet, &format!("kept in {}", file.display()));
         Ok(())
@@ -405,3 +400,13 @@ impl Chat<'_> {
 #[derive(Debug, thiserror::Error)]
 #[error("the answer would be a guess")]
 struct Guess;
+
+/// Asks whether a file that this chat has not written may go; nobody can be asked through a pipe.
+fn confirm_overwriting(file: &Path, input: &mut Input) -> Result<()> {
+    let file = file.display();
+    match input.confirm(&format!("{file} is there already: overwrite it? (y/n)"))? {
+        Some(true) => Ok(()),
+        Some(false) => bail!("nothing was saved"),
+        None => bail!("{file} is there already: give another name, or remove it first"),
+    }
+}
