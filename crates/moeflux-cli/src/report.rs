@@ -6,6 +6,7 @@ use console::Term;
 use moeflux_core::StandIn;
 use moeflux_core::checkpoint::DenseModel;
 use moeflux_core::system::peak_memory_bytes;
+use moeflux_core::visible;
 use moeflux_engine::{DeviceChoice, Engine, Finish, Generated, Reason, SpeculationStats};
 use moeflux_store::IoMode;
 
@@ -45,7 +46,7 @@ pub(crate) fn remedy(err: &anyhow::Error) -> &'static str {
 /// Prints a note, unless only the answer is wanted. On a terminal its lines break between words.
 pub(crate) fn note(is_quiet: bool, text: &str) {
     if !is_quiet {
-        let text = wrapped(&format!("moeflux: {text}"), width());
+        let text = wrapped(&visible(&format!("moeflux: {text}")), width());
         // There is nothing left to report to when standard error is closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
@@ -60,7 +61,7 @@ fn width() -> usize {
 pub(crate) fn aside(is_quiet: bool, text: &str) {
     match io::stderr().is_terminal() {
         true if !is_quiet => {
-            let text = wrapped(text, width());
+            let text = wrapped(&visible(text), width());
             // As in `note`.
             let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
         }

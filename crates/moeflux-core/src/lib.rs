@@ -22,6 +22,7 @@ mod stand_in;
 pub mod system;
 mod thread_limits;
 pub mod threads;
+mod visible;
 mod write_error;
 
 pub use bank::{DerivedBytes, ExpertBank, Extent, ExtentSource, FileIdx, LayerBank, SourceFile};
@@ -38,4 +39,5 @@ pub use random::{SplitMix64, fnv1a_64};
 pub use rows::{RowBank, RowEncoding, RowPart, RowTable};
 pub use stand_in::{StandIn, is_unfinished_name};
 pub use thread_limits::explain_thread_error;
+pub use visible::visible;
 pub use write_error::WriteError;

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod choice;
+mod choose;
 mod conversation;
 mod device;
 mod engine;

@@ -6,6 +6,7 @@ mod bench;
 mod checkpoints;
 mod common;
 mod damage;
+mod demo;
 mod doctor;
 mod fewer_bits;
 mod forecast;
@@ -29,6 +30,8 @@ mod routing;
 mod run;
 mod sessions;
 mod stand_ins;
+mod stdin;
+mod terminal;
 mod tool_loops;
 mod words;
 

@@ -167,12 +167,7 @@ fn an_answer_follows_logits_as_it_follows_their_prompt() {
     let engine = Engine::open(&demo, &EngineOptions::default()).unwrap();
     let tokenizer = engine.tokenizer().unwrap();
     let prompt = tokenizer.encode("The drive is read", Markup::Literal).unwrap();
-    let options = GenerateOptions {
-        max_tokens: 12,
-        stop: Vec::new(),
-        sampler: SamplerOptions::default(),
-        special: Special::Hide,
-    };
+    let options = GenerateOptions { max_tokens: Some(12), ..GenerateOptions::default() };
     let (mut want, mut got) = (Text::default(), Text::default());
     let turn = Prompt::from(&prompt[..]);
     let whole = generate(&mut engine.session(), &tokenizer, turn, &options, &mut want).unwrap();

@@ -11,6 +11,7 @@ mod golden;
 mod gpu;
 mod long_context;
 mod model_pages;
+mod no_calls;
 mod packing;
 mod prepared;
 mod published;

@@ -68,6 +68,7 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
         sampler,
         bias: Bias::default(),
         constraint: None,
+        no_calls: None,
         shown: Arc::from([]),
         top_logprobs: None,
         cancelled: Arc::clone(&cancelled),
@@ -101,8 +102,7 @@ fn try_alone(
     prompt: &Turn,
     sampler: SamplerOptions,
 ) -> Result<String, EngineError> {
-    let options =
-        GenerateOptions { max_tokens: 40, stop: Vec::new(), sampler, special: Special::Hide };
+    let options = GenerateOptions { max_tokens: Some(40), sampler, ..GenerateOptions::default() };
     let mut text = Text(String::new());
     let whole = Prompt { tokens: &prompt.tokens, checkpoints: &prompt.checkpoints };
     generate(&mut engine.session(), tokenizer, whole, &options, &mut text)?;
