@@ -64,7 +64,7 @@ pub fn stored(env: &HubEnv) -> Result<Vec<Stored>, HubError> {
     };
     let mut all: Vec<Stored> =
         entries.flatten().filter_map(|entry| of_folder(&entry.path(), env)).collect();
-    all.sort_by(|a, b| a.repo.to_lowercase().cmp(&b.repo.to_lowercase()));
+    all.sort_by_key(|stored| stored.repo.to_lowercase());
     Ok(all)
 }
 

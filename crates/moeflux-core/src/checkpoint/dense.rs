@@ -173,7 +173,7 @@ impl DenseModel {
         let has_experts = |key: &&str| get(key).is_some_and(|count| count.as_u64() != Some(0));
         let is_switched_off = ["gemma4", "gemma4_text"].contains(&model_type)
             && get("enable_moe_block").is_none_or(|value| *value == false);
-        let counts_experts = COUNTS.iter().any(|key| has_experts(key));
+        let counts_experts = COUNTS.iter().any(has_experts);
         if !is_switched_off && (!TYPES.contains(&model_type) || counts_experts) {
             return None;
         }
