@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::part::Place;
+use super::place::Place;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::reply::Reply;

@@ -16,6 +16,7 @@ mod ignored;
 mod number;
 mod object;
 mod part;
+mod place;
 mod problem;
 pub(crate) mod schema;
 mod string_or;

@@ -4,7 +4,6 @@
 //! type of each field once more, and a server has hundreds.
 
 use std::cell::RefCell;
-use std::fmt::{self, Display};
 use std::vec;
 
 use serde::de::value::StrDeserializer;
@@ -12,26 +11,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value, map};
 
-use super::Ignored;
-
-/// Where a part of a body stands.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Place<'a> {
-    Body,
-    Item { list: &'a Place<'a>, index: usize },
-    Field { object: &'a Place<'a>, name: &'a str },
-}
-
-impl Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Body => Ok(()),
-            Place::Item { list, index } => write!(f, "{list}[{index}]"),
-            Place::Field { object: Place::Body, name } => f.write_str(name),
-            Place::Field { object, name } => write!(f, "{object}.{name}"),
-        }
-    }
-}
+use super::ignored::Ignored;
+use super::place::Place;
 
 /// What is found out while a body is read.
 #[derive(Debug)]
