@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn the_nearest_result_is_of_the_same_model_on_a_similar_machine() {
         let all =
-            [result(8, 3.0, 0.3, 10.0), result(12, 2.0, 0.4, 11.0), result(8, 3.0, 1.0, 90.0)];
+            [result(8, 3.0, 0.3, 10.0), result(10, 2.0, 0.4, 11.0), result(8, 3.0, 1.0, 90.0)];
         let of = |share, drive| {
             wanted(share, drive).nearest(&all).map(|one| one.result.decode_tok_s.median)
         };

@@ -50,8 +50,7 @@ pub(crate) struct PerplexityArgs {
 #[command(after_help = "\
 Examples:
   moeflux bench -m ./model --expert-cache 2GiB
-  moeflux bench -m ./model --json --repeat 3 --gen-tokens 128
-  moeflux bench -m ./model --share --out result.json")]
+  moeflux bench -m ./model --json --repeat 3 --gen-tokens 128")]
 pub(crate) struct BenchArgs {
     /// Print JSON
     #[arg(long)]
@@ -59,10 +58,10 @@ pub(crate) struct BenchArgs {
     /// Also write an HTML report with plots
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
-    /// Print a result to share: hardware, model and rates, no names and no paths
+    /// Print a result to share, without names or paths
     #[arg(long, conflicts_with_all = ["json", "kernels", "sequences", "teacher_force", "mtp_acceptance"])]
     pub(crate) share: bool,
-    /// Also write the result to share to a new file
+    /// Also write that to a new file
     #[arg(long, value_name = "FILE.json", requires = "share")]
     pub(crate) out: Option<PathBuf>,
     /// Replace the file of --out
