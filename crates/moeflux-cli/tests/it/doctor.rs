@@ -72,6 +72,7 @@ fn doctor_names_folders_that_cannot_be_written() {
         assert_eq!((&hub["state"], &hub["facts"]["writable"]), (&"poor".into(), &false.into()));
         assert!(hub["remedy"].as_str().unwrap().contains("HF_HUB_CACHE"), "{hub}");
     }
+    refuses(&["doctor", "--drive", "/nonexistent/x"], 2, &["--drive", "/nonexistent/x"]);
     refuses(&["doctor", "--drives", "x"], 2, &["--drives", "did you mean --drive?"]);
     check_refusal(&mut moeflux(&["doctor", "x"]), 2, &["x"]);
 }

@@ -14,10 +14,15 @@ use serde_json::json;
 use self::finding::{Finding, State};
 use super::print;
 use crate::args::DoctorArgs;
+use crate::error::UsageError;
 use crate::version::{COMMIT, TARGET, VERSION};
 
 /// Prints what was found; whether models can run.
 pub(crate) fn run(args: &DoctorArgs) -> Result<bool> {
+    if let Some(folder) = args.drive.as_deref().filter(|folder| !folder.is_dir()) {
+        let message = format!("--drive {}: name a folder that is there", folder.display());
+        return Err(UsageError(message).into());
+    }
     let hub = HubEnv::from_lookup(|name| std::env::var(name).ok());
     let mut all = system::findings();
     all.extend(drive::findings(args.drive.as_deref(), &hub.cache_dir));
