@@ -153,7 +153,7 @@ fn overview(command: &Command) -> String {
 pub(crate) const EXAMPLES: &str = "
 Examples:
   moeflux run \"What does Vec::push do?\"   answered by the built-in demo model
-  moeflux models                          which models there are, and which fit here
+  moeflux models                          which models there are, what fits
   moeflux chat org/name                   chat with a model of the Hub
   moeflux run --help                      all flags of a command
 ";

@@ -15,7 +15,7 @@ use crate::{bytes, paths};
 /// Which model, and how it runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ModelArgs {
-    /// Folder, GGUF file, org/name or org/name:Q4_K_M [default: demo model]
+    /// Folder, GGUF file, org/name, org/name:Q4_K_M [demo model]
     #[arg(long, short, value_name = "MODEL", help_heading = MODEL)]
     pub(crate) model: Option<String>,
     /// auto (the fastest), cpu, gpu or gpu:N

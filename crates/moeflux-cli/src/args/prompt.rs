@@ -16,7 +16,7 @@ pub(crate) struct PromptArgs {
     /// Print JSON: also tokens, syntax and grammar
     #[arg(long)]
     pub(crate) json: bool,
-    /// Folder, GGUF file, org/name or org/name:Q4_K_M [default: demo model]
+    /// Folder, GGUF file, org/name, org/name:Q4_K_M [demo model]
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 }

@@ -11,6 +11,9 @@ use super::here::Here;
 use super::{Offer, Report};
 use crate::bytes::show;
 
+/// Tokens a second below which a rate is not told apart from others.
+const LEAST_RATE: f64 = 0.1;
+
 pub(super) fn to_text(report: &Report) -> String {
     let mut text = format!(
         "Published models, with {} of memory free (sizes and speeds are about right)\n\n  {:<20} {:<12} \
@@ -27,6 +30,7 @@ pub(super) fn to_text(report: &Report) -> String {
         let mark = if offer.is_best { '*' } else { ' ' };
         let rate = match (offer.fits, offer.rate) {
             (false, _) => String::from("too large"),
+            (true, Some(rate)) if rate.middle() < LEAST_RATE => String::from("< 0.1"),
             (true, Some(rate)) => rate.to_string(),
             (true, None) => String::from("?"),
         };
