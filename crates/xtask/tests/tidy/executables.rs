@@ -11,8 +11,9 @@ const APART: &[(&str, &str)] = &[
 
 /// The crate and the name of a file's test executable, if cargo makes one of the file.
 fn executable(path: &str) -> Option<(&str, &str)> {
-    let (name, rest) = path.strip_prefix("crates/")?.split_once("/tests/")?;
-    let file = rest.strip_suffix("/main.rs").or_else(|| rest.strip_suffix(".rs"))?;
+    let (name, rest) = path.strip_prefix("crates/")?.split_once('/')?;
+    let file = rest.strip_prefix("tests/")?;
+    let file = file.strip_suffix("/main.rs").or_else(|| file.strip_suffix(".rs"))?;
     (!file.contains('/')).then_some((name, file))
 }
 
@@ -86,6 +87,7 @@ fn finds_a_second_executable() {
     assert_eq!(check(&["crates/a/tests/it/main.rs", "crates/b/tests/it/main.rs"]), 0);
     assert_eq!(check(&["crates/a/tests/b.rs", "crates/a/tests/it/main.rs"]), 1);
     assert_eq!(check(&["crates/a/tests/b.rs", "crates/a/tests/c.rs", "crates/a/tests/d.rs"]), 2);
+    assert_eq!(check(&["crates/a/src/tests/b.rs", "crates/a/src/tests/c.rs"]), 0);
     let apart = "crates/moeflux-engine/tests/allocations.rs";
     assert_eq!(check(&[apart, "crates/moeflux-engine/tests/it/main.rs"]), 0);
 }
