@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{self, Golden};
 use crate::embedded::{GoldenRows, cases};
-use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
     Activations, ChunkInput, EMBEDDED, Engine, EngineOptions, GenerateOptions, InputRow, Prompt,
     PromptCacheOptions, RowInput, RowPosition, SequenceChunk, Sink, TokenId, eval_batch, generate,
     generate_after,
 };
 use moeflux_store::{IoChoice, Prefetch};
-use moeflux_text::{Markup, Special};
+use moeflux_text::Markup;
 use safetensors::{Dtype, SafeTensors};
 
 fn case() -> PathBuf {

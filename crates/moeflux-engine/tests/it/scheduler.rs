@@ -15,8 +15,7 @@ use moeflux_engine::{
 };
 use moeflux_store::IoChoice;
 use moeflux_text::{
-    AnswerShape, Grammar, Grammars, Markup, Message, OutputFormat, RenderRequest, Special,
-    Tokenizer, Turn,
+    AnswerShape, Grammar, Grammars, Markup, Message, OutputFormat, RenderRequest, Tokenizer, Turn,
 };
 use serde_json::{Value, json};
 

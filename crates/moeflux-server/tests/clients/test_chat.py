@@ -15,6 +15,8 @@ from conftest import until
 WAIT = 60  # seconds, for machines that do other things, too
 UP, CTRL_C, CTRL_D, ALT_ENTER = "\x1b[A", "\x03", "\x04", "\x1b\r"
 PROMPT = "you>"
+# Draws are no guesses that the demo model keeps to itself.
+DRAWN = ["--temperature", "0.1"]
 # Hot enough that an answer does not end by itself.
 ENDLESS = ["--temperature", "5", "--ctx", "4096", "--max-tokens", "4000"]
 
@@ -139,7 +141,7 @@ def home(tmp_path):
 
 @pytest.mark.parametrize("width, height", [(80, 24), (40, 20)])
 def test_a_conversation(home, width, height):
-    chat = Chat(home, width=width, height=height)
+    chat = Chat(home, *DRAWN, width=width, height=height)
     chat.ask("What is 23 + 45?")
     assert chat.has("68") and chat.has("tok/s") and chat.waits()
     # One line of figures, whatever the width.
@@ -190,7 +192,9 @@ def test_saving_asks_before_it_overwrites(home):
     # The question of a file is no question to the model, and no line of the history.
     chat.type(UP)
     chat.until(lambda: chat.text().count(f"{PROMPT} /save") == 3)
-    chat.leave(CTRL_C + CTRL_D)
+    chat.type(CTRL_C)
+    chat.until(chat.waits)
+    chat.leave()
 
 
 def test_tab_completes_commands_and_files(home):
@@ -227,7 +231,7 @@ def test_the_demo_says_what_it_is_in_place_of_a_guess(home):
 
 
 def test_lines_go_on(home):
-    chat = Chat(home)
+    chat = Chat(home, *DRAWN)
     chat.type("What is\\\r")
     chat.shown(":::")
     chat.ask("23 + 45?")

@@ -357,7 +357,7 @@ def test_two_tabs_keep_each_others_data(page, server):
         field.form.requestSubmit()""")
     page.browser.switch_to.window(other)
     page.wait(lambda: page.text("[data-chat=first] a") == "Renamed")
-    assert page.ask("What is 1 + 1?")
+    assert page.ask(QUESTION)
     page.reload()
     assert page.count(".assistant") == 3 and page.text("[data-chat=first] a") == "Renamed"
 

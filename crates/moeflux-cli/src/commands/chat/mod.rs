@@ -286,6 +286,9 @@ impl Chat<'_> {
         let answer = answer?;
         self.last = Some(answer);
         let Some(Said { thought, text }) = said else {
+            if self.has_stats {
+                report::statistics(self.engine, &answer);
+            }
             return Err(Guess.into());
         };
         if answer.finish == Finish::Cancelled && text.is_empty() && thought.is_empty() {
