@@ -21,6 +21,7 @@ mod rows;
 pub mod system;
 mod thread_limits;
 pub mod threads;
+mod visible;
 mod write_error;
 
 pub use bank::{DerivedBytes, ExpertBank, Extent, ExtentSource, FileIdx, LayerBank, SourceFile};
@@ -36,4 +37,5 @@ pub use nanoseconds::nanoseconds;
 pub use random::{SplitMix64, fnv1a_64};
 pub use rows::{RowBank, RowEncoding, RowPart, RowTable};
 pub use thread_limits::explain_thread_error;
+pub use visible::visible;
 pub use write_error::WriteError;
