@@ -4,27 +4,42 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
-use moeflux_text::{Special, StopMatcher, StreamDecoder, Tokenizer};
+use moeflux_text::{NoCalls, Special, StopMatcher, StreamDecoder, Tokenizer};
 
+use crate::choose::{choose, n_top, without};
 use crate::engine::step::{Logits, RowLogits};
 use crate::error::EngineError;
-use crate::sampler::error::SamplerError;
-use crate::sampler::{Sampler, SamplerOptions};
+use crate::sampler::{self, Sampler, SamplerOptions};
 use crate::session::{Prompt, Session};
-use crate::speculation::decode::SpeculativeDecoder;
+use crate::speculation::decode::{Chooser, SpeculativeDecoder};
 use crate::speculation::options::SpeculationStats;
 
 /// Options of [`generate`].
 #[derive(Clone, Debug)]
 pub struct GenerateOptions {
-    /// The most tokens of the answer.
-    pub max_tokens: usize,
+    /// The most tokens of the answer; where absent, what the context has room for.
+    pub max_tokens: Option<usize>,
     /// Texts that end the answer; they are not part of it.
     pub stop: Vec<String>,
     /// How tokens are chosen.
     pub sampler: SamplerOptions,
     /// Whether the text shows special tokens.
     pub special: Special,
+    /// Rules out calls of tools, where none were offered.
+    pub no_calls: Option<NoCalls>,
+}
+
+impl Default for GenerateOptions {
+    /// Greedy, as long as the context allows.
+    fn default() -> Self {
+        Self {
+            max_tokens: None,
+            stop: Vec::new(),
+            sampler: SamplerOptions::default(),
+            special: Special::Hide,
+            no_calls: None,
+        }
+    }
 }
 
 /// Why an answer ended.
@@ -89,6 +104,16 @@ pub trait Sink {
         false
     }
 
+    /// Whether [`chosen`](Sink::chosen) is to be called for the next token. The probability of a
+    /// token takes a look at all logits.
+    fn wants_logprob(&self) -> bool {
+        false
+    }
+
+    /// Receives the natural logarithm of the probability of a token, among those that may be
+    /// chosen, before its text.
+    fn chosen(&mut self, _logprob: f32) {}
+
     /// Receives text that no stop text can remove any more. Breaks to end the answer.
     fn text(&mut self, piece: &str) -> ControlFlow<()>;
 }
@@ -107,12 +132,11 @@ pub fn generate(
     options: &GenerateOptions,
     sink: &mut dyn Sink,
 ) -> Result<Generated, EngineError> {
-    let mut sampler = Sampler::new(options.sampler.clone())?;
-    let stream = TextStream::new(tokenizer, options, sink);
+    let mut writer = AnswerWriter::new(tokenizer, options, sink)?;
     let start = Instant::now();
     session.check_prompt(prompt.tokens)?;
     let n_reused = session.match_prefix(prompt.tokens)?;
-    let Some(logits) = prefill(session, prompt, n_reused, stream.sink)? else {
+    let Some(logits) = prefill(session, prompt, n_reused, writer.stream.sink)? else {
         return Ok(Generated {
             finish: Finish::Cancelled,
             n_prompt: session.position() - n_reused,
@@ -123,10 +147,10 @@ pub fn generate(
             decode: Duration::ZERO,
         });
     };
-    let first = sampler.sample(&logits, session.tokens())?;
+    let first = writer.token(&mut RowLogits::All(logits), session.tokens())?;
     let prefill = start.elapsed();
     let n_prompt = prompt.tokens.len() - n_reused;
-    let answer = decode(session, &mut sampler, first, stream)?;
+    let answer = decode(session, first, writer)?;
     Ok(Generated { n_prompt, n_reused, prefill, ..answer })
 }
 
@@ -143,24 +167,21 @@ pub fn generate_after(
     sink: &mut dyn Sink,
 ) -> Result<Generated, EngineError> {
     let start = Instant::now();
-    let mut sampler = Sampler::new(options.sampler.clone())?;
-    let stream = TextStream::new(tokenizer, options, sink);
-    let first = sampler.sample(logits, session.tokens())?;
+    let mut writer = AnswerWriter::new(tokenizer, options, sink)?;
+    let first = writer.token(&mut RowLogits::All(logits.clone()), session.tokens())?;
     let prefill = start.elapsed();
-    Ok(Generated { prefill, ..decode(session, &mut sampler, first, stream)? })
+    Ok(Generated { prefill, ..decode(session, first, writer)? })
 }
 
 /// Generates the rest of an answer that begins with a token; says nothing about its prompt.
 fn decode(
     session: &mut Session,
-    sampler: &mut Sampler,
     first: TokenId,
-    mut stream: TextStream<'_>,
+    mut writer: AnswerWriter<'_>,
 ) -> Result<Generated, EngineError> {
     let start = Instant::now();
     let mut decoder = SpeculativeDecoder::new(session.engine.speculation(), session);
-    let n_top = sampler.n_top();
-    let mut pushed = stream.push(first);
+    let mut pushed = writer.stream.push(first);
     let finish = loop {
         let token = match pushed {
             ControlFlow::Continue(token) => token,
@@ -169,10 +190,9 @@ fn decode(
         if session.n_free() == 0 {
             break Finish::ContextFull;
         }
-        pushed = decoder.step(session, token, n_top, &mut |logits, before| {
-            Ok(stream.push(choose(sampler, logits, before)?))
-        })?;
+        pushed = decoder.step(session, token, &mut writer)?;
     };
+    let stream = writer.stream;
     Ok(Generated {
         n_prompt: 0,
         n_reused: 0,
@@ -206,21 +226,66 @@ fn prefill(
     Ok(logits)
 }
 
-fn choose(
-    sampler: &mut Sampler,
-    logits: &RowLogits,
-    before: &[TokenId],
-) -> Result<TokenId, SamplerError> {
-    match logits {
-        RowLogits::Top(top) => Ok(sampler.sample_top(top)),
-        RowLogits::All(logits) => sampler.sample(logits, before),
+/// Chooses the tokens of an answer and passes their text on.
+struct AnswerWriter<'a> {
+    sampler: Sampler,
+    no_calls: Option<NoCalls>,
+    stream: TextStream<'a>,
+}
+
+impl<'a> AnswerWriter<'a> {
+    /// # Errors
+    /// Where the sampler's options are invalid.
+    fn new(
+        tokenizer: &'a Tokenizer,
+        options: &GenerateOptions,
+        sink: &'a mut dyn Sink,
+    ) -> Result<AnswerWriter<'a>, EngineError> {
+        let sampler = Sampler::new(options.sampler.clone())?;
+        let no_calls = options.no_calls.clone();
+        Ok(AnswerWriter { sampler, no_calls, stream: TextStream::new(tokenizer, options, sink) })
+    }
+
+    /// The token after a text.
+    fn token(
+        &mut self,
+        logits: &mut RowLogits,
+        before: &[TokenId],
+    ) -> Result<TokenId, EngineError> {
+        let token = choose(&mut self.sampler, self.no_calls.as_ref(), logits, before)?;
+        if let RowLogits::All(logits) = logits
+            && self.stream.sink.wants_logprob()
+        {
+            let logprob = |logits: &[f32]| sampler::logprob(logits, token);
+            self.stream.sink.chosen(without(logits, self.no_calls.as_ref(), logprob)?);
+        }
+        if let Some(no_calls) = &mut self.no_calls {
+            no_calls.accept(token);
+        }
+        Ok(token)
+    }
+}
+
+impl Chooser<Finish> for AnswerWriter<'_> {
+    fn n_top(&self, draft: &[TokenId]) -> Option<usize> {
+        let n = self.sampler.n_top().filter(|_| !self.stream.sink.wants_logprob());
+        n_top(n, self.no_calls.as_ref(), draft)
+    }
+
+    fn choose(
+        &mut self,
+        logits: &mut RowLogits,
+        before: &[TokenId],
+    ) -> Result<ControlFlow<Finish, TokenId>, EngineError> {
+        let token = self.token(logits, before)?;
+        Ok(self.stream.push(token))
     }
 }
 
 /// Decodes tokens to text and ends at a stop text.
 struct TextStream<'a> {
     eos_ids: &'a [TokenId],
-    max_tokens: usize,
+    max_tokens: Option<usize>,
     n_generated: usize,
     decoder: StreamDecoder,
     stops: StopMatcher,
@@ -251,7 +316,7 @@ impl<'a> TextStream<'a> {
         }
         let piece = self.decoder.push(token);
         self.write(&piece)?;
-        if self.n_generated >= self.max_tokens {
+        if self.max_tokens.is_some_and(|max| self.n_generated >= max) {
             return ControlFlow::Break(Finish::MaxTokens);
         }
         if self.sink.is_cancelled() {

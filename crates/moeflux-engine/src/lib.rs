@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod choose;
 mod conversation;
 mod device;
 mod engine;

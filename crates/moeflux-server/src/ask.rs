@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use moeflux_engine::{
     Answer, EngineError, Event, Finish, Job, SpeculationStats, TokenId, TokenLogprob,
 };
-use moeflux_text::{Constraint, ConstraintError, Delta, OutputFormat, OutputParser, Turn};
+use moeflux_text::{Constraint, ConstraintError, Delta, NoCalls, OutputFormat, OutputParser, Turn};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::app::App;
@@ -26,6 +26,8 @@ pub(crate) struct Ask {
     pub(crate) settings: Settings,
     pub(crate) format: OutputFormat,
     pub(crate) constraint: Option<Constraint>,
+    /// Rules out calls of tools, where there are none to call.
+    pub(crate) no_calls: Option<NoCalls>,
     /// Takes an answer apart.
     pub(crate) parser: OutputParser,
     /// Tools that the model knows under other names than the client.
@@ -66,8 +68,8 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     let (sender, events) = mpsc::unbounded_channel();
     let cancelled = Arc::new(AtomicBool::new(false));
     let mut jobs = Vec::new();
-    let Ask { prompts, expected, settings, format, constraint, parser, tool_names, may_think } =
-        ask;
+    let Ask { prompts, expected, settings, format, constraint, no_calls, .. } = ask;
+    let Ask { parser, tool_names, may_think, .. } = ask;
     let n_first_prompt = prompts.first().map_or(0, |prompt| prompt.tokens.len());
     for prompt in &prompts {
         let n_prompt = prompt.tokens.len();
@@ -90,6 +92,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
                 sampler: settings.sampler.of_answer(i as u64),
                 bias: settings.bias.clone(),
                 constraint: constraint.clone(),
+                no_calls: no_calls.clone(),
                 shown: format.shown(),
                 top_logprobs: settings.top_logprobs,
                 cancelled: Arc::clone(&cancelled),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use moeflux_engine::{EngineError, TokenId};
 use moeflux_text::{
-    AnswerShape, ChatTemplate, Constraint, Grammar, Markup, OutputParser, RenderRequest, TextError,
-    Turn,
+    AnswerShape, ChatTemplate, Constraint, Grammar, Markup, NoCalls, OutputParser, RenderRequest,
+    TextError, Turn,
 };
 use serde_json::Value;
 
@@ -27,6 +27,8 @@ pub(crate) struct Prepared {
     /// Whether the answer is expected to begin with thoughts.
     may_think: bool,
     pub(crate) constraint: Option<Constraint>,
+    /// Where the model may call no tool.
+    pub(crate) no_calls: Option<NoCalls>,
 }
 
 /// Queues a conversation.
@@ -43,11 +45,22 @@ pub(crate) fn submit_prepared(
     prepared: Prepared,
     settings: Settings,
 ) -> ApiResult<Answers> {
-    let Prepared { turn, expected, parser, tool_names, may_think, constraint } = prepared;
+    let Prepared { turn, expected, parser, tool_names, may_think, constraint, no_calls } = prepared;
     let (format, prompts) = (app.format.clone(), vec![turn]);
-    let ask =
-        Ask { prompts, expected, settings, format, parser, tool_names, may_think, constraint };
-    submit(app, ask)
+    submit(
+        app,
+        Ask {
+            prompts,
+            expected,
+            settings,
+            format,
+            constraint,
+            no_calls,
+            parser,
+            tool_names,
+            may_think,
+        },
+    )
 }
 
 /// Tokens of a conversation, its answer not counted.
@@ -130,7 +143,11 @@ pub(crate) fn prepare(app: &Model, conversation: &Conversation) -> ApiResult<Pre
     let wants_thoughts = conversation.thinking == Some(true) && app.format.can_think();
     let may_think = is_thinking || wants_thoughts;
     let tool_names = tool_names.unwrap_or_default();
-    Ok(Prepared { turn, expected, parser, tool_names, may_think, constraint })
+    let no_calls = match may_call {
+        true => None,
+        false => app.format.no_calls(&conversation.messages, &turn.tokens),
+    };
+    Ok(Prepared { turn, expected, parser, tool_names, may_think, constraint, no_calls })
 }
 
 /// What the client expects to be said, as far as any answer could.

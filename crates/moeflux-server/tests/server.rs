@@ -71,6 +71,44 @@ fn a_tool_is_called_and_its_schema_holds() {
 }
 
 #[test]
+fn without_tools_no_dialect_calls_one() {
+    let server = start(options());
+    let function = json!({"name": "get_weather", "parameters": {"type": "object"}});
+    let tools = json!([{"type": "function", "function": function}]);
+    for text in ["hi", "Why is the sky blue?", "What is the weather in Paris?"] {
+        let asked = question(text);
+        let refused = with(asked.clone(), json!({"tools": tools, "tool_choice": "none"}));
+        let input = json!({"model": "demo", "temperature": 0, "input": asked["messages"]});
+        let ollama = with(asked.clone(), json!({"stream": false, "options": {"temperature": 0}}));
+        let generate = json!({"model": "demo", "prompt": text, "stream": false,
+            "options": {"temperature": 0, "num_predict": 40}});
+        for (path, body) in [
+            ("/v1/chat/completions", &asked),
+            ("/v1/chat/completions", &with(asked.clone(), json!({"logprobs": true, "n": 2}))),
+            ("/v1/chat/completions", &with(asked.clone(), json!({"stream": true}))),
+            ("/v1/chat/completions", &refused),
+            ("/v1/messages", &asked),
+            ("/v1/responses", &input),
+            ("/api/chat", &ollama),
+            ("/api/generate", &generate),
+        ] {
+            let reply = server.post(path, body);
+            assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+            assert!(!reply.body.contains("tool_call>"), "{path}: {}", reply.body);
+        }
+    }
+    // A prompt without a template may offer tools in its own words.
+    let prompt = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
+    let raw = json!({"model": "demo", "temperature": 0, "max_tokens": 9, "prompt": prompt});
+    let reply = server.post("/v1/completions", &raw);
+    assert!(reply.body.contains("<tool_call>"), "{}", reply.body);
+    let system = json!({"role": "system", "content": "Call tools as <tool_call>{…}</tool_call>."});
+    let shown = json!({"messages": [system, {"role": "user", "content": "hi"}]});
+    let reply = server.post("/v1/chat/completions", &with(question("hi"), shown));
+    assert_eq!(reply.status, 200);
+}
+
+#[test]
 fn what_is_not_supported_is_refused_by_name() {
     let server = start(options());
     for (field, value) in [("audio", json!({})), ("temperature", json!(9)), ("n", json!(0))] {

@@ -45,7 +45,7 @@ pub use fence::{MarkupText, Rendered};
 pub use guard::catch_panic;
 pub use message::Message;
 pub(crate) use output::{Calls, DSML, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
-pub use output::{Delta, OutputFormat, OutputParser, ToolSyntax};
+pub use output::{Delta, NoCalls, OutputFormat, OutputParser, ToolSyntax};
 pub use render_request::RenderRequest;
 pub use renderer::{render_in_children, run_renderer};
 pub use source::TextSource;

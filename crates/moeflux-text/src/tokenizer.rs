@@ -179,6 +179,11 @@ impl Tokenizer {
         StreamDecoder::new(Arc::clone(&self.table), special)
     }
 
+    /// The bytes and flags of all tokens.
+    pub(super) fn table(&self) -> Arc<TokenTable> {
+        Arc::clone(&self.table)
+    }
+
     /// The bytes that a token adds to a text, empty for an id outside of the vocabulary.
     pub fn token_bytes(&self, id: TokenId) -> &[u8] {
         self.table.bytes(id)

@@ -112,6 +112,10 @@ impl Chat {
         let is_thinking = format.prompt_opens_thinking(&turn.tokens, model.tokenizer());
         let parser = OutputParser::new(format, tools.as_ref(), is_thinking);
         let constraint = model.constraint(request, format, is_thinking)?;
-        Ok(Prepared { turn, parser, constraint, shown: format.shown() })
+        let no_calls = match tools {
+            Some(_) => None,
+            None => format.no_calls(&self.messages, &turn.tokens),
+        };
+        Ok(Prepared { turn, parser, constraint, no_calls, shown: format.shown() })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver};
 use moeflux_core::TokenId;
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{Bias, EngineError, Event, Job};
-use moeflux_text::{Constraint, Markup, Message, OutputFormat, OutputParser, Turn};
+use moeflux_text::{Constraint, Markup, Message, NoCalls, OutputFormat, OutputParser, Turn};
 
 use crate::answer::Answer;
 use crate::error::Error;
@@ -19,6 +19,7 @@ pub(crate) struct Prepared {
     pub(crate) turn: Turn,
     pub(crate) parser: OutputParser,
     pub(crate) constraint: Option<Constraint>,
+    pub(crate) no_calls: Option<NoCalls>,
     pub(crate) shown: Arc<[TokenId]>,
 }
 
@@ -37,8 +38,8 @@ impl Model {
         let format = OutputFormat::plain();
         let parser = OutputParser::new(&format, None, false);
         let constraint = self.constraint(request, &format, false)?;
-        let prepared =
-            Prepared { turn: Turn::raw(tokens), parser, constraint, shown: format.shown() };
+        let (turn, shown) = (Turn::raw(tokens), format.shown());
+        let prepared = Prepared { turn, parser, constraint, no_calls: None, shown };
         self.submit(prepared, request, None)
     }
 
@@ -49,7 +50,7 @@ impl Model {
         request: &Request,
         chat: Option<&'chat mut Vec<Message>>,
     ) -> Result<Answer<'chat>, Error> {
-        let Prepared { turn, parser, constraint, shown } = prepared;
+        let Prepared { turn, parser, constraint, no_calls, shown } = prepared;
         let (sender, events): (_, Receiver<Event>) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
         let recommended = || SamplerOptions::recommended(self.tokenizer().generation_defaults());
@@ -61,6 +62,7 @@ impl Model {
             sampler: request.sampling.clone().unwrap_or_else(recommended),
             bias: Bias::default(),
             constraint,
+            no_calls,
             shown,
             top_logprobs: None,
             cancelled: Arc::clone(&cancelled),

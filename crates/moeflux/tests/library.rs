@@ -29,6 +29,23 @@ fn a_chat_streams_its_answer_and_remembers_it() {
 }
 
 #[test]
+fn no_tool_is_called_that_was_not_offered() {
+    let model = Model::open(demo()).unwrap();
+    let weather = json!({"type": "function", "function": {"name": "get_weather",
+        "description": "Get the current weather", "parameters": {"type": "object",
+        "properties": {"city": {"type": "string"}}, "required": ["city"]}}});
+    let request = Request::default().max_tokens(40);
+    for question in ["hi", "What is the weather in Paris?"] {
+        let mut chat = model.chat().unwrap().with_request(request.clone());
+        let text = chat.send(question).unwrap().text().unwrap();
+        assert!(!text.contains("tool_call"), "{text}");
+    }
+    let mut chat = model.chat().unwrap().with_request(request.tools([weather]));
+    let calls = chat.send("What is the weather in Paris?").unwrap().calls().unwrap();
+    assert_eq!(calls[0].name, "get_weather");
+}
+
+#[test]
 fn answers_of_several_threads_equal_those_alone() {
     let options = Options::default().sessions(3).threads(2);
     let model = Model::open_with(demo(), &options).unwrap();

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use moeflux_core::TokenId;
 
 use crate::engine::Engine;
+use crate::engine::step::RowLogits;
 use crate::error::EngineError;
-use crate::speculation::decode::SpeculativeDecoder;
+use crate::speculation::decode::{Chooser, SpeculativeDecoder};
 use crate::speculation::limits::MAX_MTP_DRAFT;
 use crate::speculation::options::{Speculation, SpeculationStats};
 
@@ -95,16 +96,33 @@ pub fn teacher_force(
     session.eval_prompt(prompt)?;
     let speculation = if speculates { engine.speculation() } else { Speculation::Off };
     let mut decoder = SpeculativeDecoder::new(speculation, &session);
-    let mut rest = text.iter().copied();
-    let mut next = rest.next();
+    let mut text_ahead = Forced { rest: text.iter() };
+    let mut next = text_ahead.rest.next().copied();
     let (mut n_steps, start) = (0, Instant::now());
     while let Some(token) = next {
-        let chosen = decoder.step(&mut session, token, Some(1), &mut |_, _| {
-            Ok(rest.next().map_or(ControlFlow::Break(()), ControlFlow::Continue))
-        })?;
+        let chosen = decoder.step(&mut session, token, &mut text_ahead)?;
         n_steps += 1;
         next = chosen.continue_value();
     }
     let time = start.elapsed();
     Ok(TeacherForced { n_tokens: text.len(), n_steps, speculation: decoder.stats(), time })
+}
+
+/// Chooses the tokens of a text, whatever the model says.
+struct Forced<'a> {
+    rest: std::slice::Iter<'a, TokenId>,
+}
+
+impl Chooser<()> for Forced<'_> {
+    fn n_top(&self, _draft: &[TokenId]) -> Option<usize> {
+        Some(1)
+    }
+
+    fn choose(
+        &mut self,
+        _logits: &mut RowLogits,
+        _before: &[TokenId],
+    ) -> Result<ControlFlow<(), TokenId>, EngineError> {
+        Ok(self.rest.next().copied().map_or(ControlFlow::Break(()), ControlFlow::Continue))
+    }
 }

@@ -8,7 +8,8 @@ use moeflux_core::TokenId;
 use moeflux_text::{Constraint, Special, StopMatcher, StreamDecoder, Tokenizer};
 
 use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
-use crate::engine::step::RowLogits;
+use crate::choose::{choose, n_top, without};
+use crate::engine::step::{Logits, RowLogits};
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::rows::RequestedRows;
@@ -23,7 +24,7 @@ pub(super) struct Evaluated<'a> {
     /// Drafts that the step evaluated after the answer's token.
     pub(super) draft: &'a [TokenId],
     /// After the token and after each draft.
-    pub(super) logits: &'a [RowLogits],
+    pub(super) logits: &'a mut [RowLogits],
 }
 
 /// A job that has a session.
@@ -80,10 +81,12 @@ impl Running {
         }
     }
 
-    /// How many of the highest logits suffice to choose a token; `None` where all are needed.
-    pub(super) fn n_top(&self) -> Option<usize> {
+    /// How many of the highest logits suffice to choose a token, and one after each token of a
+    /// draft; `None` where all are needed.
+    pub(super) fn n_top(&self, draft: &[TokenId]) -> Option<usize> {
         let is_plain = !self.is_biased() && self.job.constraint.is_none();
-        self.sampler.n_top().filter(|_| is_plain && self.job.top_logprobs.is_none())
+        let n = self.sampler.n_top().filter(|_| is_plain && self.job.top_logprobs.is_none());
+        n_top(n, self.job.no_calls.as_ref(), draft)
     }
 
     /// Drafts tokens after the one that is evaluated next.
@@ -153,15 +156,20 @@ impl Running {
     /// Breaks where the answer ends with the token.
     fn choose_token(
         &mut self,
-        logits: &RowLogits,
+        logits: &mut RowLogits,
         before: &[TokenId],
         tokenizer: &Tokenizer,
         ctx: usize,
     ) -> Result<ControlFlow<Finish, TokenId>, EngineError> {
-        let token = match logits {
-            RowLogits::Top(top) => self.sampler.sample_top(top),
-            RowLogits::All(all) => self.choose(all, before)?,
+        let token = match &mut *logits {
+            RowLogits::All(all) if self.is_biased() || self.job.constraint.is_some() => {
+                self.choose_biased(all, before)?
+            }
+            logits => choose(&mut self.sampler, self.job.no_calls.as_ref(), logits, before)?,
         };
+        if let Some(no_calls) = &mut self.job.no_calls {
+            no_calls.accept(token);
+        }
         self.n_generated += 1;
         self.first_token.get_or_insert_with(Instant::now);
         if tokenizer.eos_ids().contains(&token) {
@@ -197,24 +205,26 @@ impl Running {
         })
     }
 
-    fn choose(&mut self, logits: &[f32], before: &[TokenId]) -> Result<TokenId, EngineError> {
-        if !self.is_biased() && self.job.constraint.is_none() {
-            return Ok(self.sampler.sample(logits, before)?);
-        }
+    fn choose_biased(
+        &mut self,
+        logits: &Logits,
+        before: &[TokenId],
+    ) -> Result<TokenId, EngineError> {
         let Bias { tokens, frequency_penalty, presence_penalty } = &self.job.bias;
-        let mut logits = logits.to_vec();
+        let mut logits = logits.clone();
         for (token, count) in &self.counts {
-            logits[token.0 as usize] -= frequency_penalty * *count as f32 + presence_penalty;
+            logits.0[token.0 as usize] -= frequency_penalty * *count as f32 + presence_penalty;
         }
         for (token, bias) in tokens {
-            if let Some(logit) = logits.get_mut(token.0 as usize) {
+            if let Some(logit) = logits.0.get_mut(token.0 as usize) {
                 *logit += bias;
             }
         }
         if let Some(constraint) = &mut self.job.constraint {
-            constraint.restrict(&mut logits)?;
+            constraint.restrict(&mut logits.0)?;
         }
-        let token = self.sampler.sample(&logits, before)?;
+        let sample = |logits: &[f32]| self.sampler.sample(logits, before);
+        let token = without(&mut logits, self.job.no_calls.as_ref(), sample)?;
         *self.counts.entry(token).or_default() += 1;
         Ok(token)
     }

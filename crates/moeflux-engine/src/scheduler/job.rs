@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
-use moeflux_text::{Constraint, Turn};
+use moeflux_text::{Constraint, NoCalls, Turn};
 
 use crate::error::EngineError;
 use crate::generate::Finish;
@@ -43,6 +43,8 @@ pub struct Job {
     pub bias: Bias,
     /// A grammar that the answer must match.
     pub constraint: Option<Constraint>,
+    /// Rules out calls of tools, where none were offered.
+    pub no_calls: Option<NoCalls>,
     /// Special tokens that are part of the text; all others are left out.
     pub shown: Arc<[TokenId]>,
     /// How many of the likeliest tokens are reported with the probability of each token; where

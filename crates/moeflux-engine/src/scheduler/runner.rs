@@ -215,7 +215,7 @@ impl Runner {
         }
         for (entry, outcome) in batch.iter().zip(outcomes) {
             match outcome {
-                Ok(logits) => self.advance(entry, &logits),
+                Ok(mut logits) => self.advance(entry, &mut logits),
                 Err(err) => {
                     let slot = &mut self.pool.slots[entry.slot];
                     if let Some(running) = slot.running.take() {
@@ -373,7 +373,10 @@ impl Runner {
     /// step; `None` where one needs all.
     fn n_top(&self, batch: &[BatchEntry]) -> Option<usize> {
         let choosing = batch.iter().filter(|entry| entry.wants_logits);
-        let wanted = choosing.map(|entry| self.pool.slots[entry.slot].running.as_ref()?.n_top());
+        let wanted = choosing.map(|entry| {
+            let running = self.pool.slots[entry.slot].running.as_ref()?;
+            running.n_top(entry.draft())
+        });
         wanted.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
@@ -396,7 +399,7 @@ impl Runner {
     }
 
     /// Passes the logits of a step to the job of an entry.
-    fn advance(&mut self, entry: &BatchEntry, logits: &[RowLogits]) {
+    fn advance(&mut self, entry: &BatchEntry, logits: &mut [RowLogits]) {
         let slot = &mut self.pool.slots[entry.slot];
         let Some(running) = &mut slot.running else { return };
         if let Phase::Prompt(n_done) = running.phase {

@@ -57,6 +57,7 @@ fn of(tokens: Vec<TokenId>, checkpoints: Vec<usize>) -> (Job, Receiver<Event>) {
         sampler: SamplerOptions::default(),
         bias: Bias::default(),
         constraint: None,
+        no_calls: None,
         shown: Arc::from([]),
         top_logprobs: None,
         cancelled: Arc::new(AtomicBool::new(false)),

@@ -14,7 +14,24 @@ use crate::speculation::options::{Speculation, SpeculationStats};
 /// Chooses a token by the logits after the tokens that are passed; breaks where the text ends
 /// with it.
 pub(crate) type Choose<'a, B> =
-    dyn FnMut(&RowLogits, &[TokenId]) -> Result<ControlFlow<B, TokenId>, EngineError> + 'a;
+    dyn FnMut(&mut RowLogits, &[TokenId]) -> Result<ControlFlow<B, TokenId>, EngineError> + 'a;
+
+/// Chooses the tokens of an answer.
+pub(crate) trait Chooser<B> {
+    /// How many of the highest logits suffice after a token and after each token of a draft behind
+    /// it; `None` where all are needed.
+    fn n_top(&self, draft: &[TokenId]) -> Option<usize>;
+
+    /// As [`Choose`].
+    ///
+    /// # Errors
+    /// Where no token can be chosen.
+    fn choose(
+        &mut self,
+        logits: &mut RowLogits,
+        before: &[TokenId],
+    ) -> Result<ControlFlow<B, TokenId>, EngineError>;
+}
 
 /// Decodes an answer of one session speculatively.
 pub(crate) struct SpeculativeDecoder {
@@ -49,28 +66,29 @@ impl SpeculativeDecoder {
         self.drafter.as_ref().map_or_else(SpeculationStats::default, Drafter::stats)
     }
 
-    /// Evaluates a token and drafts of those after it. `choose` is called with the logits after
-    /// the token, and then after each draft, as long as the draft is what it chose. Returns what
-    /// it chose last; the session ends before that. It is not called where a step fails.
+    /// Evaluates a token and drafts of those after it. The chooser gets the logits after the token,
+    /// and then after each draft, as long as the draft is what it chose. Returns what it chose last;
+    /// the session ends before that. It is not asked where a step fails.
     ///
     /// # Errors
-    /// Those of the step and of `choose`.
+    /// Those of the step and of the chooser.
     pub(crate) fn step<B>(
         &mut self,
         session: &mut Session,
         token: TokenId,
-        n_top: Option<usize>,
-        choose: &mut Choose<'_, B>,
+        chooser: &mut dyn Chooser<B>,
     ) -> Result<ControlFlow<B, TokenId>, EngineError> {
         let start = Instant::now();
         let Drafted { tokens: draft, mtp_time } = self.draft(session, token);
         if !draft.is_empty() {
             let rows = session.n_pending() + 1 + draft.len();
             // Where the step fails, one without drafts may succeed: it needs less memory.
-            if let Ok(logits) = session.eval_draft(token, &draft, n_top) {
+            if let Ok(mut logits) = session.eval_draft(token, &draft, chooser.n_top(&draft)) {
                 let time = start.elapsed().saturating_sub(mtp_time);
                 session.speculation_rates().step_cost.record(rows, time, true);
-                let verified = verify(session, &draft, &logits, choose)?;
+                let verified = verify(session, &draft, &mut logits, &mut |logits, before| {
+                    chooser.choose(logits, before)
+                })?;
                 if let Some(drafter) = &mut self.drafter {
                     drafter.accept(session, &draft[..verified.n_accepted]);
                 }
@@ -81,9 +99,9 @@ impl SpeculativeDecoder {
             drafter.discard();
         }
         let (rows, start) = (1 + session.n_pending(), Instant::now());
-        let logits = session.eval_next(token, n_top)?;
+        let mut logits = session.eval_next(token, chooser.n_top(&[]))?;
         session.speculation_rates().step_cost.record(rows, start.elapsed(), false);
-        let chosen = choose(&logits, session.tokens())?;
+        let chosen = chooser.choose(&mut logits, session.tokens())?;
         session.request_rows_of(&chosen);
         Ok(chosen)
     }
@@ -136,13 +154,13 @@ impl Session {
 pub(crate) fn verify<B>(
     session: &mut Session,
     draft: &[TokenId],
-    logits: &[RowLogits],
+    logits: &mut [RowLogits],
     choose: &mut Choose<'_, B>,
 ) -> Result<Verified<B>, EngineError> {
     let n_before = session.tokens().len() - draft.len();
     let mut n_accepted = 0;
     let chosen = loop {
-        match choose(&logits[n_accepted], &session.tokens()[..n_before + n_accepted]) {
+        match choose(&mut logits[n_accepted], &session.tokens()[..n_before + n_accepted]) {
             Ok(ControlFlow::Continue(token)) if draft.get(n_accepted) == Some(&token) => {
                 n_accepted += 1;
             }

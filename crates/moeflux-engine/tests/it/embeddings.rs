@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{self, Golden};
 use crate::embedded::{GoldenRows, cases};
-use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
     Activations, ChunkInput, EMBEDDED, Engine, EngineOptions, GenerateOptions, InputRow, Prompt,
     PromptCacheOptions, RowInput, RowPosition, SequenceChunk, Sink, TokenId, eval_batch, generate,
     generate_after,
 };
 use moeflux_store::{IoChoice, Prefetch};
-use moeflux_text::{Markup, Special};
+use moeflux_text::Markup;
 use safetensors::{Dtype, SafeTensors};
 
 fn case() -> PathBuf {
@@ -167,12 +166,7 @@ fn an_answer_follows_logits_as_it_follows_their_prompt() {
     let engine = Engine::open(&demo, &EngineOptions::default()).unwrap();
     let tokenizer = engine.tokenizer().unwrap();
     let prompt = tokenizer.encode("The drive is read", Markup::Literal).unwrap();
-    let options = GenerateOptions {
-        max_tokens: 12,
-        stop: Vec::new(),
-        sampler: SamplerOptions::default(),
-        special: Special::Hide,
-    };
+    let options = GenerateOptions { max_tokens: Some(12), ..GenerateOptions::default() };
     let (mut want, mut got) = (Text::default(), Text::default());
     let turn = Prompt::from(&prompt[..]);
     let whole = generate(&mut engine.session(), &tokenizer, turn, &options, &mut want).unwrap();

@@ -9,6 +9,7 @@ mod embeddings;
 mod golden;
 mod gpu;
 mod long_context;
+mod no_calls;
 mod packing;
 mod prepared;
 mod published;

@@ -152,7 +152,8 @@ fn drafts_whose_rows_are_read_change_no_text() {
         let engine = Engine::open(&dir, &options.ctx(Some(256))).unwrap();
         let tokenizer = engine.tokenizer().unwrap();
         let (sampler, special) = (sampler.clone(), Special::Show);
-        let options = GenerateOptions { max_tokens: 48, stop: Vec::new(), sampler, special };
+        let rest = GenerateOptions::default();
+        let options = GenerateOptions { max_tokens: Some(48), sampler, special, ..rest };
         let whole = Prompt { tokens: &golden.greedy_prompt, checkpoints: &[] };
         let mut sink = Written::default();
         let mut session = engine.session();

@@ -15,8 +15,7 @@ use moeflux_engine::{
 };
 use moeflux_store::IoChoice;
 use moeflux_text::{
-    AnswerShape, Grammar, Grammars, Markup, Message, OutputFormat, RenderRequest, Special,
-    Tokenizer, Turn,
+    AnswerShape, Grammar, Grammars, Markup, Message, OutputFormat, RenderRequest, Tokenizer, Turn,
 };
 use serde_json::{Value, json};
 
@@ -68,6 +67,7 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
         sampler,
         bias: Bias::default(),
         constraint: None,
+        no_calls: None,
         shown: Arc::from([]),
         top_logprobs: None,
         cancelled: Arc::clone(&cancelled),
@@ -101,8 +101,7 @@ fn try_alone(
     prompt: &Turn,
     sampler: SamplerOptions,
 ) -> Result<String, EngineError> {
-    let options =
-        GenerateOptions { max_tokens: 40, stop: Vec::new(), sampler, special: Special::Hide };
+    let options = GenerateOptions { max_tokens: Some(40), sampler, ..GenerateOptions::default() };
     let mut text = Text(String::new());
     let whole = Prompt { tokens: &prompt.tokens, checkpoints: &prompt.checkpoints };
     generate(&mut engine.session(), tokenizer, whole, &options, &mut text)?;

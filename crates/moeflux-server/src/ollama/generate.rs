@@ -198,6 +198,7 @@ async fn raw(
         tool_names: ToolNames::default(),
         may_think: false,
         constraint,
+        no_calls: None,
     };
     submit(app, ask)
 }

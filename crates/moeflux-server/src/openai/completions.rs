@@ -230,6 +230,8 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         tool_names: ToolNames::default(),
         may_think: false,
         constraint: None,
+        // The text may offer tools in the client's own words.
+        no_calls: None,
     };
     let answers = submit(&app, ask)?;
     if streaming.is_on {

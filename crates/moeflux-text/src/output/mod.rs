@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bare;
+mod no_calls;
 mod parameters;
 mod parser;
 mod probe;
@@ -17,10 +18,13 @@ use std::sync::Arc;
 use moeflux_core::TokenId;
 
 use self::table::KnownCalls;
+use super::message::Message;
 use super::tokenizer::Tokenizer;
 
+pub use self::no_calls::NoCalls;
 pub(crate) use self::parameters::{Kind, Parameters};
 pub use self::parser::{Delta, OutputParser};
+use self::syntax::marks_in;
 pub(crate) use self::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
 pub use self::table::ToolSyntax;
 pub(crate) use self::thinking::{THINK, Thinking};
@@ -33,6 +37,8 @@ pub struct OutputFormat {
     /// How it thinks.
     pub(crate) thinking: Thinking,
     shown: Arc<[TokenId]>,
+    /// What begins calls, where that can be told from text.
+    no_calls: Option<Arc<no_calls::Rules>>,
 }
 
 impl OutputFormat {
@@ -43,7 +49,10 @@ impl OutputFormat {
             return OutputFormat::without_calls("the model has no chat template that can be read");
         };
         let knows = |text: &str| tokenizer.id_of(text).is_some_and(|id| tokenizer.is_control(id));
-        let calls = probe::calls(&template).map_err(str::to_owned).and_then(|known| {
+        let calls = probe::calls(&template).map_err(str::to_owned);
+        // Calls that begin with text are not parsed, and are not sampled either.
+        let written = calls.as_ref().ok().map(|known| Arc::clone(&known.calls));
+        let calls = calls.and_then(|known| {
             // A call must begin with a control token; otherwise text could look like a call.
             let begins = known.calls.begins().trim();
             match marks_in(begins).iter().any(|mark| knows(mark)) {
@@ -68,12 +77,18 @@ impl OutputFormat {
         let tokens = thinking.tokens().unwrap_or(THINK);
         let shown = parts.flat_map(marks_in).chain(tokens);
         let shown = shown.filter_map(|mark| tokenizer.id_of(mark)).collect();
-        OutputFormat { calls, thinking, shown }
+        let written = match thinking {
+            Thinking::Channels => Some(Arc::new(channels)),
+            _ => written,
+        };
+        let rules = |calls: Arc<Calls>| no_calls::Rules::of(&calls, &template, tokenizer);
+        let no_calls = written.and_then(rules).map(Arc::new);
+        OutputFormat { calls, thinking, shown, no_calls }
     }
 
     fn without_calls(reason: &str) -> OutputFormat {
         let calls = Err(reason.to_owned());
-        OutputFormat { calls, thinking: Thinking::Never, shown: Arc::from([]) }
+        OutputFormat { calls, thinking: Thinking::Never, shown: Arc::from([]), no_calls: None }
     }
 
     /// This format with calls in a syntax of the table, whatever the template writes.
@@ -103,6 +118,13 @@ impl OutputFormat {
     /// Text without any structure.
     pub fn plain() -> OutputFormat {
         OutputFormat::without_calls("plain text has no calls")
+    }
+
+    /// What holds an answer to text where a request with these messages offers no tools, after a
+    /// prompt with these tokens. `None` where the model has no calls, none that can be told from
+    /// text, or where a system message shows how to call, which offers tools in its own words.
+    pub fn no_calls(&self, messages: &[Message], prompt: &[TokenId]) -> Option<NoCalls> {
+        NoCalls::new(self.no_calls.as_ref()?, messages, prompt)
     }
 
     /// Special tokens that mean something to an [`OutputParser`].
@@ -138,19 +160,6 @@ impl OutputFormat {
         let tail: Vec<TokenId> = tokens.iter().rev().take(4).copied().collect();
         last.is_some_and(|token| Some(*token) == ids[0] && tail.contains(token))
     }
-}
-
-/// Parts of a markup that may be tokens of their own.
-fn marks_in(text: &str) -> Vec<&str> {
-    let mut marks = Vec::new();
-    for (open, close) in [('<', '>'), ('[', ']')] {
-        for (at, _) in text.match_indices(open) {
-            let end = text[at..].find(close).map(|len| at + len + 1);
-            marks.extend(end.map(|end| &text[at..end]));
-        }
-    }
-    marks.extend(text.contains(DSML).then_some(DSML));
-    marks
 }
 
 #[cfg(test)]

@@ -97,6 +97,16 @@ pub(super) fn thinking(template: &ChatTemplate) -> Thinking {
     if opens { Thinking::Tags } else { Thinking::Never }
 }
 
+/// A conversation to which no tools were offered, with thoughts and all, and how the template opens
+/// its next answer. Empty where the template refuses it.
+pub(super) fn without_tools(template: &ChatTemplate) -> String {
+    let question = Message::new("user", QUESTION);
+    let mut answer = Message::new("assistant", "Said41");
+    answer.reasoning_content = Some(Value::from(THOUGHT));
+    let messages = [question.clone(), answer, question];
+    open(template, &messages, None, Value::Null).unwrap_or_default()
+}
+
 fn is_harmony(turn: &str) -> bool {
     turn.contains("<|channel|>") && turn.contains("<|message|>")
 }

@@ -194,3 +194,16 @@ impl Calls {
         format!("{open}{call}{close}")
     }
 }
+
+/// Parts of a markup that may be tokens of their own.
+pub(super) fn marks_in(text: &str) -> Vec<&str> {
+    let mut marks = Vec::new();
+    for (open, close) in [('<', '>'), ('[', ']')] {
+        for (at, _) in text.match_indices(open) {
+            let end = text[at..].find(close).map(|len| at + len + 1);
+            marks.extend(end.map(|end| &text[at..end]));
+        }
+    }
+    marks.extend(text.contains(DSML).then_some(DSML));
+    marks
+}

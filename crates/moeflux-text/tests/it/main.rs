@@ -3,6 +3,7 @@
 mod constrain;
 mod history;
 mod hostile_templates;
+mod no_calls;
 mod round_trip;
 mod schemas;
 mod templates;

@@ -22,8 +22,9 @@ const LOGIT_BYTES: usize = 32 << 20;
 /// Logits of a lane of `logits/top_logits_partial.wgsl`.
 const PER_LANE: usize = 16;
 
-/// Most of the highest logits that are found on the device.
-const MOST_TOP_LOGITS: usize = 64;
+/// Most of the highest logits that are found on the device: the 64 of the samplers that models
+/// recommend, and some that are ruled out.
+const MOST_TOP_LOGITS: usize = 80;
 
 /// Keys of minus infinity, and of whatever is damaged: see `logits/top_logits_partial.wgsl`.
 const NEVER: u32 = 0x007f_ffff;

@@ -12,8 +12,8 @@ use moeflux_engine::{
 use moeflux_store::{IoChoice, StoreError};
 use proptest::test_runner::{Config, TestRunner};
 
-use super::common::golden_dir;
 use super::{Subject, bits, families};
+use crate::common::golden_dir;
 
 use proptest::prelude::*;
 
