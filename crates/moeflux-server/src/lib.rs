@@ -51,6 +51,6 @@ mod write_timeout;
 
 pub use error::ServerError;
 pub use listen::Server;
-pub use options::ServerOptions;
+pub use options::{Introduction, ServerOptions};
 pub use origins::{AllowedOrigin, AllowedPort, OriginError};
 pub use prompt::{ChatPrompt, Piece, PromptToken, RequestError};

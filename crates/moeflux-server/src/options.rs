@@ -5,6 +5,15 @@ use std::time::Duration;
 
 use crate::origins::AllowedOrigin;
 
+/// What the page says of a model that can do little.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// What the model is and what it knows, as a sentence of its own without the full stop.
+    pub about: String,
+    /// Questions that it answers well. The page offers them.
+    pub questions: Vec<String>,
+}
+
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -18,6 +27,8 @@ pub struct ServerOptions {
     pub model_names: Vec<String>,
     /// Whether every other name means it too.
     pub any_model: bool,
+    /// What the page says of the model; it then shows no answer that would be a guess.
+    pub introduction: Option<Introduction>,
     /// Answers at a time.
     pub n_sessions: usize,
     /// Requests that may wait for one to end.
@@ -84,6 +95,7 @@ impl ServerOptions {
             api_keys: Vec::new(),
             model_names: vec![model_name],
             any_model: false,
+            introduction: None,
             n_sessions: 8,
             max_waiting: 64,
             max_connections: 512,

@@ -11,9 +11,12 @@ pub(crate) fn status(app: &App) -> Value {
     let (shape, plan) = (app.engine.shape(), app.engine.plan());
     let (load, store) = (app.scheduler.stats(), app.engine.stats());
     let sampler = Settings::of(app).sampler;
+    let introduction = app.options.introduction.as_ref();
+    let introduction = introduction.map(|it| json!({"about": it.about, "questions": it.questions}));
     json!({
         "model": {
             "name": app.model_name(),
+            "introduction": introduction,
             "family": app.engine.family(),
             "layers": shape.n_layers,
             "experts": shape.n_experts,

@@ -7,6 +7,9 @@ import { pathTo, textForModel } from "./tree.js";
 
 /** How often a full queue is tried again. */
 const MAX_TRIES = 8;
+/** How many tokens tell whether an answer is a guess, and the least probability of each. */
+const FIRST_TOKENS = 4;
+const LEAST = Math.log(0.5);
 /** Between two savings of an answer that is being written, in milliseconds. */
 const SAVE_EVERY = 1000;
 
@@ -36,6 +39,10 @@ class Run {
     /** When a full queue is tried again. */
     this.waitUntil = null;
     this.saved = 0;
+    /** Text that is held back until it is known to be no guess; `null` where nothing is. */
+    this.held = null;
+    this.nFirst = 0;
+    this.isGuess = false;
   }
 
   get rate() {
@@ -61,6 +68,9 @@ function requestMessages(parent, begun) {
   return messages;
 }
 
+/** Whether an answer that is a guess is shown all the same. */
+const mayGuess = body => !server.model?.introduction || body.temperature > 0 || body.continue_final_message === true;
+
 function requestBody(messages, isContinued) {
   const thinks = server.model?.thinks ?? false;
   const body = {
@@ -76,6 +86,7 @@ function requestBody(messages, isContinued) {
     body.add_generation_prompt = false;
     if (thinks) body.reasoning_effort = "none";
   }
+  if (!mayGuess(body)) body.logprobs = true;
   return body;
 }
 
@@ -102,10 +113,15 @@ export async function answer(parent, message = null) {
   const before = await status().catch(() => null);
   server.model ??= before?.model ?? null;
   try {
-    await stream(run, requestBody(messages, isContinued));
+    const body = requestBody(messages, isContinued);
+    if (body.logprobs) run.held = { content: "", thought: "" };
+    await stream(run, body);
+    release(run);
     written.state = "done";
   } catch (error) {
-    if (error.name === "AbortError") {
+    if (run.isGuess) {
+      written.state = "done";
+    } else if (error.name === "AbortError") {
       written.state = "stopped";
     } else {
       written.state = "failed";
@@ -142,6 +158,7 @@ function factsOf(run) {
     rate: run.rate,
     first: run.first === null ? null : (run.first - run.start) / 1000,
     finish: run.finish,
+    isGuess: run.isGuess,
   };
 }
 
@@ -195,13 +212,34 @@ function take(run, event) {
   if (choice?.finish_reason) run.finish = choice.finish_reason;
   const content = choice?.delta?.content ?? "";
   const thought = choice?.delta?.reasoning_content ?? "";
-  if (!content && !thought) return;
+  if (run.held) lookAt(run, choice?.logprobs?.content ?? [], Boolean(content || thought));
+  if (run.isGuess || (!content && !thought)) return;
   run.last = performance.now();
   run.first ??= run.last;
   run.n += 1;
   run.progress = null;
-  message.content += content;
-  if (thought) message.thought = (message.thought ?? "") + thought;
+  const into = run.held ?? message;
+  into.content += content;
+  if (thought) into.thought = (into.thought ?? "") + thought;
+}
+
+/** Ends an answer whose first tokens are a guess, and shows what is none or comes without probabilities. */
+function lookAt(run, tokens, hasText) {
+  for (const { logprob } of tokens) {
+    if (run.nFirst === FIRST_TOKENS) break;
+    run.nFirst += 1;
+    run.isGuess ||= logprob < LEAST;
+  }
+  if (run.isGuess) run.controller.abort();
+  else if (run.nFirst === FIRST_TOKENS || (hasText && !tokens.length)) release(run);
+}
+
+function release(run) {
+  if (!run.held) return;
+  const { content, thought } = run.held;
+  run.held = null;
+  run.message.content += content;
+  if (thought) run.message.thought = (run.message.thought ?? "") + thought;
 }
 
 export function stop(chat) {

@@ -1,6 +1,7 @@
 // One message as it is shown.
 
 import { copyButton, count, h, icon, iconButton } from "./dom.js";
+import { guessRemark } from "./introduction.js";
 import { LiveText, renderWhole } from "./markdown.js";
 
 /** What a view asks for: edit, again, goOn, show (a sibling), giveKey. */
@@ -94,6 +95,7 @@ export class MessageView {
     if (message.state === "interrupted") {
       return [h("p.remark", { role: "status" }, "Interrupted: the page was closed or loaded again while this was written.")];
     }
+    if (message.facts?.isGuess) return guessRemark();
     if (message.state === "stopped") return [h("p.remark", {}, message.content ? "Stopped." : "Stopped before anything was said.")];
     if (message.state === "done" && message.role === "assistant" && !message.content) {
       return [h("p.remark", {}, message.thought ? "The answer is empty but for its thoughts." : "The answer is empty.")];

@@ -3,6 +3,7 @@
 import * as answers from "./answer.js";
 import * as chats from "./chats.js";
 import { announce, byId, count, durationText, h } from "./dom.js";
+import { questions } from "./introduction.js";
 import { MessageView } from "./message.js";
 
 const list = byId("messages");
@@ -50,9 +51,11 @@ export function editLast() {
 }
 
 function empty() {
-  const name = answers.server.model?.name;
+  const { name, introduction } = answers.server.model ?? {};
   return h("li.empty", {},
     h("strong", {}, name ? `Ask ${name} something` : "Ask the model something"),
+    introduction && h("span", {}, `${introduction.about}.`),
+    questions(),
     h("span", {}, "Conversations are kept in this browser only."));
 }
 

@@ -15,6 +15,8 @@ from conftest import until
 WAIT = 60  # seconds, for machines that do other things, too
 UP, CTRL_C, CTRL_D, ALT_ENTER = "\x1b[A", "\x03", "\x04", "\x1b\r"
 PROMPT = "you>"
+# Draws are no guesses that the demo model keeps to itself.
+DRAWN = ["--temperature", "0.1"]
 # Hot enough that an answer does not end by itself.
 ENDLESS = ["--temperature", "5", "--ctx", "4096", "--max-tokens", "4000"]
 
@@ -139,7 +141,7 @@ def home(tmp_path):
 
 @pytest.mark.parametrize("width, height", [(80, 24), (40, 20)])
 def test_a_conversation(home, width, height):
-    chat = Chat(home, width=width, height=height)
+    chat = Chat(home, *DRAWN, width=width, height=height)
     chat.ask("What is 23 + 45?")
     assert chat.has("68") and chat.has("tok/s") and chat.waits()
     # One line of figures, whatever the width.
@@ -176,8 +178,60 @@ def test_a_conversation(home, width, height):
     chat.leave()
 
 
-def test_lines_go_on(home):
+def test_saving_asks_before_it_overwrites(home):
+    file = home / "talk.json"
+    file.write_text("mine")
     chat = Chat(home)
+    chat.ask("What is 23 + 45?")
+    for n, (answer, outcome) in enumerate([("n", "nothing was saved"), ("y", "kept in")], 1):
+        chat.type("/save ~/talk.json\r")
+        chat.until(lambda: chat.text().count("(y/n)") == n)
+        chat.ask(answer)
+        assert chat.has(outcome)
+        assert (file.read_text() == "mine") == (answer == "n")
+    # The question of a file is no question to the model, and no line of the history.
+    chat.type(UP)
+    chat.until(lambda: chat.text().count(f"{PROMPT} /save") == 3)
+    chat.type(CTRL_C)
+    chat.until(chat.waits)
+    chat.leave()
+
+
+def test_tab_completes_commands_and_files(home):
+    (home / "talks").mkdir()
+    for name in ["one.json", "other.json", "red\x1b[31m.json"]:
+        (home / "talks" / name).write_text("{}")
+    chat = Chat(home)
+    chat.type("/sa\t")
+    chat.until(lambda: f"{PROMPT} /save" in chat.text())
+    chat.type("~/ta\t")
+    chat.shown("/save ~/talks/")
+    chat.type("on\t")
+    chat.shown("/save ~/talks/one.json")
+    chat.type(CTRL_C)
+    chat.until(chat.waits)
+    chat.type("/set te\t0.5\r")
+    chat.shown("temperature = 0.5")
+    chat.type("/load ~/talks/\t")
+    chat.shown("other.json")
+    assert b"\x1b[31m.json" not in chat.raw
+    chat.type(CTRL_C + CTRL_C)
+    chat.until(chat.waits)
+    chat.leave()
+
+
+def test_the_demo_says_what_it_is_in_place_of_a_guess(home):
+    chat = Chat(home)
+    chat.ask("hi")
+    assert chat.has("I am a demo of 21 M parameters, and could only guess here.")
+    assert not chat.has("tool_call") and chat.text().count("tok/s") == 0
+    chat.ask("What is 23 + 45?")
+    assert chat.has("68")
+    chat.leave()
+
+
+def test_lines_go_on(home):
+    chat = Chat(home, *DRAWN)
     chat.type("What is\\\r")
     chat.shown(":::")
     chat.ask("23 + 45?")

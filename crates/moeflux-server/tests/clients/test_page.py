@@ -357,9 +357,22 @@ def test_two_tabs_keep_each_others_data(page, server):
         field.form.requestSubmit()""")
     page.browser.switch_to.window(other)
     page.wait(lambda: page.text("[data-chat=first] a") == "Renamed")
-    assert page.ask("What is 1 + 1?")
+    assert page.ask(QUESTION)
     page.reload()
     assert page.count(".assistant") == 3 and page.text("[data-chat=first] a") == "Renamed"
+
+
+def test_the_demo_offers_questions_in_place_of_guesses(page):
+    page.wait(lambda: page.count(".empty .questions button") == 3)
+    assert "demo of 21 M parameters" in page.text(".empty")
+    page.ask("hi")
+    assert "I could only guess" in page.text(".assistant .remark")
+    assert page.find(".assistant .body").get_attribute("hidden") is not None
+    page.click(".assistant .questions button")
+    page.wait(lambda: "Appends an element" in page.last())
+    page.reload()
+    page.wait(lambda: page.count(".assistant") == 2)
+    assert "I could only guess" in page.text(".assistant .remark")
 
 
 def test_files_go_with_a_question(page):
