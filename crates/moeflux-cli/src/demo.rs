@@ -11,24 +11,39 @@ use moeflux_hub::is_hub_name;
 
 use crate::{paths, report};
 
+/// What is said in place of an answer that would be a guess.
+const GUESS: &str = "I am a demo of 21 M parameters, and could only guess here. Ask me:";
+
+/// Says that an answer would be a guess, and what the demo model can answer.
+pub(crate) fn decline() {
+    report::note(false, GUESS);
+    report::note(false, &quoted_questions());
+}
+
+fn quoted_questions() -> String {
+    let [a, b, c] = QUESTIONS;
+    format!("\"{a}\", \"{b}\", \"{c}\"")
+}
+
 /// Questions that the model was trained on and answers well.
-const QUESTIONS: [&str; 3] =
+pub(crate) const QUESTIONS: [&str; 3] =
     ["What does Vec::push do?", "What does Vec::pop do?", "What is 23 + 45?"];
 
-/// Notes that the demo model answers, and what it can answer; and that a prompt which looks like
+/// What it is, in a sentence.
+pub(crate) const ABOUT: &str =
+    "I am a demo of 21 M parameters: I know some of Rust's documentation";
+
+/// Says what answers, and what it can answer, or why it has not; and that a prompt which looks like
 /// a model is not one.
-pub(crate) fn introduce(model: Option<&str>, prompt: &str, is_quiet: bool) {
-    if model.is_some() {
-        return;
+pub(crate) fn introduce(prompt: &str, is_withheld: bool, is_quiet: bool) {
+    match is_withheld {
+        true if !is_quiet => decline(),
+        _ => {
+            report::aside(is_quiet, ABOUT);
+            report::aside(is_quiet, &quoted_questions());
+        }
     }
-    let [a, b, c] = QUESTIONS;
-    for line in [
-        "the demo model (21 M parameters) knows parts of Rust's documentation".to_owned(),
-        format!("\"{a}\", \"{b}\", \"{c}\""),
-        String::from("--model names another model: a folder, or org/name on the Hub"),
-    ] {
-        report::aside(is_quiet, &line);
-    }
+    report::aside(is_quiet, "--model names another model: a folder, or org/name on the Hub");
     let is_path = prompt.contains(['/', '\\']) && Path::new(prompt).exists();
     if is_path || is_hub_name(prompt) {
         report::note(is_quiet, &format!("'{prompt}' is the prompt here; --model names a model"));

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use console::Term;
 use moeflux_core::system::peak_memory_bytes;
+use moeflux_core::visible;
 use moeflux_engine::{Engine, Finish, Generated, SpeculationStats};
 use moeflux_store::IoMode;
 
@@ -27,7 +28,7 @@ pub(crate) fn chain(err: &anyhow::Error) -> String {
 /// Prints a note, unless only the answer is wanted. On a terminal its lines break between words.
 pub(crate) fn note(is_quiet: bool, text: &str) {
     if !is_quiet {
-        let text = wrapped(&format!("moeflux: {text}"), width());
+        let text = wrapped(&visible(&format!("moeflux: {text}")), width());
         // There is nothing left to report to when standard error is closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
@@ -42,7 +43,7 @@ fn width() -> usize {
 pub(crate) fn aside(is_quiet: bool, text: &str) {
     match io::stderr().is_terminal() {
         true if !is_quiet => {
-            let text = wrapped(text, width());
+            let text = wrapped(&visible(text), width());
             // As in `note`.
             let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
         }

@@ -1,6 +1,7 @@
 //! Small helpers for messages: near names, and texts that stay short.
 
 use console::measure_text_width;
+use moeflux_core::visible;
 
 /// The name that is nearest to what was written, if one is near enough.
 pub(crate) fn did_you_mean<'a>(
@@ -48,6 +49,7 @@ const MAX_WORD: usize = 90;
 /// message does: its beginning names what is wrong, its end what to do.
 pub(crate) fn one_line(message: &str) -> String {
     let line: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = visible(&line).into_owned();
     if line.chars().count() <= MAX_MESSAGE {
         return line;
     }

@@ -12,9 +12,10 @@ use super::sampling::SampleArgs;
 #[command(after_help = "\
 Examples:
   moeflux run \"What does Vec::push do?\"
+  moeflux run \"Summarise this:\" < notes.txt
   moeflux run -m org/name --expert-cache 8GiB \"Why is the sky blue?\"")]
 pub(crate) struct RunArgs {
-    /// The prompt [default: standard input]
+    /// The prompt; what standard input brings is added [default, and -: standard input]
     pub(crate) prompt: Option<std::ffi::OsString>,
     /// System prompt
     #[arg(long, value_name = "TEXT")]

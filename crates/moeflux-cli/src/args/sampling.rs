@@ -32,10 +32,10 @@ pub(crate) struct SampleArgs {
     /// Random seed [default: from the clock]
     #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true, help_heading = SAMPLING)]
     pub(crate) seed: Option<u64>,
-    /// Longest answer, in tokens
-    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = count, allow_negative_numbers = true, help_heading = SAMPLING)]
+    /// Longest answer, in tokens [default: the context]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = SAMPLING)]
     #[arg(aliases = ["n-predict", "max-new-tokens", "num-predict"])]
-    pub(crate) max_tokens: usize,
+    pub(crate) max_tokens: Option<usize>,
     /// Stop before this text; may be repeated
     #[arg(long, value_name = "TEXT", help_heading = SAMPLING)]
     pub(crate) stop: Vec<String>,

@@ -2,12 +2,14 @@
 
 pub(crate) mod bench;
 pub(crate) mod calibrate;
+mod certainty;
 pub(crate) mod chat;
 pub(crate) mod inspect;
 pub(crate) mod launch;
 pub(crate) mod logits;
 pub(crate) mod pack;
 pub(crate) mod perplexity;
+mod piped;
 pub(crate) mod plan;
 pub(crate) mod prompt;
 pub(crate) mod replay;
@@ -17,15 +19,17 @@ pub(crate) mod synth;
 mod turns;
 pub(crate) mod verify;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Result;
+use moeflux_core::visible;
 use moeflux_engine::{GenerateOptions, Sink};
 use moeflux_hub::Download;
 use moeflux_text::{ChatTemplate, Delta, Message, OutputParser, Special, Tokenizer};
 use serde_json::{Value, json};
 
+use self::certainty::Certainty;
 pub(crate) use self::turns::explain;
 use crate::args::SampleArgs;
 use crate::bytes::show;
@@ -38,14 +42,19 @@ pub(crate) fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
     let template = tokenizer.chat_template(false).ok_or_else(|| {
         let names: Vec<&str> = tokenizer.chat_template_names().collect();
         let why = match names.as_slice() {
-            [] => String::from("the model has no chat template"),
+            [] => String::from("no chat template"),
             names => format!(
-                "the model has no default chat template, only {} (save one of them as \
-                 chat_template.jinja)",
+                "no default chat template, only {} (save one of them as chat_template.jinja)",
                 names.join(", ")
             ),
         };
-        UsageError(why + ": give the prompt with run --raw")
+        let file = tokenizer.file();
+        let model = file.parent().filter(|_| file.extension() != Some("gguf".as_ref()));
+        let model = model.unwrap_or(file).display();
+        UsageError(format!(
+            "{model} has {why}, so it cannot chat: run --raw continues a text; a \
+             chat_template.jinja beside its files would give it one"
+        ))
     })?;
     Ok(template?)
 }
@@ -70,6 +79,7 @@ fn generate_options(args: &SampleArgs, tokenizer: &Tokenizer) -> GenerateOptions
         stop: args.stop.clone(),
         sampler: args.sampler(tokenizer.generation_defaults()),
         special: Special::Hide,
+        no_calls: None,
     }
 }
 
@@ -79,33 +89,54 @@ struct Printer {
     n_prompt: u64,
     /// Takes analysis and commentary out, where they come in channels.
     channels: Option<OutputParser>,
+    /// Holds the beginning of an answer back, until it is known to be no guess.
+    certainty: Option<Certainty>,
+    held: String,
     /// What was printed.
     text: String,
     error: Option<OutputError>,
 }
 
 impl Printer {
-    fn new(bar: Bar, n_prompt: usize, channels: Option<OutputParser>) -> Printer {
+    fn new(
+        bar: Bar,
+        n_prompt: usize,
+        channels: Option<OutputParser>,
+        certainty: Option<Certainty>,
+    ) -> Printer {
         let (bar, n_prompt) = (Some(bar), n_prompt as u64);
-        Printer { bar, n_prompt, channels, text: String::new(), error: None }
+        let (held, text) = (String::new(), String::new());
+        Printer { bar, n_prompt, channels, certainty, held, text, error: None }
     }
 
     fn print(&mut self, text: &str) {
-        if self.error.is_none() {
-            self.text.push_str(text);
-            self.error = print(text).err();
+        if self.certainty.is_some_and(|certainty| certainty.is_open() || certainty.is_guess()) {
+            self.held.push_str(text);
+            return;
+        }
+        let held = std::mem::take(&mut self.held) + text;
+        if self.error.is_none() && !held.is_empty() {
+            self.error = print(&held).err();
+            self.text.push_str(&held);
         }
     }
 
-    /// The text, its last line ended.
-    fn finish(mut self) -> Result<String, OutputError> {
-        if let Some(rest) = self.channels.as_mut().map(OutputParser::finish) {
-            self.print(&said(rest));
+    /// Ends the last line. Whether the answer was withheld, as a guess.
+    fn finish(mut self) -> Result<bool, OutputError> {
+        if self.is_guess() {
+            return self.error.map_or(Ok(true), Err);
         }
+        self.certainty = None;
+        let rest = self.channels.as_mut().map(OutputParser::finish).unwrap_or_default();
+        self.print(&said(rest));
         if self.error.is_none() && !self.text.ends_with('\n') {
             self.error = print("\n").err();
         }
-        self.error.map_or(Ok(self.text), Err)
+        self.error.map_or(Ok(false), Err)
+    }
+
+    fn is_guess(&self) -> bool {
+        self.certainty.is_some_and(|certainty| certainty.is_guess())
     }
 }
 
@@ -114,6 +145,20 @@ impl Sink for Printer {
         if let Some(bar) = &mut self.bar {
             bar.set(n_done as u64, self.n_prompt);
         }
+    }
+
+    fn wants_logprob(&self) -> bool {
+        self.certainty.is_some_and(|certainty| certainty.is_open())
+    }
+
+    fn chosen(&mut self, logprob: f32) {
+        if let Some(certainty) = &mut self.certainty {
+            certainty.add(logprob);
+        }
+    }
+
+    fn is_cancelled(&mut self) -> bool {
+        self.is_guess()
     }
 
     fn text(&mut self, piece: &str) -> ControlFlow<()> {
@@ -175,8 +220,16 @@ fn download_json(download: &Download) -> Value {
     })
 }
 
-/// Writes to standard output at once.
+/// Writes to standard output at once. A terminal gets text alone, whatever models and files hold.
 fn print(text: &str) -> Result<(), OutputError> {
+    match io::stdout().is_terminal() {
+        true => print_styled(&visible(text)),
+        false => print_styled(text),
+    }
+}
+
+/// Writes to standard output what may hold this program's own commands for terminals.
+fn print_styled(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;

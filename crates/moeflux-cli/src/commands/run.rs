@@ -1,11 +1,13 @@
 //! `moeflux run`: one prompt, one answer.
 
-use std::io::Read;
+use std::ffi::OsStr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use moeflux_engine::{Prompt, generate};
 use moeflux_text::{Markup, Message, OutputFormat, OutputParser, Special, Turn};
 
+use super::certainty::Certainty;
+use super::piped::{self, Form};
 use super::turns::{explain, store, turn};
 use super::{Printer, chat_template, generate_options, opening};
 use crate::args::RunArgs;
@@ -15,7 +17,6 @@ use crate::{demo, model, report};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = prompt(args)?;
-    let shown = prompt.clone();
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
     let mut options = generate_options(&args.sample, &tokenizer);
@@ -36,41 +37,52 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     } else {
         let mut messages = opening(args.system.as_deref());
         messages.push(Message::new("user", prompt));
-        turn(&tokenizer, &chat_template(&tokenizer)?, &messages, engine.plan().ctx)?
+        let turn = turn(&tokenizer, &chat_template(&tokenizer)?, &messages, engine.plan().ctx)?;
+        options.no_calls = format.no_calls(&messages, &turn.tokens);
+        turn
     };
     let Turn { tokens, checkpoints } = &prompt;
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
     let channels = has_channels.then(|| OutputParser::new(&format, None, false));
-    let mut printer = Printer::new(bar, tokens.len(), channels);
+    let is_demo = args.model.model.is_none();
+    // Who asks for the answer alone, or for a draw, gets what the model says.
+    let may_guess = !is_demo || args.quiet || args.raw || options.sampler.temperature > 0.0;
+    let certainty = (!may_guess).then(Certainty::new);
+    let mut printer = Printer::new(bar, tokens.len(), channels, certainty);
     let mut session = engine.session();
     let prompt = Prompt { tokens, checkpoints };
     let answer = generate(&mut session, &tokenizer, prompt, &options, &mut printer)?;
-    printer.finish()?;
+    let is_withheld = printer.finish()?;
     // After the answer: a run that fails prints its error alone.
-    demo::introduce(args.model.model.as_deref(), &shown, args.quiet);
+    if is_demo {
+        let shown = args.prompt.as_deref().and_then(OsStr::to_str).unwrap_or_default();
+        demo::introduce(shown, is_withheld, args.quiet);
+    }
     match () {
         () if args.quiet => {}
         () if args.stats => report::statistics(&engine, &answer),
+        () if is_withheld => {}
         () => report::statistics_line(&answer),
     }
     store(&engine, &mut session, checkpoints, false);
     Ok(())
 }
 
+/// The prompt of the command line and what standard input brings to it; `-`, or no prompt, is
+/// standard input alone.
 fn prompt(args: &RunArgs) -> Result<String> {
-    let text = match &args.prompt {
-        Some(prompt) => match prompt.to_str() {
-            Some(text) => text.to_owned(),
-            None => return Err(UsageError(String::from("the prompt is not UTF-8")).into()),
-        },
-        None => {
-            let mut bytes = Vec::new();
-            std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
-            String::from_utf8(bytes).map_err(|err| {
-                let at = err.utf8_error().valid_up_to();
-                UsageError(format!("standard input is not UTF-8 at byte {at}"))
-            })?
+    let form = if args.raw { Form::Raw } else { Form::Text };
+    let text = match args.prompt.as_deref().filter(|prompt| *prompt != "-") {
+        Some(prompt) => {
+            let Some(prompt) = prompt.to_str() else {
+                return Err(UsageError(String::from("the prompt is not UTF-8")).into());
+            };
+            match piped::beside_a_prompt(form, args.quiet)? {
+                Some(input) => piped::joined(prompt, &input),
+                None => prompt.to_owned(),
+            }
         }
+        None => piped::whole(form, args.quiet)?,
     };
     if text.trim().is_empty() {
         let message = "the prompt is empty: give it as an argument or on standard input";

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use moeflux_hub::{DEFAULT_ENDPOINT, Repo};
-use moeflux_server::{Server, ServerOptions};
+use moeflux_server::{Introduction, Server, ServerOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::ServeArgs;
-use crate::{model, report};
+use crate::{demo, model, report};
 
 /// Holds a key where --api-key-file is not given: other users see arguments,
 /// not environments.
@@ -29,6 +29,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         api_keys: keys(args.api_key_file.as_deref())?,
         model_names: names,
         any_model: args.any_model,
+        introduction: args.model.model.is_none().then(introduction),
         ollama_port: args.ollama_port,
         n_sessions: args.sessions,
         max_waiting: args.queue,
@@ -51,6 +52,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     }
     crate::interrupt::take_over(&[SIGINT, SIGTERM]);
     Ok(server.run()?)
+}
+
+/// What the page says of the demo model.
+fn introduction() -> Introduction {
+    let questions = demo::QUESTIONS.map(String::from).to_vec();
+    Introduction { about: demo::ABOUT.to_owned(), questions }
 }
 
 /// Ends the program, as SIGTERM does, when standard input ends: with the process that holds its

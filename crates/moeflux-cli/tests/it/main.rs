@@ -6,6 +6,7 @@ mod bench;
 mod checkpoints;
 mod common;
 mod damage;
+mod demo;
 mod fewer_bits;
 mod forecast;
 mod gpu;
@@ -22,6 +23,8 @@ mod reference;
 mod routing;
 mod run;
 mod sessions;
+mod stdin;
+mod terminal;
 mod tool_loops;
 mod words;
 

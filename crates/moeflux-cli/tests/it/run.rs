@@ -241,7 +241,7 @@ fn chat(flags: &[&str], input: &str) -> (String, String) {
 
 #[test]
 fn a_conversation_remembers_its_turns() {
-    let second = "And Vec::pop?";
+    let second = "What does Vec::pop do?";
     let (answers, notes) =
         chat(&["--stats", "--max-tokens", "40"], &format!("{QUESTION}\n{second}\n"));
     assert!(answers.starts_with(ANSWER) && answers.lines().count() >= 2, "{answers}");

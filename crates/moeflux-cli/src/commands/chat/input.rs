@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
+use moeflux_core::visible;
 use reedline::{
-    DefaultPrompt, DefaultPromptSegment, FileBackedHistory, Reedline, Signal, ValidationResult,
-    Validator,
+    ColumnarMenu, DefaultPrompt, DefaultPromptSegment, Emacs, FileBackedHistory, KeyCode,
+    KeyModifiers, MenuBuilder, Reedline, ReedlineEvent, ReedlineMenu, Signal, ValidationResult,
+    Validator, default_emacs_keybindings,
 };
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
+use super::completer::Lines;
 use crate::error::UsageError;
 use crate::{paths, report};
 
@@ -56,6 +59,27 @@ impl Validator for Continued {
     }
 }
 
+/// An editor in which Tab completes.
+fn with_completion(editor: Reedline) -> Reedline {
+    let menu = ColumnarMenu::default().with_name(MENU);
+    let mut keys = default_emacs_keybindings();
+    let complete = [ReedlineEvent::Menu(MENU.to_owned()), ReedlineEvent::MenuNext];
+    keys.add_binding(
+        KeyModifiers::NONE,
+        KeyCode::Tab,
+        ReedlineEvent::UntilFound(complete.to_vec()),
+    );
+    editor
+        .with_completer(Box::new(Lines))
+        .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
+        .with_quick_completions(true)
+        .with_partial_completions(true)
+        .with_edit_mode(Box::new(Emacs::new(keys)))
+}
+
+/// The menu of completions.
+const MENU: &str = "completions";
+
 impl Input {
     pub(super) fn open() -> Result<Input> {
         // The editor needs a terminal that knows commands.
@@ -64,7 +88,7 @@ impl Input {
         }
         // Its colours, white text among them, do not suit every background.
         let editor = Reedline::create().use_bracketed_paste(true).with_ansi_colors(false);
-        let mut editor = editor.with_validator(Box::new(Continued));
+        let mut editor = with_completion(editor).with_validator(Box::new(Continued));
         match open_history() {
             Ok(Some(history)) => editor = editor.with_history(history),
             Ok(None) => {}
@@ -108,6 +132,29 @@ impl Input {
             }
         }
         Ok(if text.is_empty() { None } else { Some(text) })
+    }
+
+    /// Asks a question with yes or no; `None` where nobody is there to answer it.
+    pub(super) fn confirm(&mut self, question: &str) -> Result<Option<bool>> {
+        let answer = match self {
+            Input::Terminal(..) => {
+                let question = DefaultPromptSegment::Basic(visible(question).into_owned());
+                let prompt = DefaultPrompt::new(question, DefaultPromptSegment::Empty);
+                // The history is of messages.
+                let mut editor = Reedline::create().with_ansi_colors(false);
+                match editor.read_line(&prompt)? {
+                    Signal::Success(answer) => answer,
+                    _ => String::new(),
+                }
+            }
+            Input::Lines if io::stdin().is_terminal() => {
+                // As in `read_line`.
+                let _ = write!(io::stderr(), "{} ", visible(question));
+                self.read_line()?.unwrap_or_default()
+            }
+            Input::Lines => return Ok(None),
+        };
+        Ok(Some(matches!(&*answer.trim().to_lowercase(), "y" | "yes")))
     }
 
     fn read_line(&mut self) -> Result<Option<String>> {

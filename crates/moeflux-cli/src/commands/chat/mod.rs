@@ -1,7 +1,10 @@
 //! `moeflux chat`: a conversation in the terminal.
 
+mod command;
+mod completer;
 mod input;
 mod markdown;
+mod recall;
 mod saved;
 mod screen;
 mod settings;
@@ -18,9 +21,11 @@ use moeflux_engine::{
 };
 use moeflux_text::{ChatTemplate, Message, OutputFormat, OutputParser, Special, Tokenizer};
 
+use self::command::{COMMANDS, HELP, at_home};
 use self::input::Input;
 use self::saved::SessionFile;
 use self::screen::{Said, Screen};
+use super::certainty::Certainty;
 use super::turns::{store, turn, warnings};
 use super::{chat_template, generate_options, opening};
 use crate::args::ChatArgs;
@@ -28,35 +33,6 @@ use crate::error::{OutputError, UsageError};
 use crate::progress::{Bar, Unit};
 use crate::words::{did_you_mean, one_line};
 use crate::{demo, model, report};
-
-const HELP: &str = "\
-/help         this text
-/clear        forget the conversation
-/undo         take the last question and its answer back
-/regenerate   answer again, with another seed
-/set          show sampling; /set temperature 0.7 changes it
-/system TEXT  set the system prompt; without TEXT, none
-/save FILE    save the conversation
-/load FILE    continue a saved conversation
-/stats        statistics of the last answer
-/quit         leave (so does Ctrl-D)
-//TEXT        send /TEXT to the model
-A line that ends with \\ or Alt-Enter goes on in the next.
-Ctrl-C stops an answer and keeps the part that was printed.";
-
-/// Commands, for the nearest to one that does not exist.
-const COMMANDS: [&str; 10] = [
-    "/help",
-    "/clear",
-    "/undo",
-    "/regenerate",
-    "/set",
-    "/system",
-    "/save",
-    "/load",
-    "/stats",
-    "/quit",
-];
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let mut first = first_message(args)?;
@@ -86,6 +62,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         is_quiet: args.quiet,
         has_stats: args.stats,
         has_markdown: !args.plain && has_styles(),
+        is_demo: args.model.model.is_none(),
+        saved_as: Vec::new(),
         interrupted: Arc::default(),
         last: None,
     };
@@ -103,7 +81,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         args.quiet,
         &format!("{model}, context of {ctx} tokens; /help lists the commands"),
     );
-    demo::introduce(args.model.model.as_deref(), first.as_deref().unwrap_or(""), args.quiet);
+    if chat.is_demo {
+        demo::introduce(first.as_deref().unwrap_or(""), false, args.quiet);
+    }
     while let Some(text) = first.take().map_or_else(|| input.read(), |text| Ok(Some(text)))? {
         let (command, argument) = match text.trim().split_once(char::is_whitespace) {
             Some((command, argument)) => (command, argument.trim()),
@@ -128,7 +108,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
                 chat.set_system(text);
                 Ok(())
             }
-            ("/save", file) if !file.is_empty() => chat.save_as(&at_home(file)),
+            ("/save", file) if !file.is_empty() => chat.save_as(&at_home(file), &mut input),
             ("/load", file) if !file.is_empty() => chat.load(&at_home(file)),
             ("/save" | "/load", _) => Err(anyhow::anyhow!("{command} needs a FILE")),
             ("/set", argument) => chat.set(argument),
@@ -140,6 +120,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         };
         match done {
             Err(err) if err.is::<OutputError>() => return Err(err),
+            Err(err) if err.is::<Guess>() => demo::decline(),
             Err(err) => report::note(false, &one_line(&report::chain(&err))),
             Ok(()) => {}
         }
@@ -182,14 +163,6 @@ fn unknown(command: &str) -> anyhow::Error {
     }
 }
 
-/// A path with the home directory filled in as shells do it.
-fn at_home(file: &str) -> PathBuf {
-    match (file.strip_prefix("~/"), std::env::home_dir()) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => PathBuf::from(file),
-    }
-}
-
 struct Chat<'a> {
     engine: &'a Engine,
     tokenizer: &'a Tokenizer,
@@ -209,6 +182,10 @@ struct Chat<'a> {
     has_stats: bool,
     /// Whether Markdown is rendered.
     has_markdown: bool,
+    /// Whether the model is the demo, whose guesses are withheld.
+    is_demo: bool,
+    /// Files that `/save` has written.
+    saved_as: Vec<PathBuf>,
     /// Set by Ctrl-C.
     interrupted: Arc<AtomicBool>,
     /// How the last answer was made.
@@ -294,15 +271,26 @@ impl Chat<'_> {
         let n_prompt = turn.tokens.len();
         let is_thinking = self.format.prompt_opens_thinking(&turn.tokens, self.tokenizer);
         let parser = OutputParser::new(&self.format, None, is_thinking);
+        let may_guess = !self.is_demo || self.is_quiet || self.options.sampler.temperature > 0.0;
         let mut screen =
             Screen::new(bar, n_prompt, parser, &self.interrupted, self.is_quiet, self.has_markdown);
+        if !may_guess {
+            screen = screen.without_guesses(Certainty::new());
+        }
+        self.options.no_calls = self.format.no_calls(&self.messages, &turn.tokens);
         self.engine.reset_stats();
         let (session, options) = (&mut self.session, &self.options);
         let prompt = Prompt { tokens: &turn.tokens, checkpoints: &turn.checkpoints };
         let answer = generate(session, self.tokenizer, prompt, options, &mut screen);
-        let Said { thought, text } = screen.finish()?;
+        let said = screen.finish()?;
         let answer = answer?;
         self.last = Some(answer);
+        let Some(Said { thought, text }) = said else {
+            if self.has_stats {
+                report::statistics(self.engine, &answer);
+            }
+            return Err(Guess.into());
+        };
         if answer.finish == Finish::Cancelled && text.is_empty() && thought.is_empty() {
             bail!("stopped before it said anything: the question is taken back");
         }
@@ -334,10 +322,21 @@ impl Chat<'_> {
         }
     }
 
-    fn save_as(&mut self, file: &Path) -> Result<()> {
+    fn save_as(&mut self, file: &Path, input: &mut Input) -> Result<()> {
         match self.file.filter(|own| own.is(file)) {
             Some(own) => self.save(own.path())?,
-            None => self.save(SessionFile::open(file)?.path())?,
+            None => {
+                let target = SessionFile::lock(file)?;
+                let is_known = self.saved_as.iter().any(|known| known == target.path());
+                if target.is_there() && !is_known {
+                    confirm_overwriting(file, input)?;
+                }
+                target.clear_up();
+                self.save(target.path())?;
+                if !is_known {
+                    self.saved_as.push(target.path().to_path_buf());
+                }
+            }
         }
         report::aside(self.is_quiet, &format!("kept in {}", file.display()));
         Ok(())
@@ -396,5 +395,21 @@ impl Chat<'_> {
             }
         }
         warnings(self.engine);
+        recall::show(&self.messages, self.is_quiet);
+    }
+}
+
+/// The model would have guessed; its question is taken back.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer would be a guess")]
+struct Guess;
+
+/// Asks whether a file that this chat has not written may go; nobody can be asked through a pipe.
+fn confirm_overwriting(file: &Path, input: &mut Input) -> Result<()> {
+    let file = file.display();
+    match input.confirm(&format!("{file} is there already: overwrite it? (y/n)"))? {
+        Some(true) => Ok(()),
+        Some(false) => bail!("nothing was saved"),
+        None => bail!("{file} is there already: give another name, or remove it first"),
     }
 }

@@ -19,6 +19,13 @@ impl SessionFile {
     /// Keeps other processes out of a file, which need not exist, and clears up what dead ones left of
     /// it.
     pub(super) fn open(file: &Path) -> Result<SessionFile> {
+        let own = SessionFile::lock(file)?;
+        own.clear_up();
+        Ok(own)
+    }
+
+    /// Keeps other processes out of a file, and changes nothing of it.
+    pub(super) fn lock(file: &Path) -> Result<SessionFile> {
         let path = resolve(file)?;
         check_kind(&path)?;
         check_folder(&path)?;
@@ -31,12 +38,21 @@ impl SessionFile {
             let file = file.display();
             bail!("{file}: open in another chat; end that one, or give this one another FILE");
         };
-        for path in [&path, &snapshot_path(&path)] {
+        Ok(SessionFile { path, lock })
+    }
+
+    /// Clears up what dead processes left of it, and lets nobody else read it.
+    pub(super) fn clear_up(&self) {
+        for path in [&self.path, &snapshot_path(&self.path)] {
             atomic_file::remove_abandoned(path);
             // Earlier versions let others read it; what is missing needs no restriction.
             let _ = private::restrict(path);
         }
-        Ok(SessionFile { path, lock })
+    }
+
+    /// Whether a conversation would be written over a file.
+    pub(super) fn is_there(&self) -> bool {
+        self.path.exists()
     }
 
     pub(super) fn path(&self) -> &Path {

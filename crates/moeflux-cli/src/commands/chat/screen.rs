@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use console::Term;
+use moeflux_core::visible;
 use moeflux_engine::Sink;
 use moeflux_text::{Delta, OutputParser};
 
 use super::markdown::Markdown;
 use super::wrap::Wrap;
-use crate::commands::print;
+use crate::commands::certainty::Certainty;
+use crate::commands::{print, print_styled};
 use crate::error::OutputError;
 use crate::progress::Bar;
 use crate::report;
@@ -23,6 +25,9 @@ pub(super) struct Screen<'a> {
     /// Tells thoughts from the answer.
     parser: OutputParser,
     said: Said,
+    /// Holds the beginning of an answer back, until it is known to be no guess.
+    certainty: Option<Certainty>,
+    held: Vec<Delta>,
     error: Option<OutputError>,
     /// Set by Ctrl-C.
     interrupted: &'a AtomicBool,
@@ -56,15 +61,30 @@ impl<'a> Screen<'a> {
             n_prompt: n_prompt as u64,
             parser,
             said: Said::default(),
+            certainty: None,
+            held: Vec::new(),
             error: None,
             interrupted,
             terminal,
         }
     }
 
-    /// What was written, its last line ended.
-    pub(super) fn finish(mut self) -> Result<Said, OutputError> {
+    /// This screen, which shows no answer that is a guess.
+    pub(super) fn without_guesses(self, certainty: Certainty) -> Screen<'a> {
+        Screen { certainty: Some(certainty), ..self }
+    }
+
+    fn is_guess(&self) -> bool {
+        self.certainty.is_some_and(|certainty| certainty.is_guess())
+    }
+
+    /// What was written, its last line ended; `None` where it was withheld as a guess.
+    pub(super) fn finish(mut self) -> Result<Option<Said>, OutputError> {
         self.bar = None;
+        if self.is_guess() {
+            return Ok(None);
+        }
+        self.certainty = None;
         let rest = self.parser.finish();
         if self.error.is_none() {
             self.error = self.show(rest).err();
@@ -72,13 +92,17 @@ impl<'a> Screen<'a> {
         if self.error.is_none() {
             let end = if self.said.text.ends_with('\n') { "" } else { "\n" };
             let rest = self.terminal.map_or(String::new(), |mut terminal| terminal.finish(width()));
-            self.error = print(&format!("{rest}{end}")).err();
+            self.error = print_styled(&format!("{rest}{end}")).err();
         }
-        self.error.map_or(Ok(self.said), Err)
+        self.error.map_or(Ok(Some(self.said)), Err)
     }
 
     fn show(&mut self, deltas: Vec<Delta>) -> Result<(), OutputError> {
-        for delta in deltas {
+        self.held.extend(deltas);
+        if self.certainty.is_some_and(|certainty| certainty.is_open() || certainty.is_guess()) {
+            return Ok(());
+        }
+        for delta in std::mem::take(&mut self.held) {
             let (kind, text) = match delta {
                 Delta::Reasoning(text) => (Kind::Thought, text),
                 Delta::Content(text) => (Kind::Answer, text),
@@ -90,7 +114,7 @@ impl<'a> Screen<'a> {
                 Kind::Answer => self.said.text.push_str(&text),
             }
             match &mut self.terminal {
-                Some(terminal) => print(&terminal.show(&text, kind, width()))?,
+                Some(terminal) => print_styled(&terminal.show(&text, kind, width()))?,
                 None if kind == Kind::Answer => print(&text)?,
                 None => {}
             }
@@ -114,7 +138,17 @@ impl Sink for Screen<'_> {
     }
 
     fn is_cancelled(&mut self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
+        self.interrupted.load(Ordering::Relaxed) || self.is_guess()
+    }
+
+    fn wants_logprob(&self) -> bool {
+        self.certainty.is_some_and(|certainty| certainty.is_open())
+    }
+
+    fn chosen(&mut self, logprob: f32) {
+        if let Some(certainty) = &mut self.certainty {
+            certainty.add(logprob);
+        }
     }
 
     fn text(&mut self, piece: &str) -> ControlFlow<()> {
@@ -178,7 +212,7 @@ impl Terminal {
     /// More text for a terminal of `width` columns; 0 where that is not known. Thoughts are dim.
     fn show(&mut self, piece: &str, kind: Kind, width: usize) -> String {
         let mut out = String::from(self.cleared());
-        let text = harmless(piece);
+        let text = visible(piece).into_owned();
         let mut shown = match (kind, &mut self.markdown) {
             (Kind::Answer, Some(markdown)) => markdown.feed(&text),
             (Kind::Answer, None) => text,
@@ -220,12 +254,6 @@ fn width() -> usize {
     Term::stdout().size_checked().map_or(0, |(_, width)| width.into())
 }
 
-/// Text without what terminals take for commands.
-fn harmless(text: &str) -> String {
-    let plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
-    text.chars().filter(plain).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,7 +263,7 @@ mod tests {
         let mut terminal = Terminal::new(false, false);
         assert_eq!(
             terminal.show("a\x1b[31mb\r\n\tc\u{9b}2J\x07", Kind::Answer, 80),
-            "a[31mb\n\tc2J"
+            "a␛[31mb\n\tc<U+009B>2J␇"
         );
     }
 

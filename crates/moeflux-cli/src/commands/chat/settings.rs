@@ -8,7 +8,7 @@ use crate::values::{
 };
 use crate::words::did_you_mean;
 
-const NAMES: [&str; 7] =
+pub(super) const NAMES: [&str; 7] =
     ["temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "max_tokens"];
 
 /// Carries out `/set NAME VALUE`; returns what to print. Values are checked as those of flags.
@@ -31,7 +31,7 @@ pub(super) fn set(options: &mut GenerateOptions, argument: &str) -> Result<Strin
         "min_p" => probability(value).map(|value| sampler.min_p = value),
         "repeat_penalty" => penalty(value).map(|value| sampler.repeat_penalty = value),
         "seed" => seed(value).map(|seed| sampler.seed = seed),
-        "max_tokens" => count(value).map(|n| options.max_tokens = n),
+        "max_tokens" => count(value).map(|n| options.max_tokens = Some(n)),
         other => match did_you_mean(other, NAMES.into_iter()) {
             Some(near) => bail!("/set {other}: did you mean {near}?"),
             None => bail!("/set {other}: there are {}", NAMES.join(", ")),
@@ -53,6 +53,6 @@ fn all(options: &GenerateOptions) -> String {
         sampler.min_p,
         sampler.repeat_penalty,
         sampler.seed,
-        options.max_tokens
+        options.max_tokens.map_or_else(|| String::from("the context"), |n| n.to_string())
     )
 }
