@@ -173,8 +173,13 @@ fn kinds_have_bits_of_their_own() {
 fn packed_formats_of_gguf(options: &PackOptions) -> [Option<u8>; 3] {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("g"), dir.path().join("packed"));
-    let format = SynthFormat::Gguf(GgufMix::by_name("q4_k_m").unwrap());
-    let synthetic = SynthOptions { format, n_layers: Some(4), ..SynthOptions::default() };
+    let mix = GgufMix::by_name("q4_k_m").unwrap();
+    let synthetic = SynthOptions {
+        format: SynthFormat::Gguf,
+        mix,
+        n_layers: Some(4),
+        ..SynthOptions::default()
+    };
     let manifest_of = |config: &_| Ok(Declared::of_config(config, WithMtp::Never)?.manifest);
     synth("tiny", &src, &synthetic, &manifest_of, &mut |_| {}).unwrap();
     assert_eq!(Checkpoint::open(&src).unwrap().precision(), Precision::Floats, "no config says it");

@@ -8,15 +8,17 @@ mod table;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use moeflux_engine::{EngineOptions, Forecast, ModelSizes, Plan, Rate, inspect};
+use moeflux_engine::{EngineOptions, Forecast, ModelSizes, Plan, Rate};
 use moeflux_hub::{HubEnv, free_bytes};
 use moeflux_store::IoChoice;
 
 use self::here::{Here, in_cache, in_folder};
 use super::print;
 use crate::args::ModelsArgs;
+use crate::locate;
+use crate::model::inspect_shape;
 use crate::published::{self, Published};
-use crate::{demo, locate};
+use crate::rates::{MachineRates, Place};
 
 /// Tokens a second below which a model is not proposed while a faster one fits.
 const USABLE_RATE: f64 = 5.0;
@@ -56,7 +58,7 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<()> {
 }
 
 fn offers(cache: &[Here], env: &HubEnv) -> Result<Vec<Offer>> {
-    let measured = measured(cache);
+    let measured = measured();
     let room = free_bytes(env);
     let mut offers = Vec::new();
     for model in published::all() {
@@ -88,14 +90,15 @@ fn least(sizes: &ModelSizes) -> Result<Plan> {
     Ok(sizes.plan(&options.expert_io(IoChoice::Pread))?)
 }
 
-/// Rates of memory and drive, measured with the largest model that is here, else with the demo model.
-fn measured(cache: &[Here]) -> Option<Forecast> {
-    let runs = cache.iter().filter(|here| here.is_whole && here.problem.is_none());
-    let largest = runs.max_by_key(|here| here.bytes).map(|here| here.path.clone());
-    let path = largest.or_else(|| demo::unpacked().ok())?;
+/// A shape whose products are what most models compute with.
+const TYPICAL: &str = "qwen3.6-35b-a3b";
+
+/// Rates of memory and of the drive of the Hub's cache, as `plan` has them of a shape.
+fn measured() -> Option<Forecast> {
     let options = EngineOptions::default();
-    let facts = inspect(&path, &options).ok()?;
-    Some(Forecast::measure(&facts, &options, true))
+    let facts = inspect_shape(TYPICAL, 4, &options).ok()?.facts;
+    let found = MachineRates::open(None, false).rates(&facts, &options, Place::Hub);
+    Some(Forecast::of(&facts, found.rates))
 }
 
 /// The tokens a second to expect of a model, where it fits.
