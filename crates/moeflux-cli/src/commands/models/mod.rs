@@ -16,7 +16,8 @@ use self::here::{Here, in_cache, in_folder};
 use super::print;
 use crate::args::ModelsArgs;
 use crate::published::{self, Published};
-use crate::{demo, locate};
+use crate::rates::MachineRates;
+use crate::{demo, locate, rates};
 
 /// Tokens a second below which a model is not proposed while a faster one fits.
 const USABLE_RATE: f64 = 5.0;
@@ -88,14 +89,17 @@ fn least(sizes: &ModelSizes) -> Result<Plan> {
     Ok(sizes.plan(&options.expert_io(IoChoice::Pread))?)
 }
 
-/// Rates of memory and drive, measured with the largest model that is here, else with the demo model.
+/// The forecast of the largest model that is here, else of the demo model: by its rates of memory and drive, remembered
+/// or measured.
 fn measured(cache: &[Here]) -> Option<Forecast> {
     let runs = cache.iter().filter(|here| here.is_whole && here.problem.is_none());
     let largest = runs.max_by_key(|here| here.bytes).map(|here| here.path.clone());
     let path = largest.or_else(|| demo::unpacked().ok())?;
     let options = EngineOptions::default();
     let facts = inspect(&path, &options).ok()?;
-    Some(Forecast::measure(&facts, &options, true))
+    let known =
+        MachineRates::open(None, false).rates(&facts, &options, rates::Place::Model(&facts.root));
+    Some(Forecast::of(&facts, known.rates))
 }
 
 /// The tokens a second to expect of a model, where it fits.
