@@ -14,6 +14,12 @@ trap 'rm -rf "$work"' EXIT
 out=$work/out
 export MOEFLUX_CACHE=$work/cache HF_HUB_OFFLINE=1
 
+# Debug information takes most of the time to pack.
+if command -v strip >/dev/null; then
+    strip -o "$work/moeflux" "$binary"
+    binary=$work/moeflux
+fi
+
 # asks PROGRAM
 asks() {
     local answer

@@ -13,8 +13,10 @@ use crate::args::ManArgs;
 use crate::files::OutFile;
 use crate::help;
 
-/// What the last line of every page names.
-const SOURCE: &str = concat!("moeflux ", env!("CARGO_PKG_VERSION"));
+/// What follows a page's name in its title: section, no date, the source and the manual that the last and
+/// the first line name.
+const TITLE: &str =
+    concat!("\"1\" \"\" \"moeflux ", env!("CARGO_PKG_VERSION"), "\" \"moeflux manual\"");
 
 pub(crate) fn run(args: &ManArgs) -> Result<()> {
     let dir = &args.out;
@@ -41,9 +43,11 @@ fn write_page(path: &Path, command: &Command) -> Result<()> {
 }
 
 fn page(command: &Command) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone()).source(SOURCE).manual("moeflux");
+    let man = Man::new(command.clone());
     let mut page = Vec::new();
-    man.render_title(&mut page)?;
+    // `render_title` leaves an empty date out, and formatters then take the source for one.
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    writeln!(page, ".TH \"{name}\" {TITLE}")?;
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
