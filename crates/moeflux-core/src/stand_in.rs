@@ -1,4 +1,4 @@
-//! What lies in the place of a model's file: pointers, error pages, archives and parts of downloads.
+//! What stands in the place of a model's file: pointers, error pages, archives and parts of downloads.
 //!
 //! Such a file has the right name and often a plausible length. Parsers would find damage in it and say
 //! nothing of what happened.
@@ -127,7 +127,7 @@ impl StandIn {
         Some(StandIn::Text { beginning: shortened(text) })
     }
 
-    /// What lies in the place of the weights at `path`, which are open as `file`. The file is then at its
+    /// What stands in the place of the weights at `path`, which are open as `file`. The file is then at its
     /// start again.
     ///
     /// # Errors
@@ -164,7 +164,7 @@ pub fn is_unfinished_name(name: &str) -> bool {
     UNFINISHED.iter().any(|end| name.ends_with(end))
 }
 
-/// Programs that write to a file of the full length note beside it what is missing.
+/// Programs that write to a file of the full length note in another file what is missing.
 fn unfinished(path: &Path) -> Option<StandIn> {
     let name = path.file_name()?.to_str()?;
     let notes = format!("{name}.aria2");

@@ -34,7 +34,7 @@ pub struct Removal {
 /// to stay. The network is not used, and nothing is removed yet.
 ///
 /// # Errors
-/// Where it is not in the cache, is being downloaded, or lies behind a link to somewhere else.
+/// Where it is not in the cache, is being downloaded, or is behind a link to somewhere else.
 pub fn removal(model: &str, env: &HubEnv) -> Result<Removal, HubError> {
     let repo = Repo::parse(model, &env.endpoint)?;
     let root = env.cache_dir.join(format!("{PREFIX}{}", repo.name.replace('/', "--")));

@@ -12,7 +12,8 @@ pub(crate) fn status(app: &App) -> Value {
     let (load, store) = (app.scheduler.stats(), app.engine.stats());
     let sampler = Settings::of(app).sampler;
     let introduction = app.options.introduction.as_ref();
-    let introduction = introduction.map(|it| json!({"about": it.about, "questions": it.questions}));
+    let introduction =
+        introduction.map(|demo| json!({"about": demo.about, "questions": demo.questions}));
     json!({
         "model": {
             "name": app.model_name(),

@@ -97,11 +97,7 @@ fn without_tools_no_dialect_calls_one() {
             assert!(!reply.body.contains("tool_call>"), "{path}: {}", reply.body);
         }
     }
-    // A prompt without a template may offer tools in its own words.
-    let prompt = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
-    let raw = json!({"model": "demo", "temperature": 0, "max_tokens": 9, "prompt": prompt});
-    let reply = server.post("/v1/completions", &raw);
-    assert!(reply.body.contains("<tool_call>"), "{}", reply.body);
+    // A system message may offer tools in its own words.
     let system = json!({"role": "system", "content": "Call tools as <tool_call>{…}</tool_call>."});
     let shown = json!({"messages": [system, {"role": "user", "content": "hi"}]});
     let reply = server.post("/v1/chat/completions", &with(question("hi"), shown));

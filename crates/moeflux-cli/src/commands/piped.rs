@@ -11,11 +11,11 @@ use moeflux_engine::explain_thread_error;
 use crate::error::UsageError;
 use crate::report;
 
-/// Bytes at most. No context holds the tokens of so many.
+/// Bytes at most. No context holds the tokens of more.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// How long a prompt waits for the first byte. A program that inherits a pipe to which nobody
-/// writes, from a service or a script, would wait for ever.
+/// How long a prompt waits for the first byte. A program that inherits a pipe without a
+/// writer, from a service or a script, would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How text is taken.
@@ -90,7 +90,7 @@ fn read_aside() -> Result<Receiver<Progress>> {
     let reading = thread::Builder::new().name(String::from("stdin")).spawn(move || {
         let begun = || drop(sender.send(Progress::Begun));
         let bytes = read_bytes(begun);
-        // Nobody listens any more where it took too long.
+        // The receiver is gone where it took too long.
         let _ = sender.send(Progress::Done(bytes));
     });
     reading.map_err(explain_thread_error).context("cannot start a thread for standard input")?;

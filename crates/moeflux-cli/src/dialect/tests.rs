@@ -1,3 +1,5 @@
+//! Command lines of other programs, and models without a flag.
+
 use std::ffi::OsString;
 
 use super::*;
@@ -42,7 +44,7 @@ fn a_model_stands_without_a_flag_where_there_is_no_doubt() {
         ("chat src", "chat src"),
         ("chat src hi", "chat --model=src hi"),
         ("run /help", "run /help"),
-        ("run - ", "run - "),
+        ("run -", "run -"),
         ("plan org/name --ctx 5", "plan --model=org/name --ctx 5"),
         ("plan nowhere", "plan --model=nowhere"),
         ("plan --shape tiny x", "plan --shape tiny x"),

@@ -36,8 +36,10 @@ mod tool_loops;
 mod words;
 
 #[path = "../../../moeflux-hub/tests/it/server.rs"]
+#[expect(dead_code, reason = "another crate's tests use the rest")]
 mod hub_server;
 #[path = "../../../moeflux-engine/tests/it/common/mod.rs"]
+#[expect(dead_code, reason = "another crate's tests use the rest")]
 mod logits;
 #[path = "../../../moeflux-text/tests/it/templates.rs"]
 mod templates;

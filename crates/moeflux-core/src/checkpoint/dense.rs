@@ -181,7 +181,7 @@ impl DenseModel {
         Some(DenseModel { name: class.unwrap_or(model_type).to_owned() })
     }
 
-    /// A GGUF file of an architecture, with so many experts.
+    /// A GGUF file of an architecture, with `n_experts` experts.
     pub(crate) fn of_architecture(name: &str, n_experts: usize) -> Option<DenseModel> {
         let is_known = ARCHITECTURES.contains(&name) || EITHER.contains(&name);
         (is_known && n_experts == 0).then(|| DenseModel { name: name.to_owned() })

@@ -18,7 +18,7 @@ pub struct ModelSizes {
 }
 
 impl MemoryPlanner {
-    /// The sizes that it plans with, of a model of so many layers.
+    /// The sizes that it plans with, of a model of `n_layers` layers.
     pub(crate) fn sizes_of_model(&self, n_layers: usize) -> ModelSizes {
         ModelSizes { n_layers, model: self.model.clone() }
     }

@@ -156,7 +156,7 @@ fn what_is_not_there_or_in_use_is_refused() {
         let err = removal("org/name", &cache.env()).unwrap_err();
         assert!(matches!(&err, HubError::Busy { lock: path, .. } if path.ends_with(lock)), "{err}");
     }
-    // Nobody downloads while something is removed.
+    // No download runs while something is removed.
     let found = removal("org/name", &cache.env()).unwrap();
     let lock = cache.0.path().join(".locks/models--org--name/moeflux.lock");
     assert!(fs::File::open(&lock).unwrap().try_lock().is_err());

@@ -37,7 +37,7 @@ pub struct OutputFormat {
     /// How it thinks.
     pub(crate) thinking: Thinking,
     shown: Arc<[TokenId]>,
-    /// What begins calls, where that can be told from text.
+    /// What begins calls, where text shows that.
     no_calls: Option<Arc<no_calls::Rules>>,
 }
 
@@ -121,7 +121,7 @@ impl OutputFormat {
     }
 
     /// What holds an answer to text where a request with these messages offers no tools, after a
-    /// prompt with these tokens. `None` where the model has no calls, none that can be told from
+    /// prompt with these tokens. `None` where the model has no calls, none that can be distinguished from
     /// text, or where a system message shows how to call, which offers tools in its own words.
     pub fn no_calls(&self, messages: &[Message], prompt: &[TokenId]) -> Option<NoCalls> {
         NoCalls::new(self.no_calls.as_ref()?, messages, prompt)

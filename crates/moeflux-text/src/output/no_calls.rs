@@ -80,7 +80,7 @@ enum Scope {
 struct Place {
     /// Whether a header, or a fence, is open.
     is_open: bool,
-    /// The end of a header; of a line its beginning. No longer than the marker.
+    /// The end of a header; of a line its beginning. At most as long as the marker.
     near: Vec<u8>,
 }
 

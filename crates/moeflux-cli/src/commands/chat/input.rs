@@ -134,7 +134,7 @@ impl Input {
         Ok(if text.is_empty() { None } else { Some(text) })
     }
 
-    /// Asks a question with yes or no; `None` where nobody is there to answer it.
+    /// Asks a question with yes or no; `None` where standard input is no terminal.
     pub(super) fn confirm(&mut self, question: &str) -> Result<Option<bool>> {
         let answer = match self {
             Input::Terminal(..) => {

@@ -404,7 +404,7 @@ impl Chat<'_> {
 #[error("the answer would be a guess")]
 struct Guess;
 
-/// Asks whether a file that this chat has not written may go; nobody can be asked through a pipe.
+/// Asks whether a file that this chat has not written may be overwritten; a pipe cannot be asked.
 fn confirm_overwriting(file: &Path, input: &mut Input) -> Result<()> {
     let file = file.display();
     match input.confirm(&format!("{file} is there already: overwrite it? (y/n)"))? {

@@ -41,7 +41,7 @@ impl SessionFile {
         Ok(SessionFile { path, lock })
     }
 
-    /// Clears up what dead processes left of it, and lets nobody else read it.
+    /// Clears up what dead processes left of it, and lets no other user read it.
     pub(super) fn clear_up(&self) {
         for path in [&self.path, &snapshot_path(&self.path)] {
             atomic_file::remove_abandoned(path);

@@ -11,7 +11,7 @@ use super::here::Here;
 use super::{Offer, Report};
 use crate::bytes::show;
 
-/// Tokens a second below which a rate is not told apart from others.
+/// Tokens a second below which a rate is not distinguished from others.
 const LEAST_RATE: f64 = 0.1;
 
 pub(super) fn to_text(report: &Report) -> String {

@@ -124,7 +124,7 @@ fn refuses_files_that_are_not_gguf() {
     let path = dir.path().join("m.gguf");
     std::fs::write(&path, b"").unwrap();
     let got = super::message(dir.path(), crate::checkpoint::Checkpoint::open(&path));
-    assert_eq!(got, "m.gguf: 0 bytes are too few for a GGUF file");
+    assert_eq!(got, "m.gguf: the file is empty: download it again");
 }
 
 #[test]
