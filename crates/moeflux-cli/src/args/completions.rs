@@ -22,6 +22,6 @@ pub(crate) enum Shell {
     Elvish,
     Fish,
     #[value(name = "powershell", alias = "pwsh")]
-    PowerShell,
+    Power,
     Zsh,
 }

@@ -12,7 +12,7 @@ pub(crate) fn run(args: &CompletionsArgs) -> Result<()> {
         Shell::Bash => Generator::Bash,
         Shell::Elvish => Generator::Elvish,
         Shell::Fish => Generator::Fish,
-        Shell::PowerShell => Generator::PowerShell,
+        Shell::Power => Generator::PowerShell,
         Shell::Zsh => Generator::Zsh,
     };
     // Collected first: the generator panics where its output fails, as it does when `head` ends.

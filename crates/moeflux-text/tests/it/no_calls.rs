@@ -135,7 +135,9 @@ fn text_and_thoughts_are_not_touched() {
         if no_calls.ruled_out().all(|token| subject.tokenizer.is_control(token)) {
             let call = subject.format.call_example().unwrap_or_default();
             let letters = subject.tokenizer.encode(&call, Markup::Literal).unwrap();
-            assert_eq!(subject.allowed_tokens(&letters), call, "{}", path.display());
+            let whole = format!("{begun}{call}");
+            let tokens = [subject.tokens(begun), letters].concat();
+            assert_eq!(subject.allowed_tokens(&tokens), whole, "{}", path.display());
         }
     }
 }

@@ -92,9 +92,9 @@ fn ago(time: SystemTime) -> String {
     const DAY: u64 = 86_400;
     let secs = SystemTime::now().duration_since(time).unwrap_or(Duration::ZERO).as_secs();
     let (n, unit) = match secs {
-        ..60 => return String::from("just now"),
-        ..3600 => (secs / 60, "minute"),
-        ..DAY => (secs / 3600, "hour"),
+        0..60 => return String::from("just now"),
+        60..3600 => (secs / 60, "minute"),
+        3600..DAY => (secs / 3600, "hour"),
         _ if secs < 60 * DAY => (secs / DAY, "day"),
         _ => (secs / (30 * DAY), "month"),
     };
