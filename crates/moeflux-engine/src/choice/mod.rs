@@ -50,7 +50,7 @@ pub enum Reason {
         /// What it lacks.
         why: String,
     },
-    /// The GPU's memory does not hold what every token reads.
+    /// The GPU's memory does not hold what has to be there next to experts.
     TooSmall {
         /// Which GPU.
         name: String,
@@ -146,7 +146,7 @@ impl fmt::Display for Reason {
             Reason::TooSmall { name, needed } => {
                 write!(
                     f,
-                    "{name} is too small for the {} that every token reads",
+                    "{name} is too small for {} of weights, sessions and activations",
                     show_bytes(*needed)
                 )
             }

@@ -77,9 +77,9 @@ fn a_small_gpu_is_chosen_only_where_the_processor_has_to_read_the_drive() {
     let choice = chosen(&work(0.33), 40.0, &laptop());
     assert_eq!(choice.device, Device::Gpu(Some(0)), "{choice}");
     assert!(choice.to_string().contains(" % of the experts fit; about "), "{choice}");
-    // A bound on what it may hold leaves it no use.
+    // A bound on what it may hold makes it slower.
     let bounded = Work { device_cache: Some(GB / 2), ..work(0.33) };
-    assert_eq!(chosen(&bounded, 40.0, &laptop()).device, Device::Cpu);
+    assert!(chosen(&bounded, 40.0, &laptop()).tok_s < choice.tok_s);
 }
 
 #[test]
@@ -131,7 +131,10 @@ fn what_cannot_run_the_model_is_never_chosen() {
     assert!(why.ends_with("cannot run the model: it has no subgroup operations"), "{why}");
     // 3 GB do not fit into nine tenths of 3 GiB, nor into anything unknown.
     let why = obstacle(gpu("x", 3 << 30, None), work(1.0)).unwrap();
-    assert!(why.contains("x (3.00 GiB) is too small for the 2.79 GiB"), "{why}");
+    assert!(
+        why.contains("x (3.00 GiB) is too small for 2.80 GiB of weights, sessions and activations"),
+        "{why}"
+    );
     let full = Candidate { free_bytes: Some(GB), ..plain() };
     let why = obstacle(full, work(1.0)).unwrap();
     assert!(why.contains("x (953.67 MiB of 80.00 GiB free) is too small"), "{why}");
@@ -162,7 +165,8 @@ fn a_device_is_opened_once_to_be_measured() {
     let dir = tempfile::tempdir().unwrap();
     let options = EngineOptions::default().gpu_tuning(Some(dir.path().to_path_buf()));
     // As if it were a device with memory of its own, next to a processor that has to read the drive.
-    let device = Candidate { memory_bytes: Some(80 << 30), free_bytes: None, ..device };
+    let device =
+        Candidate { memory_bytes: Some(80 << 30), free_bytes: None, is_unified: false, ..device };
     let first = among(&work(0.0), &options, vec![device.clone()]);
     assert!(first._opened.is_some(), "{}", first.choice);
     let known = Rates::read(Some(dir.path()));
@@ -170,8 +174,6 @@ fn a_device_is_opened_once_to_be_measured() {
     assert!(rates.read_gb_s > 0.0 && rates.upload_gb_s > 0.0, "{rates:?}");
     let second = among(&work(0.0), &options, vec![device.clone()]);
     assert!(second._opened.is_none());
-    // The rate of the processor's memory is kept on an idle machine alone.
-    assert_eq!(second.choice.device, first.choice.device, "{}", second.choice);
     // A driver that computes something else is not tried again.
     let mut known = known;
     known.keep_gpu(&device.key, Err(String::from("it computes other numbers")));
