@@ -74,6 +74,7 @@ pub(crate) struct GpuRates {
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// It computes something else than the processor, and will until its driver is another.
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "no device is tested"))]
     SelfTest(String),
     /// It cannot be opened or measured now.
     Opening(EngineError),
