@@ -9,7 +9,7 @@ use crate::args::{Cli, DEVICE_VARIABLE};
 use crate::dialect::{OF_A_MODEL, OF_A_PROMPT};
 
 /// What commands are for. A command in no group is listed under [`OTHER`].
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Use a model", &["run", "chat", "serve", "launch", "ps"]),
     (
         "Get a model and look at it",
@@ -17,6 +17,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     ("Convert a model", &["pack", "calibrate", "synth"]),
     ("Measure", &["doctor", "bench", "perplexity", "logits", "replay"]),
+    ("Install", &["completions", "man"]),
 ];
 const OTHER: &str = "Other";
 

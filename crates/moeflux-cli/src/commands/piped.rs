@@ -54,7 +54,13 @@ pub(super) fn beside_a_prompt(form: Form, is_quiet: bool) -> Result<Option<Strin
     if io::stdin().is_terminal() {
         return Ok(None);
     }
-    let progress = read_aside()?;
+    let progress = match read_aside() {
+        Ok(progress) => progress,
+        Err(err) => {
+            report::note(is_quiet, &format!("warning: {err:#}: the prompt is answered without it"));
+            return Ok(None);
+        }
+    };
     let done = match progress.recv_timeout(PATIENCE) {
         Ok(Progress::Begun) => progress.recv().ok(),
         Ok(done) => Some(done),

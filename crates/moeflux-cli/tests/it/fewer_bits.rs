@@ -24,7 +24,11 @@ fn pack(source: &str, target: &Path, flags: &[&str]) {
 fn call(model: &Path, question: &str) -> Option<Value> {
     let model = model.to_str().unwrap();
     let flags = ["--temperature", "0", "--max-tokens", "40"];
-    let question = ["run", "-q", "--model", model, "--system", TOOLS, question];
+    // A template's own list of tools, without the template: else nothing offers tools, and none is called.
+    let prompt = format!(
+        "<|im_start|>system\n{TOOLS}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    );
+    let question = ["run", "-q", "--model", model, "--raw", &prompt];
     let (answer, _) = succeeds(&[&question[..], &flags].concat());
     let call = answer.trim().strip_prefix("<tool_call>")?.strip_suffix("</tool_call>")?;
     serde_json::from_str(call).ok()

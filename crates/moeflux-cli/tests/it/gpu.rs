@@ -21,7 +21,7 @@ fn without_drivers(args: &[&str]) -> assert_cmd::Command {
 
 #[test]
 fn without_drivers_gpus_are_refused_and_the_rest_works() {
-    let run = ["run", "--temperature", "0", "--max-tokens", "4", "Hello", "--device"];
+    let run = ["run", "-q", "--temperature", "0", "--max-tokens", "4", "Hello", "--device"];
     check_refusal(&mut without_drivers(&[&run[..], &["gpu"]].concat()), 1, &["no GPU was found"]);
     let (text, _) = finish(&mut without_drivers(&[&run[..], &["cpu"]].concat()));
     assert!(!text.trim().is_empty());
@@ -131,7 +131,7 @@ fn a_run_that_is_killed_in_mid_token_leaves_a_device_that_works() {
     if !has_gpu() {
         return;
     }
-    let args = ["run", "--device", "gpu", "--temperature", "0", "Once upon a time"];
+    let args = ["run", "-q", "--device", "gpu", "--temperature", "0", "Once upon a time"];
     let (before, _) = finish(&mut moeflux(&[&args[..], &["--max-tokens", "8"]].concat()));
     for _ in 0..3 {
         let mut long = Command::new(assert_cmd::cargo::cargo_bin!("moeflux"))

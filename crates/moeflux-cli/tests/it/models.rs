@@ -174,15 +174,19 @@ fn a_running_server_is_described() {
 fn a_server_with_a_key_is_asked_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
-    fs::write(&keys, "a long secret\n").unwrap();
+    fs::write(&keys, "a-secret-of-thirty-two-characters\n").unwrap();
     let file = keys.to_str().unwrap();
     let server = Server::start_with(Copy::of_demo().path(), &["--api-key-file", file]);
     refuses(&["ps", "--address", server.addr()], 1, &["wants a key", "--api-key-file"]);
     succeeds(&["ps", "--address", server.addr(), "--api-key-file", file]);
     let mut command = moeflux(&["ps", "--address", server.addr()]);
-    finish(command.env("MOEFLUX_API_KEY", "a long secret"));
+    finish(command.env("MOEFLUX_API_KEY", "a-secret-of-thirty-two-characters"));
     let mut command = moeflux(&["ps", "--address", server.addr()]);
-    check_refusal(command.env("MOEFLUX_API_KEY", "another secret"), 1, &["does not know"]);
+    check_refusal(
+        command.env("MOEFLUX_API_KEY", "another-secret-of-many-characters"),
+        1,
+        &["does not know"],
+    );
 }
 
 #[test]

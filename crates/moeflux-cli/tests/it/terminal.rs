@@ -83,7 +83,7 @@ fn a_restored_chat_and_names_of_files_command_no_terminal() {
     for command in ["\x1b[2J", "\u{9b}", "\x1b]8", "\x1b]0", "\u{202e}", "\x07"] {
         assert!(!text.contains(command), "{command:?} in {text:?}");
     }
-    let Some(text) = shown(&["run", "--max-tokens", "1", "/tmp/\x1b]0;x\x07/../"], "") else {
+    let Some(text) = shown(&["run", "--max-tokens", "1", "--", "/tmp/\x1b]0;x\x07/../"], "") else {
         return;
     };
     assert!(!text.contains("\x1b]0") && !text.contains('\x07'), "{text:?}");
