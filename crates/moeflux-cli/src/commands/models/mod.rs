@@ -3,9 +3,8 @@
 
 mod folders;
 mod here;
+mod offer;
 mod table;
-
-use std::path::PathBuf;
 
 use anyhow::Result;
 use moeflux_engine::{EngineOptions, Forecast, ModelSizes, Plan, Rate};
@@ -13,37 +12,16 @@ use moeflux_hub::{HubEnv, free_bytes};
 use moeflux_store::IoChoice;
 
 use self::here::{Here, in_cache, in_folder};
+use self::offer::{Offer, Report};
 use super::print;
 use crate::args::ModelsArgs;
 use crate::locate;
 use crate::model::inspect_shape;
-use crate::published::{self, Published};
+use crate::published;
 use crate::rates::{MachineRates, Place};
 
 /// Tokens a second below which a model is not proposed while a faster one fits.
 const USABLE_RATE: f64 = 5.0;
-
-/// A published model on this machine.
-struct Offer {
-    model: &'static Published,
-    download_bytes: u64,
-    /// What runs it, slowly.
-    least_bytes: u64,
-    fits: bool,
-    rate: Option<Rate>,
-    /// Whether it is in the Hub's cache.
-    is_here: bool,
-    is_best: bool,
-}
-
-/// All that is listed.
-struct Report {
-    offers: Vec<Offer>,
-    /// Bytes of memory that are free.
-    free_bytes: u64,
-    cache: (PathBuf, Vec<Here>),
-    folders: Vec<(PathBuf, Vec<Here>)>,
-}
 
 pub(crate) fn run(args: &ModelsArgs) -> Result<()> {
     let env = locate::hub_env()?;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::here::Here;
-use super::{Offer, Report};
+use super::offer::{Offer, Report};
 use crate::bytes::show;
 
 /// Tokens a second below which a rate is not distinguished from others.
