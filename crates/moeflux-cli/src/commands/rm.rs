@@ -57,8 +57,10 @@ fn explain(err: HubError, name: &str, env: &HubEnv) -> anyhow::Error {
 /// Asks on the terminal.
 fn agrees(found: &Removal, env: &HubEnv) -> Result<bool> {
     if !io::stdin().is_terminal() {
-        let message =
-            format!("rm asks before it removes {}: give --yes where standard input is no terminal", found.name);
+        let message = format!(
+            "rm asks before it removes {}: give --yes where standard input is no terminal",
+            found.name
+        );
         return Err(UsageError(message).into());
     }
     let files = if found.n_files == 1 { "file" } else { "files" };
