@@ -8,8 +8,8 @@ cd "$(dirname "$0")/../.."
 # shellcheck source=tools/ci/venv.sh
 source tools/ci/venv.sh
 
-venv=${MOEFLUX_LINT_VENV:-${CARGO_TARGET_DIR:-target}/lint-venv}
-make_venv "$venv" tools/ci/lint/requirements.txt --require-hashes --only-binary :all:
+venv=${CARGO_TARGET_DIR:-target}/ci-tools
+make_venv "$venv" tools/ci/tools.txt --require-hashes --only-binary :all:
 [ "${1-}" != --prepare ] || exit 0
 
 # actionlint runs shellcheck on the steps of workflows where it finds it.

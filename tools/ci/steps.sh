@@ -90,7 +90,7 @@ is_due() {
 
 # unchanged CHECK
 unchanged() {
-    printf '\nUNCHANGED %s: not run, its sources passed before (MOEFLUX_CI_ALL=1 runs it)\n' "$1"
+    printf '\nUNCHANGED %s: not run, its sources passed before, says %s (MOEFLUX_CI_ALL=1 runs it)\n' "$1" "$passed/$1"
     printf '%s\t%d\t0\tunchanged\n' "$1" "$SECONDS" >>"$logs/steps"
 }
 

@@ -24,12 +24,13 @@ const DRIVE_PASSES: usize = 2;
 const ROW_TIME: Duration = Duration::from_millis(100);
 
 /// The part of the rate of products with one large matrix that a decode step reaches, whose matrices
-/// are small for the most part: lowest and highest.
-const STEP_SHARE: [f64; 2] = [0.65, 1.0];
+/// are small for the most part: lowest and highest. Where all experts of Qwen3.6-35B-A3B's shape were
+/// in memory, it was 0.6 on two cores and 0.4 on sixteen.
+const STEP_SHARE: [f64; 2] = [0.4, 0.85];
 
 /// What the steps of a layer take that read no weights, in seconds: norms, routing, attention or
 /// recurrence, and the threads' meeting after each.
-const LAYER_SECONDS: [f64; 2] = [60e-6, 25e-6];
+const LAYER_SECONDS: [f64; 2] = [80e-6, 25e-6];
 
 /// The part of the reads that prefetching hides while a layer computes, lowest and highest.
 const HIDDEN_SHARE: [f64; 2] = [0.0, 0.1];
@@ -252,7 +253,7 @@ mod tests {
         let whole = of(None, 3_400_000_000);
         assert_eq!(whole.streamed, whole.resident);
         let Rate { low, high } = whole.resident.unwrap();
-        assert!(low > 60.0 && high < 100.0, "{low} to {high}");
+        assert!(low > 35.0 && high < 90.0, "{low} to {high}");
         assert_eq!(of(None, 1_700_000_000).streamed, None);
         let rates = [(4.0, 3_000_000_000), (4.0, 1_000_000_000), (4.0, 0), (0.5, 0)]
             .map(|(drive, cache)| of(Some(drive), cache).streamed.unwrap());

@@ -123,8 +123,9 @@ impl Matrix {
         let groups = cols / tool.group_cols();
         match tool {
             ToolFormat::Nvfp4 => {
+                let noise = self.noise("s");
                 let scales: Vec<u8> =
-                    (0..4099).map(|i| 0x34 + (self.noise("s").unit(i) * 9.0) as u8).collect();
+                    (0..4099).map(|i| 0x34 + (noise.unit(i) * 9.0) as u8).collect();
                 let global = (std / E2M1_STD).to_le_bytes();
                 vec![
                     self.tensor("weight", Dtype::U8, vec![rows, cols / 2], Fill::Bits),

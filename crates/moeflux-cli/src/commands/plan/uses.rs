@@ -34,7 +34,8 @@ pub(super) fn of(
 /// A table of what commands take.
 pub(super) fn text(uses: &[Use], forecast: Option<&Forecast>) -> String {
     let heads = ["their memory", "total", "cached"];
-    let mut text = line("with these flags", "sessions", heads, "tok/s");
+    let rate_head = forecast.map_or("", |_| "tok/s");
+    let mut text = line("with these flags", "sessions", heads, rate_head);
     for Use { commands, plan } in uses {
         let sessions = format!("{} of {}", plan.n_sessions, plan.ctx);
         let held = show(plan.session_bytes().saturating_mul(plan.n_sessions as u64));

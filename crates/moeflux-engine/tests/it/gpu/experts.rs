@@ -155,7 +155,8 @@ fn experts_come_from_the_device_the_host_and_the_drive() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();
     let (mut all, mut n_fetched) = (Tiers::default(), Vec::new());
-    for case in ["hf-bf16", "mlx-q4", "gguf-qwen3moe"].map(|case| golden_dir().join(case)) {
+    let cases = ["hf-bf16", "gguf-qwen3moe", "qwen3_moe-mlx-q4"];
+    for case in cases.map(|case| golden_dir().join(case)) {
         let resident = Resident::open(&case, options.clone(), &mut kept);
         all.add(&resident.check_streamed(&mut kept));
         n_fetched.extend(resident.check_fetched(&mut kept));
