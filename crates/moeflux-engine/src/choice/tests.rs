@@ -66,7 +66,7 @@ fn a_gpu_that_holds_all_experts_is_chosen() {
 
 #[test]
 fn a_small_gpu_is_chosen_only_where_the_processor_has_to_read_the_drive() {
-    let laptop = || [gpu("Laptop", 8 << 30, Some((250.0, 12.0)))];
+    let laptop = || [gpu("Laptop", 8 << 30, Some((250.0, 6.0)))];
     // All experts in memory that gives 70 GB/s: the bus gives the GPU less.
     let choice = chosen(&work(1.0), 70.0, &laptop());
     assert_eq!(choice.device, Device::Cpu);

@@ -100,7 +100,9 @@ function refresh(view, message, siblings) {
   view.message = message;
   const { content, thought, state, error, facts } = message;
   const isOwn = chats.writing.has(message.id);
-  const drawn = JSON.stringify([content.length, thought?.length, state, isOwn, error, facts, siblings.map(one => one.id)]);
+  // The remark on a guess has what the model says of itself, which may come after the message.
+  const introduction = facts?.isGuess && answers.server.model?.introduction;
+  const drawn = JSON.stringify([content.length, thought?.length, state, isOwn, error, facts, introduction, siblings.map(one => one.id)]);
   if (view.drawn === drawn) return;
   const isNewText = view.drawn && !view.live && view.length !== content.length;
   view.drawn = drawn;
@@ -189,5 +191,5 @@ export function start() {
 
 /** The model's name has come. */
 export function nameModel() {
-  if (list.querySelector(".empty")) draw();
+  draw();
 }

@@ -7,7 +7,9 @@ use std::cell::RefCell;
 use std::vec;
 
 use serde::de::value::StrDeserializer;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value, map};
 
@@ -112,6 +114,15 @@ impl<'de> Deserializer<'de> for Part<'_> {
         notes.noted(visitor.visit_newtype_struct(self), &place)
     }
 
+    /// JSON's own maps take `null` for one without entries; here it is what the description of the API says it is: no object.
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.value.is_null() {
+            let Part { place, notes, .. } = self;
+            return notes.noted(Err(Error::invalid_type(Unexpected::Unit, &visitor)), &place);
+        }
+        self.deserialize_any(visitor)
+    }
+
     /// Enums are strings here: nothing is noted inside of one.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
@@ -130,7 +141,7 @@ impl<'de> Deserializer<'de> for Part<'_> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier
+        unit_struct seq tuple tuple_struct struct identifier
     }
 }
 
