@@ -114,7 +114,7 @@ impl<'de> Deserializer<'de> for Part<'_> {
         notes.noted(visitor.visit_newtype_struct(self), &place)
     }
 
-    /// JSON's own maps take `null` for one without entries; here it is what the description of the API says it is: no object.
+    /// Refuses `null`, which serde_json's maps would read as a map without entries.
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         if self.value.is_null() {
             let Part { place, notes, .. } = self;
