@@ -162,17 +162,46 @@ find_folders() {
     zsh_file=$share/zsh/site-functions/_moeflux
 }
 
-# place FILE TARGET MODE
-# Copies beside the target, then renames.
-place() {
-    place_folder=$(dirname "$2")
-    mkdir -p "$place_folder" || fail "cannot make the folder $place_folder"
-    partial=$place_folder/.$(basename "$2").partial.$$
-    { cp "$1" "$partial" && chmod "$3" "$partial" && mv -f "$partial" "$2"; } || fail "cannot write $2"
-    partial=
+# Manual pages and completions: for_pages COMMAND calls COMMAND FILE TARGET for each, and ends with the first that fails.
+for_pages() {
+    for page in "$from"/man/*.1; do
+        "$1" "$page" "$pages/$(basename "$page")" || return 1
+    done
+    "$1" "$from/completions/moeflux.bash" "$bash_file" &&
+        "$1" "$from/completions/moeflux.fish" "$fish_file" &&
+        "$1" "$from/completions/_moeflux" "$zsh_file"
+}
+
+# What is copied beside a target, to be renamed.
+staged() {
+    printf '%s/.%s.partial.%s' "$(dirname "$1")" "$(basename "$1")" "$$"
+}
+
+stage() {
+    [ -f "$1" ] && [ ! -d "$2" ] && mkdir -p "$(dirname "$2")" && cp "$1" "$(staged "$2")" && chmod 644 "$(staged "$2")"
+} 2>/dev/null
+
+# A page that was moved is no longer there to be discarded.
+settle() {
+    mv -f "$(staged "$2")" "$2"
+} 2>/dev/null
+
+discard() {
+    rm -f "$(staged "$2")"
+} 2>/dev/null
+
+# All pages or none, before the program: it is of use without them.
+place_pages() {
+    staging=1
+    if ! for_pages stage || ! for_pages settle; then
+        say "cannot write manual pages and completions below $share: the program is installed without them"
+    fi
+    for_pages discard || true
+    staging=
 }
 
 clean_up() {
+    [ -z "$staging" ] || for_pages discard || true
     [ -z "$partial" ] || rm -f "$partial"
     [ -z "$work" ] || rm -rf "$work"
 }
@@ -198,6 +227,7 @@ install_release() {
     (cd "$work" && tar -xzf "$name.tar.gz") || fail "cannot unpack $name.tar.gz"
     from=$work/$name
 
+    [ ! -d "$folder/moeflux" ] || fail "$folder/moeflux is a folder: move it away, or name another place (--to)"
     mkdir -p "$folder" || fail "cannot make the folder $folder"
     # Tried where it will be, because temporary folders may forbid programs.
     partial=$folder/.moeflux.partial.$$
@@ -205,16 +235,9 @@ install_release() {
     started=$("$partial" --version 2>&1) ||
         fail "the program does not start here: $(printf '%s\n' "$started" | head -n 1)"
     [ "$started" = "moeflux $version" ] || fail "the archive has '$started', not version $version"
+    [ -z "$share" ] || place_pages
     mv -f "$partial" "$folder/moeflux" || fail "cannot write $folder/moeflux"
     partial=
-    if [ -n "$share" ]; then
-        for page in "$from"/man/*.1; do
-            place "$page" "$pages/$(basename "$page")" 644
-        done
-        place "$from/completions/moeflux.bash" "$bash_file" 644
-        place "$from/completions/moeflux.fish" "$fish_file" 644
-        place "$from/completions/_moeflux" "$zsh_file" 644
-    fi
     say "moeflux $version is in $folder"
     case :$PATH: in
     *:"$folder":*)
@@ -231,15 +254,18 @@ install_release() {
 
 remove_release() {
     [ -f "$folder/moeflux" ] || fail "there is no moeflux in $folder (--to, MOEFLUX_INSTALL)"
-    rm -f "$folder/moeflux" || fail "cannot remove $folder/moeflux"
+    # The program last: where something stays, the same command can be given again.
     if [ -n "$share" ]; then
-        rm -f "$pages/moeflux.1" "$pages"/moeflux-*.1 "$bash_file" "$fish_file" "$zsh_file"
+        for file in "$pages/moeflux.1" "$pages"/moeflux-*.1 "$bash_file" "$fish_file" "$zsh_file"; do
+            rm -f "$file" 2>/dev/null || fail "cannot remove $file: the program and what is left stay"
+        done
     fi
+    rm -f "$folder/moeflux" 2>/dev/null || fail "cannot remove $folder/moeflux"
     say "removed moeflux from $folder; downloaded models and caches stay (~/.cache/huggingface, ~/.cache/moeflux)"
 }
 
 main() {
-    action=install_release to='' partial='' work=''
+    action=install_release to='' asked='' partial='' staging='' work=''
     while [ $# -gt 0 ]; do
         case $1 in
         --help | -h)
@@ -248,13 +274,14 @@ main() {
             ;;
         --uninstall) action=remove_release ;;
         --version | -V)
-            case ${2-} in
-            '' | -*)
+            if [ $# = 1 ] && [ -z "$to$asked" ] && [ "$action" = install_release ]; then
                 printf 'moeflux install script %s\n' "$version"
                 exit 0
-                ;;
+            fi
+            case ${2-} in
+            '' | -*) fail "--version needs a version like 0.1.0" ;;
             esac
-            version=${2#v}
+            asked=${2#v}
             shift
             ;;
         --to)
@@ -266,6 +293,10 @@ main() {
         esac
         shift
     done
+    if [ -n "$asked" ]; then
+        [ "$action" = install_release ] || fail "--uninstall removes whatever version is there: leave --version out"
+        version=$asked
+    fi
     trap clean_up EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP

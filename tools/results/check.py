@@ -23,6 +23,7 @@ LIST = ROOT / "crates/moeflux-cli/src/results.json"
 BEGIN = "<!-- table: tools/results/check.py --write -->\n"
 END = "<!-- end -->\n"
 LONGEST = 1 << 16
+NAME = re.compile(r"[a-z0-9][-a-z0-9._]*\.json")
 
 NOTES = {"$schema", "title", "description", "$defs"}
 KEYWORDS = NOTES | {
@@ -40,6 +41,12 @@ def is_type(value, name):
     return isinstance(value, types[name])
 
 
+def shown(value):
+    """A number for a message."""
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"a number of {len(text)} characters"
+
+
 def violations(value, schema, root, at="result"):
     """What of a value is not as its schema says."""
     if "$ref" in schema:
@@ -52,7 +59,8 @@ def violations(value, schema, root, at="result"):
     if types and not any(is_type(value, name) for name in types):
         yield f"{at} is {json.dumps(value)[:60]}, not of type {' or '.join(types)}"
         return
-    if "const" in schema and (value != schema["const"] or isinstance(value, bool)):
+    # 1.0 and true are equal to 1 in Python.
+    if "const" in schema and (value != schema["const"] or type(value) is not type(schema["const"])):
         yield f"{at} is {json.dumps(value)[:60]}, not {schema['const']}"
     if "enum" in schema and value not in schema["enum"]:
         yield f"{at} is {json.dumps(value)[:60]}, not one of {', '.join(schema['enum'])}"
@@ -65,11 +73,11 @@ def violations(value, schema, root, at="result"):
             yield f"{at} has more than {schema['maxLength']} characters"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if "minimum" in schema and not value >= schema["minimum"]:
-            yield f"{at} is {value}, less than {schema['minimum']}"
+            yield f"{at} is {shown(value)}, less than {schema['minimum']}"
         if "exclusiveMinimum" in schema and not value > schema["exclusiveMinimum"]:
-            yield f"{at} is {value}, not more than {schema['exclusiveMinimum']}"
+            yield f"{at} is {shown(value)}, not more than {schema['exclusiveMinimum']}"
         if "maximum" in schema and not value <= schema["maximum"]:
-            yield f"{at} is {value}, more than {schema['maximum']}"
+            yield f"{at} is {shown(value)}, more than {schema['maximum']}"
     if isinstance(value, dict):
         known = schema.get("properties", {})
         for name in schema.get("required", []):
@@ -79,7 +87,7 @@ def violations(value, schema, root, at="result"):
             if name in known:
                 yield from violations(part, known[name], root, f"{at}.{name}")
             elif schema.get("additionalProperties") is False:
-                yield f"{at}.{name} is not in the schema"
+                yield f"{at} has a field {json.dumps(name)[:60]} that is not in the schema"
 
 
 def improbable(one):
@@ -111,6 +119,10 @@ def improbable(one):
             yield "decoding read experts three times faster than the drive is"
 
 
+def printable(path):
+    return "".join(c if c.isprintable() else "?" for c in str(path))
+
+
 def read(path):
     """A result, and what is wrong with its file."""
     schema = json.loads((RESULTS / "schema.json").read_text())
@@ -125,7 +137,10 @@ def read(path):
         return dict(pairs)
 
     try:
-        data = path.read_bytes()
+        if path.exists() and not path.is_file():
+            return None, ["not a file"]
+        with path.open("rb") as file:
+            data = file.read(LONGEST + 1)
         if len(data) > LONGEST:
             return None, [f"longer than {LONGEST} bytes"]
         one = json.loads(data.decode(), parse_constant=refuse, object_pairs_hook=unique)
@@ -186,14 +201,22 @@ def main():
     parser.add_argument("--write", action="store_true", help="write the table and the list in the program")
     parser.add_argument("files", nargs="*", type=Path, help="check these files alone")
     args = parser.parse_args()
+    if args.write and args.files:
+        parser.error("--write takes no files: add them to docs/results first")
     paths = args.files or sorted(path for path in RESULTS.glob("*.json") if path.name != "schema.json")
     results, n_wrong = [], 0
     for path in paths:
         one, wrong = read(path)
         n_wrong += bool(wrong)
         for what in wrong:
-            print(f"{path}: {what}", file=sys.stderr)
+            print(f"{printable(path)}: {what}", file=sys.stderr)
         results.append(one)
+    # The name of a file is as untrusted as what is in it.
+    for path in () if args.files else paths:
+        if not NAME.fullmatch(path.name):
+            print(f"{path.parent}: {json.dumps(path.name)} is not named SHAPE-PROCESSOR-MEMORY.json in small letters",
+                  file=sys.stderr)
+            n_wrong += 1
     if n_wrong:
         sys.exit(f"{n_wrong} of {len(paths)} results are refused")
     if args.files:

@@ -9,13 +9,22 @@ const MOST_CHARACTERS: usize = 80;
 /// The processor's name, such as `AMD Ryzen 9 7950X 16-Core Processor`; that of its architecture
 /// where the system does not tell.
 pub(crate) fn cpu_name() -> String {
-    let name = from_proc().or_else(from_system).unwrap_or_default();
-    let words: Vec<&str> = name.split_whitespace().collect();
-    let name: String = words.join(" ").chars().filter(|c| !c.is_control()).collect();
-    match name.trim() {
-        "" => std::env::consts::ARCH.to_owned(),
-        name => name.chars().take(MOST_CHARACTERS).collect(),
+    match plain_name(&from_proc().or_else(from_system).unwrap_or_default()) {
+        name if name.is_empty() => std::env::consts::ARCH.to_owned(),
+        name => name,
     }
+}
+
+/// A maker's name in the characters that `docs/results/schema.json` allows: trademarks are dropped,
+/// and what Markdown or a terminal would read as more than text becomes a space.
+pub(crate) fn plain_name(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-()+,.@".contains(c);
+    let dropped = |c: &char| !matches!(c, '™' | '®' | '©');
+    let kept: String =
+        name.chars().filter(dropped).map(|c| if plain(c) { c } else { ' ' }).collect();
+    let words = kept.trim_start_matches(|c: char| !c.is_ascii_alphanumeric()).split_whitespace();
+    let name: String = words.collect::<Vec<_>>().join(" ").chars().take(MOST_CHARACTERS).collect();
+    name.trim_end().to_owned()
 }
 
 /// What Linux says: of a processor, or of a board that names its processor alone.
@@ -56,6 +65,20 @@ fn from_system() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_of_plain_characters() {
+        for (name, want) in [
+            ("AMD Ryzen 9 7950X 16-Core Processor", "AMD Ryzen 9 7950X 16-Core Processor"),
+            ("Intel(R) Xeon(R) CPU @ 2.70GHz", "Intel(R) Xeon(R) CPU @ 2.70GHz"),
+            ("AMD Radeon™  Graphics\u{7}", "AMD Radeon Graphics"),
+            ("{{#include /etc/passwd}} [x](https://y)", "include etc passwd x (https y)"),
+            ("…", ""),
+        ] {
+            assert_eq!(plain_name(name), want, "{name}");
+        }
+        assert_eq!(plain_name(&"a ".repeat(100)).len(), MOST_CHARACTERS - 1);
+    }
 
     #[test]
     fn the_processor_has_a_name_of_one_line() {

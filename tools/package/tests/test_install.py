@@ -228,6 +228,59 @@ class Installer(unittest.TestCase):
         self.script.write_text((PACKAGE / "install.sh").read_text())
         self.refuses("belongs to no release", MOEFLUX_BASE_URL=None)
 
+    def test_a_folder_in_the_place_of_the_program_is_refused(self):
+        (self.home / ".local/bin/moeflux").mkdir(parents=True)
+        self.refuses("is a folder")
+        self.assertEqual(list((self.home / ".local/bin").iterdir()), [self.home / ".local/bin/moeflux"])
+
+    def test_the_program_is_installed_where_its_pages_cannot_be(self):
+        def folder_for_a_page():
+            (self.home / ".local/share/fish/vendor_completions.d/moeflux.fish").mkdir(parents=True)
+
+        def file_for_a_folder():
+            (self.home / ".local/share").mkdir(parents=True)
+            (self.home / ".local/share/zsh").write_text("")
+
+        def archive_without_one():
+            (self.dir / "made" / self.archive.name.removesuffix(".tar.gz") / "completions/_moeflux").unlink()
+            name = self.archive.name.removesuffix(".tar.gz")
+            command = [sys.executable, "-B", PACKAGE / "reproducible.py", self.archive, self.dir / "made" / name, "1700000000"]
+            subprocess.run(command, check=True)
+            self.write_sums()
+
+        for obstacle in [folder_for_a_page, file_for_a_folder, archive_without_one]:
+            with self.subTest(obstacle=obstacle.__name__):
+                obstacle()
+                done = self.succeeds()
+                self.assertIn("without them", done.stderr)
+                self.assertTrue(all(line.startswith(("moeflux: ")) for line in done.stderr.splitlines()), done.stderr)
+                self.assertEqual([name for name in self.installed() if name.endswith((".1", "_moeflux", "moeflux.fish"))], [])
+                self.assertFalse(list(self.home.rglob("*.partial.*")))
+                self.assertIn(".local/bin/moeflux", self.installed())
+                shutil.rmtree(self.home)
+                self.home.mkdir()
+                self.make_release("1.2.3")
+
+    def test_what_cannot_be_removed_leaves_the_program(self):
+        self.succeeds()
+        page = self.home / ".local/share/man/man1/moeflux-run.1"
+        page.unlink()
+        page.mkdir()
+        done = self.run_script("--uninstall")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("cannot remove", done.stderr)
+        self.assertIn(".local/bin/moeflux", self.installed())
+        page.rmdir()
+        self.succeeds("--uninstall")
+        self.assertEqual(self.installed(), {})
+
+    def test_options_that_contradict_each_other_are_refused(self):
+        self.succeeds()
+        self.refuses("--version needs a version", "--version", "--to", "x")
+        self.refuses("--version needs a version", "--to", "x", "--version")
+        self.refuses("leave --version out", "--uninstall", "--version", "1.2.3")
+
     def serve(self, handler=Quiet):
         handler = functools.partial(handler, directory=str(self.release))
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -134,10 +134,17 @@ fn results_that_cannot_be_are_refused() {
     }
     for (place, wrong) in [
         ("/schema", 2.into()),
+        ("/schema", 1.0.into()),
         ("/date", "2026-13-27".into()),
         ("/date", "2026-02-30".into()),
         ("/date", "2999-01-01".into()),
         ("/hardware/cpu", "a | b".into()),
+        ("/hardware/cpu", "{{#include ../secret}}".into()),
+        ("/hardware/gpu", "[a](https://b)".into()),
+        ("/model/format", "`4`".into()),
+        ("/model/expert_bytes", u64::MAX.into()),
+        ("/run/repeat", u64::MAX.into()),
+        ("/run/gen_tokens", u64::MAX.into()),
         ("/hardware/cpu", "a\nb".into()),
         ("/hardware/cores", 0.into()),
         ("/hardware/cores", true.into()),
@@ -169,10 +176,14 @@ fn results_that_cannot_be_are_refused() {
         String::from("{"),
         String::from("[]"),
         good.to_string().replace("9.2", "NaN"),
+        good.to_string().replace("18119393280", &"9".repeat(400)),
+        good.to_string().replace("\"schema\"", "\"\\u001b[31mschema\""),
     ];
     for text in texts {
         fs::write(&file, &text).unwrap();
         let output = check(&[&file]).unwrap();
         assert!(!output.status.success() && output.stdout.is_empty(), "{text}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("Traceback") && !said.contains('\u{1b}'), "{said}");
     }
 }

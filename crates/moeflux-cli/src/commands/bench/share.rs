@@ -12,6 +12,8 @@ use super::figures::Figures;
 use crate::args::BenchArgs;
 use crate::error::UsageError;
 use crate::files::OutFile;
+use crate::hardware::plain_name;
+use crate::hardware::plain_name;
 use crate::rates::today;
 use crate::report::note;
 use crate::results::{Drive, Measured, Model, Range, Run, SCHEMA, SharedResult, this_machine};
@@ -106,7 +108,7 @@ fn gpu_name(device: Device) -> Option<String> {
         Some(index) => all.get(index),
         None => all.iter().find(|device| device.lacks.is_none()),
     };
-    found.map(|device| device.maker_name.clone())
+    found.map(|device| plain_name(&device.maker_name)).filter(|name| !name.is_empty())
 }
 
 fn range(spread: Spread) -> Range {
