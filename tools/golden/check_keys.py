@@ -1,4 +1,4 @@
-"""Compares the keys and defaults of crates/moeflux-model/src/families/keys.json with the config classes of
+"""Compares the keys and defaults in crates/moeflux-model/src/families/*/keys.json with the config classes of
 transformers, where it has one: every default, every second name, the rotary defaults, and that a class reads no key which the
 table lacks. Exits with 1 and a line for each difference.
 
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import transformers
 
-TABLE = Path(__file__).parents[2] / "crates/moeflux-model/src/families/keys.json"
+FAMILIES = Path(__file__).parents[2] / "crates/moeflux-model/src/families"
+TABLES = {path.parent.name: json.loads(path.read_text()) for path in sorted(FAMILIES.glob("*/keys.json"))}
 
 # Keys of the classes that change no logits: training, generation, what tensors say, what the rotary part of the
 # table covers, and what counts only with a key that the table refuses.
@@ -99,7 +100,7 @@ def check(family, table):
 
 def main():
     """Prints the differences of all families."""
-    differences = [f"{family}: {what}" for family, table in json.loads(TABLE.read_text()).items()
+    differences = [f"{family}: {what}" for family, table in TABLES.items()
                    if table["class"] for what in check(family, table)]
     print("\n".join(differences) or f"the same as transformers {transformers.__version__}")
     sys.exit(bool(differences))

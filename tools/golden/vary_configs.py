@@ -21,7 +21,8 @@ from transformers import AutoModelForCausalLM, logging
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "crates/moeflux-engine/tests/golden"
-TABLE = json.loads((ROOT / "crates/moeflux-model/src/families/keys.json").read_text())
+FAMILIES = ROOT / "crates/moeflux-model/src/families"
+TABLES = {path.parent.name: json.loads(path.read_text()) for path in sorted(FAMILIES.glob("*/keys.json"))}
 CASES = {"qwen3_5_moe": ["hf-bf16", "hf-text-per-expert"]}
 GONE = object()
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
@@ -29,7 +30,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 
 def keys_of(family):
     """The keys to vary, with other values to try."""
-    table = TABLE[family]
+    table = TABLES[family]
     more = {
         "rope_theta": [GONE, None, 500.0], "partial_rotary_factor": [GONE, None, 0.5, 1.0, "0.5"],
         "rope_scaling": [GONE, None, {}, YARN, {"type": "linear", "factor": 2.0}, dict(YARN, rope_theta=500.0)],
@@ -131,7 +132,7 @@ def main():
     logging.set_verbosity_error()
     torch.set_num_threads(1)
     binary, *families = sys.argv[1:]
-    n_other = sum(check(binary, family, case) for family in families or TABLE
+    n_other = sum(check(binary, family, case) for family in families or TABLES
                   for case in CASES.get(family, [f"{family}-hf"]))
     print(f"{n_other} give other numbers")
     sys.exit(bool(n_other))

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod declared;
+mod decoders;
 mod families;
 mod forward_error;
 mod layers;

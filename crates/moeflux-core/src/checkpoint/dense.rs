@@ -167,12 +167,14 @@ const COUNTS: [&str; 7] = [
 ];
 
 impl DenseModel {
-    /// What a config describes, if it names a model without experts and counts none. `get` gives a key of it.
-    pub fn of_config<'a>(get: impl Fn(&str) -> Option<&'a Value>) -> Option<DenseModel> {
+    /// What a config describes, if it names a model without experts and counts none, or switches them
+    /// off. `get` gives a key of it.
+    pub fn of_config<'a>(
+        get: impl Fn(&str) -> Option<&'a Value>,
+        is_switched_off: bool,
+    ) -> Option<DenseModel> {
         let model_type = get("model_type")?.as_str()?;
         let has_experts = |key: &&str| get(key).is_some_and(|count| count.as_u64() != Some(0));
-        let is_switched_off = ["gemma4", "gemma4_text"].contains(&model_type)
-            && get("enable_moe_block").is_none_or(|value| *value == false);
         let counts_experts = COUNTS.iter().any(has_experts);
         if !is_switched_off && (!TYPES.contains(&model_type) || counts_experts) {
             return None;

@@ -1,4 +1,4 @@
-//! A model family.
+//! A model family: all that other code would otherwise look up by its name.
 
 use moeflux_core::checkpoint::Config;
 
@@ -9,21 +9,56 @@ use crate::model::{Build, Model};
 /// Builds the model of a config.
 pub(super) type BuildModel = fn(&Config, &mut Build<'_>) -> Result<Box<dyn Model>, LoadError>;
 
-/// How a family is recognised and built.
+/// How a family is recognised, read and built.
+#[derive(Clone, Copy)]
 pub struct Family {
-    /// What it is called.
+    /// The name, which is that of its folder.
     pub name: &'static str,
     /// The `model_type`s of its configs.
     pub model_types: &'static [&'static str],
+    /// A class by which its configs are known where they have the `model_type` of another family.
+    pub(super) class: Option<OwnClass>,
+    /// The key that turns experts on, where a config may be one of a dense model.
+    pub(super) experts_switch: Option<&'static str>,
     /// Reads the shape from a resolved config and loads the weights.
     pub(super) build: BuildModel,
+    /// The config keys it reads, as JSON that [`FamilyKeys`] explains.
+    pub(super) keys: &'static str,
+}
+
+/// A class of models whose configs have the `model_type` of another family.
+#[derive(Clone, Copy)]
+pub(super) struct OwnClass {
+    pub(super) model_type: &'static str,
+    pub(super) class: &'static str,
 }
 
 impl Family {
+    /// A family with no more than it must have.
+    pub(super) const fn new(
+        name: &'static str,
+        model_types: &'static [&'static str],
+        keys: &'static str,
+        build: BuildModel,
+    ) -> Family {
+        Family { name, model_types, class: None, experts_switch: None, build, keys }
+    }
+
+    /// Whether its class tells a config with the `model_type` of another family for its own.
+    pub(super) fn is_by_class(&self, model_type: &str, class: Option<&str>) -> bool {
+        self.class.is_some_and(|own| model_type == own.model_type && class == Some(own.class))
+    }
+
+    /// Whether a config says that its model has no experts.
+    pub(super) fn is_switched_off(&self, config: &Config) -> bool {
+        let is_off = |key| config.get(key).is_none_or(|value| *value == false);
+        self.experts_switch.is_some_and(is_off)
+    }
+
     /// The config as this family reads it: every key under one name, with the
     /// family's own default where it is absent.
     pub fn resolve(&self, config: &Config) -> Result<Config, LoadError> {
-        Ok(FamilyKeys::of(self.name).resolve(config, self.model_types)?)
+        Ok(FamilyKeys::parse(self.keys).resolve(config, self.model_types)?)
     }
 
     /// Reads the shape from a config as stored, and loads the weights.

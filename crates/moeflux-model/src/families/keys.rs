@@ -1,5 +1,5 @@
-//! The keys that each family reads in its config, and what it takes where a
-//! key is absent: `keys.json`, which `tools/golden/check_keys.py` compares with
+//! The keys that a family reads in its config, and what it takes where a
+//! key is absent: `keys.json` in its folder, which `tools/golden/check_keys.py` compares with
 //! the config classes of transformers.
 //!
 //! An entry of `keys` is the default of a key, whose `null` is refused; or
@@ -12,7 +12,6 @@
 //! `linear_value_head_order`, Mixtral's and Granite's `rope_interleave`, the rotary type `divided`.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 use moeflux_core::checkpoint::{Config, FormatError, ResolvedKeys};
 use serde::Deserialize;
@@ -69,15 +68,12 @@ enum WholeUnlessStretched {
 }
 
 impl FamilyKeys {
-    /// The keys of the family of that name.
+    /// The keys in a family's `keys.json`.
     ///
     /// # Panics
-    /// Where the table has none: every family has.
-    pub(super) fn of(family: &str) -> &'static FamilyKeys {
-        static TABLES: OnceLock<BTreeMap<String, FamilyKeys>> = OnceLock::new();
-        let tables = TABLES
-            .get_or_init(|| serde_json::from_str(include_str!("keys.json")).expect("keys.json"));
-        tables.get(family).unwrap_or_else(|| panic!("{family} has no entry in keys.json"))
+    /// Where the text is no such table: it is part of the program.
+    pub(super) fn parse(text: &str) -> FamilyKeys {
+        serde_json::from_str(text).expect("keys.json of a family")
     }
 
     /// The config in the terms of the family with these `model_type`s.
@@ -329,15 +325,17 @@ mod tests {
     #[test]
     fn every_family_takes_its_own_defaults() {
         for family in FAMILIES {
-            // Gemma 4 without this is dense.
-            let root = json!({"model_type": family.model_types[0], "enable_moe_block": true});
+            let mut root = json!({"model_type": family.model_types[0]});
+            if let Some(switch) = family.experts_switch {
+                root[switch] = json!(true);
+            }
             let config = resolved(root).unwrap();
-            for key in FamilyKeys::of(family.name).keys.keys() {
+            let table = FamilyKeys::parse(family.keys);
+            for key in table.keys.keys() {
                 let _ = config.get(key);
             }
             assert!(config.usize("hidden_size").unwrap() > 1000, "{}", family.name);
-            let is_by_type = FamilyKeys::of(family.name).rope.by_layer_type;
-            assert!(is_by_type || config.rope_f32("rope_theta").unwrap().is_some());
+            assert!(table.rope.by_layer_type || config.rope_f32("rope_theta").unwrap().is_some());
         }
         let scale = |model_type: &str| {
             resolved(json!({"model_type": model_type}))

@@ -1,6 +1,7 @@
-//! Model families: one file each, one line each in [`FAMILIES`].
+//! Model families: one folder each, one line each in [`FAMILIES`].
 
 mod bailing_moe;
+mod bailing_moe_v2;
 mod deepseek_v3;
 mod deepseek_v32;
 mod ernie4_5_moe;
@@ -10,6 +11,7 @@ mod gemma4;
 mod glm4_moe;
 mod glm4_moe_lite;
 mod glm4v_moe;
+mod glm_moe_dsa;
 mod gpt_oss;
 mod granitemoe;
 mod hy_v3;
@@ -26,6 +28,8 @@ mod qwen4_exp;
 mod refusals;
 mod solar_open;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
 use moeflux_core::checkpoint::{Config, DenseModel, FormatError};
@@ -36,11 +40,11 @@ pub use self::family::Family;
 
 /// Every family that this engine runs.
 pub const FAMILIES: &[Family] = &[
-    bailing_moe::BAILING_MOE,
-    bailing_moe::BAILING_MOE_V2,
+    bailing_moe::FAMILY,
+    bailing_moe_v2::FAMILY,
     deepseek_v3::FAMILY,
-    deepseek_v32::DEEPSEEK_V32,
-    deepseek_v32::GLM_MOE_DSA,
+    deepseek_v32::FAMILY,
+    glm_moe_dsa::FAMILY,
     ernie4_5_moe::FAMILY,
     exaone_moe::FAMILY,
     gemma4::FAMILY,
@@ -67,15 +71,16 @@ impl Family {
     /// # Errors
     /// Where `model_type` is missing or names no family.
     pub fn of(config: &Config) -> Result<&'static Family, LoadError> {
-        let mut model_type = config.str("model_type")?;
+        let model_type = config.str("model_type")?;
         let class = config.get("architectures").and_then(|classes| classes.get(0)?.as_str());
-        if model_type == "bailing_moe" && class == Some(bailing_moe::SECOND_CLASS) {
-            model_type = "bailing_moe_v2";
-        }
-        if let Some(source) = DenseModel::of_config(|key| config.get(key)) {
+        let by_class = FAMILIES.iter().find(|family| family.is_by_class(model_type, class));
+        let by_type = || FAMILIES.iter().find(|family| family.model_types.contains(&model_type));
+        let family = by_class.or_else(by_type);
+        let is_switched_off = family.is_some_and(|family| family.is_switched_off(config));
+        if let Some(source) = DenseModel::of_config(|key| config.get(key), is_switched_off) {
             return Err(FormatError::Dense { path: config.path().to_path_buf(), source }.into());
         }
-        FAMILIES.iter().find(|family| family.model_types.contains(&model_type)).ok_or_else(|| {
+        family.ok_or_else(|| {
             let known = FAMILIES.iter().flat_map(|family| family.model_types).copied();
             LoadError::UnknownFamily {
                 path: config.path().to_path_buf(),

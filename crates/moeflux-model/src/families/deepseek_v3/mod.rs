@@ -1,0 +1,16 @@
+//! DeepSeek-V3 and R1, Cogito-V2-671B, Kimi K2 and the text of K2.5: multi-head latent attention,
+//! a few dense layers, then experts that sigmoid scores choose. As in
+//! transformers' `modeling_deepseek_v3`.
+
+use super::Family;
+use crate::decoders::latent;
+
+pub(crate) const FAMILY: Family = Family::new(
+    "deepseek_v3",
+    &["deepseek_v3", "kimi_k2", "kimi_k25"],
+    include_str!("keys.json"),
+    latent::decoder,
+);
+
+#[cfg(test)]
+mod tests;

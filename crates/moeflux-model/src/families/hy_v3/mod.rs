@@ -1,0 +1,40 @@
+//! Hy3: grouped-query attention with normalised queries and keys, a dense layer, then DeepSeek-V3's
+//! experts under other names. As in transformers' `modeling_hy_v3`.
+
+use moeflux_core::checkpoint::Config;
+
+use super::Family;
+use crate::decoders::grouped;
+use crate::layers::attention::{AttentionShape, QkNorm};
+use crate::layers::mlps::MlpTerms;
+use crate::layers::mtp::MtpNames;
+use crate::load::LoadError;
+use crate::model::{Build, Model};
+
+pub(crate) const FAMILY: Family =
+    Family::new("hy_v3", &["hy_v3"], include_str!("keys.json"), build);
+
+const TERMS: MlpTerms = MlpTerms {
+    n_experts: "num_experts",
+    n_shared: "num_shared_experts",
+    scale: "router_scaling_factor",
+    router: "router.gate",
+    bias: "expert_bias",
+    may_lack_bias: false,
+    shared: "shared_mlp",
+};
+
+fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let has_bias = config.bool("attention_bias")?;
+    let attention = AttentionShape {
+        norms: QkNorm::PerHead,
+        has_qkv_bias: has_bias,
+        has_output_bias: has_bias,
+        ..AttentionShape::read(config)?
+    };
+    let mtp = MtpNames::past_the_last(config.usize("num_hidden_layers")?);
+    grouped::by_sigmoid(config, attention, TERMS, Some(mtp.with_norm("final_layernorm")), build)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! The text of Qwen3-VL's mixture-of-experts models: Qwen3's layers, whose fused experts lie the
+//! other way round. Positions have three parts; those of text are equal, with which the rotation is
+//! a plain one. As in transformers' `modeling_qwen3_vl_moe`.
+
+use moeflux_core::checkpoint::Config;
+use moeflux_core::manifest::FusedOrder;
+
+use super::Family;
+use crate::decoders::grouped;
+use crate::layers::attention::{AttentionShape, QkNorm};
+use crate::layers::moe::MoeShape;
+use crate::layers::sections::Sections;
+use crate::load::LoadError;
+use crate::model::{Build, Model};
+
+pub(crate) const FAMILY: Family = Family::new(
+    "qwen3_vl_moe",
+    &["qwen3_vl_moe", "qwen3_vl_moe_text"],
+    include_str!("keys.json"),
+    build,
+);
+
+fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let has_bias = config.bool("attention_bias")?;
+    let attention = AttentionShape {
+        norms: QkNorm::PerHead,
+        has_qkv_bias: has_bias,
+        has_output_bias: has_bias,
+        sections: Some(Sections::Interleaved),
+        ..AttentionShape::read(config)?
+    };
+    let moe = MoeShape {
+        fused: FusedOrder::GateThenUpByShape,
+        ..MoeShape::read(config, "num_experts", "moe_intermediate_size")?
+    };
+    grouped::by_softmax(config, attention, moe, build)
+}
+
+#[cfg(test)]
+mod tests;
