@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use moeflux_core::checkpoint::Checkpoint;
-use moeflux_model::{Declared, LoadError, Variant, WithMtp};
+use moeflux_model::{Declared, LoadError, Variant, WithMtp, open_checkpoint};
 
 use crate::pack::{OnPackProgress, PackError, PackOptions, PackReport, pack};
 use crate::synth::options::SynthOptions;
@@ -31,7 +30,7 @@ pub fn pack_checkpoint(
     options: &PackOptions,
     progress: &mut OnPackProgress<'_>,
 ) -> Result<PackReport, ConvertError> {
-    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
     let declared = Declared::of(&checkpoint, Variant::default())?;
     Ok(pack(&checkpoint, &declared.manifest, dst, options, progress)?)
 }

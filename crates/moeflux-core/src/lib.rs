@@ -5,6 +5,7 @@ pub mod atomic_file;
 mod bank;
 mod bytes;
 pub mod checkpoint;
+mod dialects;
 mod expert;
 pub mod files;
 pub mod gguf;
@@ -27,6 +28,7 @@ mod write_error;
 
 pub use bank::{DerivedBytes, ExpertBank, Extent, ExtentSource, FileIdx, LayerBank, SourceFile};
 pub use bytes::{hex, show_bytes};
+pub use dialects::Dialects;
 pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
 pub use json_problem::json_problem;

@@ -7,7 +7,7 @@ use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{ExpertBank, RowBank, RowEncoding};
-use moeflux_model::{Declared, LoadError, ModelShape, bank, row_bank};
+use moeflux_model::{Declared, LoadError, ModelShape, bank, open_checkpoint, row_bank};
 use moeflux_text::TextSource;
 
 use crate::choice::{DeviceChoice, choose};
@@ -87,7 +87,7 @@ impl Inspection {
 /// Where its files are damaged or of no known family, or an option makes no
 /// sense.
 pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, EngineError> {
-    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
     let declared = Declared::to_run(&checkpoint, options.variant())?;
     check_top_k(options, &declared.shape)?;
     threads(options)?;
@@ -122,7 +122,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
 /// Where its files are damaged or of no known family, or an option makes no
 /// sense.
 pub fn choose_device(source: &Path, options: &EngineOptions) -> Result<DeviceChoice, EngineError> {
-    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
     let declared = Declared::to_run(&checkpoint, options.variant())?;
     let bank = bank(&checkpoint, &declared)?;
     Ok(choose(&checkpoint, &declared, &bank, options)?.choice)
@@ -134,7 +134,7 @@ pub fn choose_device(source: &Path, options: &EngineOptions) -> Result<DeviceCho
 /// # Errors
 /// Where its files are damaged or of no known family.
 pub fn check(source: &Path) -> Result<(), EngineError> {
-    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
     let declared = Declared::to_run(&checkpoint, EngineOptions::default().variant())?;
     bank(&checkpoint, &declared)?;
     Ok(())

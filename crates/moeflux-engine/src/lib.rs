@@ -55,7 +55,7 @@ pub use inspect::{Inspection, Storage, check, choose_device, inspect};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
-pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape};
+pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape, dialects};
 pub use options::{Activations, ComputeOptions, EngineOptions, ExpertOptions, MemoryOptions};
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::{Alternative, MAX_SESSIONS, ModelSizes, Plan, PlanRow, RowKind, Shortage};

@@ -19,7 +19,7 @@ mod rows;
 mod shape;
 
 pub use declared::{Declared, bank, row_bank};
-pub use families::{FAMILIES, Family};
+pub use families::{FAMILIES, Family, PublishedShape, dialects, open_checkpoint};
 pub use forward_error::ForwardError;
 pub use layers::moe::SCORES_PER_EXPERT;
 pub use layers::moe_lists::MoeLists;

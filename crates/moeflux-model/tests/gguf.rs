@@ -1,17 +1,19 @@
 //! GGUF files of every architecture against what its family declares: nothing is missing, nothing
 //! left over, and one line for what cannot be.
 
-#[path = "../../moeflux-core/src/gguf/tests/models.rs"]
+#[path = "gguf/models.rs"]
 mod models;
+#[path = "gguf/translation.rs"]
+mod translation;
 #[path = "../../moeflux-core/src/gguf/tests/writer.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
+#[expect(dead_code, reason = "tests of damaged files use the rest")]
 mod writer;
 
 use moeflux_backend::ActivationPrecision;
 use moeflux_backend::trace::Trace;
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{ExpertBank, ExpertId, GateUp};
-use moeflux_model::{Build, Declared, Family, LoadError, Loader, Variant, bank};
+use moeflux_model::{Build, Declared, Family, LoadError, Loader, Variant, bank, open_checkpoint};
 
 use models::{ARCHITECTURES, EXPERTS, HIDDEN, INTERMEDIATE, model, model_with};
 use writer::{F32, GgufWriter, StoredTensor};
@@ -27,7 +29,7 @@ fn with_file<T>(file: &GgufWriter, work: impl FnOnce(&Checkpoint) -> T) -> Resul
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     file.write(&path);
-    Ok(work(&Checkpoint::open(&path)?))
+    Ok(work(&open_checkpoint(&path)?))
 }
 
 fn claim(file: &GgufWriter) -> Result<Claimed, LoadError> {

@@ -11,6 +11,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use moeflux_core::Dialects;
 use moeflux_text::{Markup, TextSource};
 use serde_json::json;
 
@@ -18,7 +19,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model =
         std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: tokenize MODEL < TEXTS")?;
     let start = Instant::now();
-    let source = TextSource::at(&model)?;
+    // The keys of a GGUF file need no family that runs it.
+    let is_gguf = model.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
+    let source = if is_gguf {
+        TextSource::Gguf(model)
+    } else {
+        TextSource::at(&model, &Dialects::default())?
+    };
     let tokenizer = source.open()?;
     let seconds = start.elapsed().as_secs_f64();
     let mut out = stdout().lock();

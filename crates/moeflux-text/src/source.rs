@@ -5,9 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use moeflux_core::Dialects;
 use moeflux_core::checkpoint::companions::{TOKENIZER_JSON, VOCABULARY_FILES};
 use moeflux_core::checkpoint::{Checkpoint, FormatError};
-use moeflux_core::gguf::Metadata;
+use moeflux_core::gguf::{Metadata, read_metadata};
 
 use super::config::TextConfig;
 use super::error::TextError;
@@ -36,15 +37,15 @@ impl TextSource {
     }
 
     /// That of the model at a path: a directory, or a file of a checkpoint. A directory with a
-    /// vocabulary needs no weights.
+    /// vocabulary needs no weights. `dialects` are those of the families that may run it.
     ///
     /// # Errors
     /// Where there is no model, or its weights are damaged so that they do not tell.
-    pub fn at(path: &Path) -> Result<TextSource, TextError> {
+    pub fn at(path: &Path, dialects: &Dialects) -> Result<TextSource, TextError> {
         if path.is_dir() && VocabularyFiles::find(path).is_ok() && !has_gguf(path) {
             return Ok(TextSource::Directory(path.to_owned()));
         }
-        match Checkpoint::open(path) {
+        match Checkpoint::open(path, dialects) {
             Ok(checkpoint) => Ok(TextSource::of(&checkpoint)),
             // Which says what is missing.
             Err(FormatError::NotACheckpoint { .. }) if path.is_dir() => {
@@ -61,7 +62,7 @@ impl TextSource {
     pub fn open(&self) -> Result<Tokenizer, TextError> {
         match self {
             TextSource::Directory(dir) => Tokenizer::from_dir(dir),
-            TextSource::Gguf(path) => Tokenizer::of(&Checkpoint::open(path)?),
+            TextSource::Gguf(path) => Tokenizer::from_metadata(&read_metadata(path)?),
         }
     }
 
@@ -96,8 +97,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// As [`TextSource::at`] and [`TextSource::open`].
-    pub fn at(path: &Path) -> Result<Tokenizer, TextError> {
-        TextSource::at(path)?.open()
+    pub fn at(path: &Path, dialects: &Dialects) -> Result<Tokenizer, TextError> {
+        TextSource::at(path, dialects)?.open()
     }
 
     /// Opens the vocabulary of a model directory ([`VOCABULARY_FILES`] says of which files)

@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use moeflux_engine::dialects;
 use moeflux_server::ChatPrompt;
 use moeflux_text::Tokenizer;
 use serde_json::Value;
@@ -71,7 +72,9 @@ fn read(path: &Path) -> Result<Value> {
 /// The tokenizer and templates of a model; of one on the Hub no weights are read.
 fn tokenizer(model: Option<&str>) -> Result<Tokenizer> {
     match locate::place(model, "--model", true, Hurry::Any)? {
-        Place::Here(path) => Ok(Tokenizer::at(&path)?),
-        Place::Hub(remote) => Ok(Tokenizer::at(locate::read_headers(&remote, true)?.model())?),
+        Place::Here(path) => Ok(Tokenizer::at(&path, dialects())?),
+        Place::Hub(remote) => {
+            Ok(Tokenizer::at(locate::read_headers(&remote, true)?.model(), dialects())?)
+        }
     }
 }

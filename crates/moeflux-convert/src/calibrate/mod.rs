@@ -10,9 +10,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use moeflux_core::TokenId;
-use moeflux_core::checkpoint::Checkpoint;
 use moeflux_engine::{Engine, EngineError};
-use moeflux_model::{Declared, LoadError, Variant};
+use moeflux_model::{Declared, LoadError, Variant, open_checkpoint};
 
 use crate::checkpoints::ConvertError;
 
@@ -76,7 +75,7 @@ impl Calibration {
     /// # Errors
     /// Where the model has changed, or the file cannot be written.
     pub fn write(&self, source: &Path, out: &Path) -> Result<(), ConvertError> {
-        let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+        let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
         let declared = Declared::of(&checkpoint, Variant::default())?;
         Ok(file::write(&self.moments, self.n_tokens, &checkpoint, &declared.manifest, out)?)
     }

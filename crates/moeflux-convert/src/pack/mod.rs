@@ -27,6 +27,7 @@ use moeflux_core::checkpoint::{
     Checkpoint, Claims, Container, FormatError, PackedFile, SourceIdentity,
 };
 use moeflux_core::manifest::Manifest;
+use moeflux_model::open_checkpoint;
 
 use crate::calibrate::Importance;
 use crate::pack::companions::{Companion, companions_of};
@@ -300,7 +301,7 @@ pub(crate) fn publish_container(dst: &Path, container: &Container) -> Result<(),
 
 /// Opens a container as an engine would.
 pub(crate) fn open_and_claim(dst: &Path, manifest: &Manifest) -> Result<(), FormatError> {
-    let checkpoint = Checkpoint::open(dst)?;
+    let checkpoint = open_checkpoint(dst)?;
     let mut claims = Claims::new(&checkpoint);
     for decl in &manifest.matrices {
         claims.matrix(decl)?;

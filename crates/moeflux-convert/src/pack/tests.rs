@@ -25,7 +25,7 @@ fn manifest(checkpoint: &Checkpoint) -> Manifest {
 }
 
 fn pack_to(src: &Path, dst: &Path, options: &PackOptions) -> Result<PackReport, PackError> {
-    let checkpoint = Checkpoint::open(src)?;
+    let checkpoint = open_checkpoint(src)?;
     pack(&checkpoint, &manifest(&checkpoint), dst, options, &mut |_| {})
 }
 
@@ -40,7 +40,7 @@ fn unquantised(dir: &Path) -> PathBuf {
 
 /// Every record of every layer, extents joined, and every resident tensor.
 fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let checkpoint = Checkpoint::open(path).unwrap();
+    let checkpoint = open_checkpoint(path).unwrap();
     let manifest = manifest(&checkpoint);
     let mut claims = Claims::new(&checkpoint);
     let mut all = BTreeMap::new();
@@ -77,7 +77,7 @@ fn check_copied(case: &str) {
     let dst = dir.path().join("packed");
     let report = pack_to(&golden(case), &dst, &PackOptions::unquantised()).unwrap();
     assert!(report.kinds.values().all(|kind| kind.noise == 0.0), "{case}");
-    assert_eq!(Checkpoint::open(&dst).unwrap().kind(), CheckpointKind::Packed);
+    assert_eq!(open_checkpoint(&dst).unwrap().kind(), CheckpointKind::Packed);
     verify(&dst, &mut |_| {}).unwrap();
     let (want, got) = (contents(&golden(case)), contents(&dst));
     assert_eq!(want.keys().collect::<Vec<_>>(), got.keys().collect::<Vec<_>>(), "{case}");
@@ -153,7 +153,7 @@ fn kinds_have_bits_of_their_own() {
         ..PackOptions::with_bits(4)
     };
     pack_to(&src, &dst, &options).unwrap();
-    let checkpoint = Checkpoint::open(&dst).unwrap();
+    let checkpoint = open_checkpoint(&dst).unwrap();
     let container = checkpoint.container().unwrap();
     let bits = |format: MatrixFormat| match format {
         MatrixFormat::Affine(Affine { bits, group_size, .. }) => Some((bits, group_size)),
@@ -182,9 +182,9 @@ fn packed_formats_of_gguf(options: &PackOptions) -> [Option<u8>; 3] {
     };
     let manifest_of = |config: &_| Ok(Declared::of_config(config, WithMtp::Never)?.manifest);
     synth("tiny", &src, &synthetic, &manifest_of, &mut |_| {}).unwrap();
-    assert_eq!(Checkpoint::open(&src).unwrap().precision(), Precision::Floats, "no config says it");
+    assert_eq!(open_checkpoint(&src).unwrap().precision(), Precision::Floats, "no config says it");
     let report = pack_to(&src, &dst, options).unwrap();
-    let checkpoint = Checkpoint::open(&dst).unwrap();
+    let checkpoint = open_checkpoint(&dst).unwrap();
     let container = checkpoint.container().unwrap();
     let bits = |format: MatrixFormat| match format {
         MatrixFormat::Affine(affine) => Some(affine.bits),
@@ -231,7 +231,7 @@ fn bytes_do_not_depend_on_threads() {
 
 /// Packs until that much is done, then stops as a crash would.
 fn pack_until(src: &Path, dst: &Path, options: &PackOptions, share: f64) {
-    let checkpoint = Checkpoint::open(src).unwrap();
+    let checkpoint = open_checkpoint(src).unwrap();
     let stop = &mut |progress: PackProgress<'_>| {
         if progress.done as f64 > share * progress.total as f64 {
             std::panic::resume_unwind(Box::new("stopped"));
@@ -252,7 +252,7 @@ fn an_interrupted_packing_does_not_open_and_continues() {
     for share in [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99] {
         let dst = dir.path().join(format!("stopped-{share}"));
         pack_until(&src, &dst, &options, share);
-        let got = Checkpoint::open(&dst).unwrap_err();
+        let got = open_checkpoint(&dst).unwrap_err();
         assert!(matches!(got, FormatError::Unfinished { .. }), "{share}: {got}");
         let report = pack_to(&src, &dst, &options).unwrap();
         assert_eq!(report.n_resumed > 0, share >= 0.3, "{share}: {}", report.n_resumed);
@@ -318,7 +318,7 @@ fn refuses_directories_that_hold_something() {
 #[test]
 fn one_process_packs_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
-    let checkpoint = Checkpoint::open(&golden("mlx-q4")).unwrap();
+    let checkpoint = open_checkpoint(&golden("mlx-q4")).unwrap();
     let dst = dir.path().join("packed");
     let lock = destination::claim(&checkpoint, &dst).unwrap();
     let got = pack_to(&golden("mlx-q4"), &dst, &PackOptions::default()).unwrap_err();
@@ -340,7 +340,7 @@ fn verification_names_the_file_that_changed() {
     let got = verify(&dst, &mut |_| {}).unwrap_err().to_string();
     assert!(got.contains("layer_01.bin: its checksum is"), "{got}");
     fs::write(&path, &bytes[1..]).unwrap();
-    assert!(Checkpoint::open(&dst).is_err());
+    assert!(open_checkpoint(&dst).is_err());
     assert!(verify(&golden("mlx-q4"), &mut |_| {}).is_err());
 }
 
@@ -356,7 +356,7 @@ fn refuses_options_that_do_not_exist_and_weights_that_are_not_numbers() {
         assert!(matches!(pack_to(&src, &dst, &options), Err(PackError::Option { .. })));
     }
     assert!(!dst.exists());
-    let checkpoint = Checkpoint::open(&src).unwrap();
+    let checkpoint = open_checkpoint(&src).unwrap();
     let down = &checkpoint.tensors()["layers.2.mlp.switch_mlp.down_proj.weight"];
     let file = src.join("model-00001-of-00001.safetensors");
     let mut bytes = fs::read(&file).unwrap();
@@ -372,7 +372,7 @@ fn refuses_options_that_do_not_exist_and_weights_that_are_not_numbers() {
 #[test]
 fn progress_ends_at_the_total() {
     let dir = tempfile::tempdir().unwrap();
-    let checkpoint = Checkpoint::open(&golden("mlx-q4")).unwrap();
+    let checkpoint = open_checkpoint(&golden("mlx-q4")).unwrap();
     let mut last = (0, 0);
     let advance = &mut |progress: PackProgress<'_>| last = (progress.done, progress.total);
     let dst = dir.path().join("packed");

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use moeflux_core::checkpoint::{Checkpoint, Container, PackedFile};
+use moeflux_core::checkpoint::{Container, PackedFile};
+use moeflux_model::open_checkpoint;
 
 use super::files::checksum_of;
 use super::{OnPackProgress, PackProgress, PackStage};
@@ -15,7 +16,7 @@ use crate::pack::error::PackError;
 /// Where it is no container, or a file is missing or has changed; the first
 /// is named.
 pub fn verify(path: &Path, progress: &mut OnPackProgress<'_>) -> Result<u64, PackError> {
-    let checkpoint = Checkpoint::open(path)?;
+    let checkpoint = open_checkpoint(path)?;
     let Some(container) = checkpoint.container() else {
         let what = "only packed containers have checksums; `moeflux pack` makes one";
         return Err(PackError::damaged(path, what));

@@ -5,7 +5,6 @@ mod fill;
 mod gguf;
 pub(crate) mod options;
 mod plan;
-mod published;
 mod shapes;
 mod tables;
 mod text;

@@ -8,8 +8,8 @@ mod weights;
 
 use std::path::{Path, PathBuf};
 
-use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Container};
-use moeflux_model::LoadError;
+use moeflux_core::checkpoint::{CheckpointKind, Container};
+use moeflux_model::{LoadError, open_checkpoint};
 
 use crate::checkpoints::ConvertError;
 use crate::verify::run::Run;
@@ -33,7 +33,7 @@ pub fn verify(
         container::verify(&root, &mut run)?;
     }
     // Damaged files need not open; that they do not is no news then.
-    let opened = match Checkpoint::open(path) {
+    let opened = match open_checkpoint(path) {
         Ok(checkpoint) => checkpoint,
         Err(_) if !run.found.damage.is_empty() => return Ok(run.found),
         Err(err) if n_hashed > 0 || is_packed => {

@@ -122,7 +122,7 @@ fn safetensors_say_that_they_have_no_checksums_and_are_searched_for_odd_numbers(
     let found = run(dir.path());
     assert_eq!(found.damage, []);
     assert!(found.checked.iter().any(|line| line.contains("safetensors have none")), "{found:?}");
-    let opened = Checkpoint::open(dir.path()).unwrap();
+    let opened = open_checkpoint(dir.path()).unwrap();
     let tensors = opened.tensors().iter();
     let expert = tensors.clone().find(|(name, _)| name.contains(".experts.down_proj")).unwrap().1;
     let norm = tensors.clone().find(|(name, _)| name.ends_with("norm.weight")).unwrap().1;
@@ -187,7 +187,7 @@ fn files_of_the_hubs_cache_are_compared_with_the_hashes_that_name_them() {
 
 /// Writes a checkpoint whose experts are stacked as the original system prepares it.
 fn prepare(case: &str, dir: &Path) {
-    let checkpoint = Checkpoint::open(&golden(case)).unwrap();
+    let checkpoint = open_checkpoint(&golden(case)).unwrap();
     let config = fs::read(golden(case).join("config.json")).unwrap();
     let (mut bin, mut index) = (Vec::new(), serde_json::Map::new());
     let mut layers: BTreeMap<String, BTreeMap<String, (usize, Vec<u8>)>> = BTreeMap::new();

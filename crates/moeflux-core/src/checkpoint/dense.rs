@@ -99,7 +99,7 @@ const TYPES: &[&str] = &[
     "xglm",
 ];
 
-/// `general.architecture` of GGUF files. Those of `EITHER` also have files with experts.
+/// `general.architecture` of GGUF files without experts, or with experts and without.
 const ARCHITECTURES: &[&str] = &[
     "apertus",
     "arcee",
@@ -152,9 +152,6 @@ const ARCHITECTURES: &[&str] = &[
     "xverse",
 ];
 
-/// Architectures of GGUF files with experts and without.
-const EITHER: &[&str] = &["llama", "gemma4"];
-
 /// Keys of configs that count experts.
 const COUNTS: [&str; 7] = [
     "num_experts",
@@ -183,9 +180,14 @@ impl DenseModel {
         Some(DenseModel { name: class.unwrap_or(model_type).to_owned() })
     }
 
-    /// A GGUF file of an architecture, with `n_experts` experts.
-    pub(crate) fn of_architecture(name: &str, n_experts: usize) -> Option<DenseModel> {
-        let is_known = ARCHITECTURES.contains(&name) || EITHER.contains(&name);
+    /// A GGUF file of an architecture, with `n_experts` experts. `may_be_dense` says that one that is run
+    /// also has files without experts.
+    pub(crate) fn of_architecture(
+        name: &str,
+        n_experts: usize,
+        may_be_dense: bool,
+    ) -> Option<DenseModel> {
+        let is_known = ARCHITECTURES.contains(&name) || may_be_dense;
         (is_known && n_experts == 0).then(|| DenseModel { name: name.to_owned() })
     }
 }

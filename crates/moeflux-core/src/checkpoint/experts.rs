@@ -19,12 +19,11 @@ const STACKED_BLOCKS: [&str; 3] = ["switch_mlp", "experts", "experts.switch_glu"
 const STACKED_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 /// Names of modules with the rows of gate and of up of all experts, and of those of down, below the
-/// block: of GGUF's second layout in each of [`STACKED_BLOCKS`], and of Granite's.
-const HALF_STACKED: [[&str; 2]; 4] = [
+/// block: of GGUF's second layout in each of [`STACKED_BLOCKS`].
+const HALF_STACKED: [[&str; 2]; 3] = [
     ["switch_mlp.gate_up_proj", "switch_mlp.down_proj"],
     ["experts.gate_up_proj", "experts.down_proj"],
     ["experts.switch_glu.gate_up_proj", "experts.switch_glu.down_proj"],
-    ["input_linear", "output_linear"],
 ];
 
 /// Claims a fused tensor of all experts. It takes the name of the tensor, and the rows and columns
@@ -62,7 +61,9 @@ impl<'a> Claims<'a> {
     fn experts_in_tensors(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
         let ExpertsDecl { prefix, parts, .. } = decl;
         let has = |name: &str| self.checkpoint.tensors().contains_key(name);
-        for names in HALF_STACKED {
+        let checkpoint = self.checkpoint;
+        let joined = &checkpoint.joined_experts;
+        for names in HALF_STACKED.into_iter().chain(joined.iter().copied()) {
             if self.has_weight(&format!("{prefix}.{}", names[0])) {
                 return self.experts_half_stacked(decl, names);
             }

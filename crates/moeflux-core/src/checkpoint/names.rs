@@ -1,6 +1,7 @@
 //! Canonical tensor names, and the rules for tensors that are skipped.
 
 use super::Config;
+use crate::dialects::Dialects;
 
 /// Prefixes that exporters put before the language model's names; the first match wins.
 const PREFIXES: [&str; 4] =
@@ -8,27 +9,17 @@ const PREFIXES: [&str; 4] =
 
 /// Parts of a checkpoint that text generation does not use, by the first
 /// component of the canonical name.
-const SKIPPED_PARTS: [&str; 9] = [
-    "visual",       // Qwen's vision tower
+const SKIPPED_PARTS: [&str; 6] = [
+    "visual",
     "vision_tower", // MLX's and LLaVA's
     "vision_model",
     "vision_embed_tokens",
     "multi_modal_projector",
-    "mm_projector", // Kimi's
     "audio_tower",
-    "embed_vision", // Gemma's
-    "embed_audio",
 ];
 
 /// Parts that predict several tokens at once, by the first component of the canonical name.
-const MTP_PARTS: [&str; 6] = [
-    "mtp",
-    "mtp_layers",
-    "mtp_block", // ERNIE's, with the three that follow
-    "mtp_emb_norm",
-    "mtp_hidden_norm",
-    "mtp_linear_proj",
-];
+const MTP_PARTS: [&str; 2] = ["mtp", "mtp_layers"];
 
 /// Buffers that follow from the config, and scales for quantised activations and caches, by the
 /// last component of the name. A model that computes in floats needs neither.
@@ -64,18 +55,26 @@ pub fn canonical_name(name: &str) -> &str {
 /// Which tensors of a checkpoint are skipped, and which are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SkipRule {
-    /// The first of the layers that predict several tokens at once (DeepSeek-V3).
+    /// The first of the layers that predict several tokens at once.
     first_mtp_layer: Option<usize>,
+    /// Parts that families skip.
+    skipped_parts: Vec<&'static str>,
+    /// Parts of multi-token prediction that families have.
+    mtp_parts: Vec<&'static str>,
 }
 
 impl SkipRule {
-    pub(crate) fn new(config: &Config) -> SkipRule {
+    pub(crate) fn new(config: &Config, dialects: &Dialects) -> SkipRule {
         // transformers 5 saves the key under the second name.
         let has_mtp = ["num_nextn_predict_layers", "num_mtp_layers"]
             .iter()
             .any(|key| config.usize_or(key, 0).is_ok_and(|n| n > 0));
         let n_layers = config.usize("num_hidden_layers").ok();
-        SkipRule { first_mtp_layer: n_layers.filter(|_| has_mtp) }
+        SkipRule {
+            first_mtp_layer: n_layers.filter(|_| has_mtp),
+            skipped_parts: dialects.skipped_parts.clone(),
+            mtp_parts: dialects.mtp_parts.clone(),
+        }
     }
 
     /// Whether the tensor with this canonical name is skipped.
@@ -86,7 +85,8 @@ impl SkipRule {
             let rest = PROJECTIONS.iter().find_map(|name| last.strip_prefix(name));
             rest.is_some_and(|rest| rest == "shape" || SKIPPED_BUFFERS.contains(&rest))
         };
-        SKIPPED_PARTS.contains(&first) || SKIPPED_BUFFERS.contains(&last) || of_experts()
+        let is_part = SKIPPED_PARTS.contains(&first) || self.skipped_parts.contains(&first);
+        is_part || SKIPPED_BUFFERS.contains(&last) || of_experts()
     }
 
     /// Whether the tensor belongs to multi-token prediction, without which a model runs.
@@ -98,7 +98,8 @@ impl SkipRule {
             ("layers", Some(layer), Some(first_mtp)) => layer >= first_mtp,
             _ => false,
         };
-        MTP_PARTS.contains(&first) || is_mtp_layer
+        let is_mtp_part = MTP_PARTS.contains(&first) || self.mtp_parts.contains(&first);
+        is_mtp_part || is_mtp_layer
     }
 }
 
@@ -112,7 +113,12 @@ mod tests {
 
     fn rule(config: Value) -> SkipRule {
         let config = Config::from_value(Path::new("config.json"), config).expect("an object");
-        SkipRule::new(&config)
+        let dialects = Dialects {
+            skipped_parts: vec!["embed_scent"],
+            mtp_parts: vec!["mtp_block", "mtp_linear_proj"],
+            ..Dialects::default()
+        };
+        SkipRule::new(&config, &dialects)
     }
 
     #[track_caller]
@@ -138,9 +144,7 @@ mod tests {
             "model.visual.blocks.0.x",
             "visual.x",
             "vision_tower.x",
-            "mm_projector.proj.0.weight",
-            "model.embed_vision.embedding_projection.weight",
-            "model.embed_audio.embedding_projection.weight",
+            "model.embed_scent.embedding_projection.weight",
         ] {
             check(json!({}), name, None);
         }

@@ -14,6 +14,7 @@ use super::{
     Checkpoint, CheckpointKind, Config, Container, FileReader, FormatError, Tensor, header,
     prepared, shards,
 };
+use crate::dialects::Dialects;
 use crate::files::open_regular;
 use crate::gguf::{Found, GgufSet, NamedTensor, translate};
 use crate::{FileIdx, SourceFile, StandIn, is_unfinished_name};
@@ -22,29 +23,30 @@ use crate::{FileIdx, SourceFile, StandIn, is_unfinished_name};
 const START_BYTES: u64 = 512;
 
 impl Checkpoint {
-    /// Opens the checkpoint in a directory; `path` may also name a file of it.
+    /// Opens the checkpoint in a directory; `path` may also name a file of it. `dialects` are those of
+    /// the families that may run it.
     ///
     /// # Errors
     /// If there is no model, or its files contradict each other.
-    pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
+    pub fn open(path: &Path, dialects: &Dialects) -> Result<Checkpoint, FormatError> {
         let metadata = path.metadata().map_err(FormatError::io(path))?;
         if metadata.is_file() && is_gguf(path)? {
-            return Self::open_gguf(path);
+            return Self::open_gguf(path, dialects);
         }
         let root = if metadata.is_dir() { path.to_path_buf() } else { root_of_file(path)? };
         if root.join(Container::FILE).is_file() {
-            return Self::open_packed(root);
+            return Self::open_packed(root, dialects);
         }
         if root.join(Container::JOURNAL).exists() {
             return Err(FormatError::Unfinished { path: root });
         }
         match prepared::find_index(&root) {
-            Some(index) => Self::open_prepared(root, &index),
-            None => Self::open_safetensors(root),
+            Some(index) => Self::open_prepared(root, &index, dialects),
+            None => Self::open_safetensors(root, dialects),
         }
     }
 
-    fn open_packed(root: PathBuf) -> Result<Checkpoint, FormatError> {
+    fn open_packed(root: PathBuf, dialects: &Dialects) -> Result<Checkpoint, FormatError> {
         let path = root.join(Container::FILE);
         let container = Container::read(&path)?;
         for file in &container.files {
@@ -58,7 +60,7 @@ impl Checkpoint {
         }
         let config = Config::from_value(&path, container.config.clone())?;
         let (file, header) = header::read_header(&root.join(Container::RESIDENT), FileIdx(0))?;
-        Self::assemble(Parts {
+        let parts = Parts {
             kind: CheckpointKind::Packed,
             companion_dirs: vec![root.clone()],
             root,
@@ -70,12 +72,17 @@ impl Checkpoint {
             rules: container.rules(),
             container: Some(container.clone()),
             expert_files: ExpertFiles::Packed(Box::new(container)),
-        })
+        };
+        Self::assemble(parts, dialects)
     }
 
-    fn open_prepared(root: PathBuf, index: &Path) -> Result<Checkpoint, FormatError> {
+    fn open_prepared(
+        root: PathBuf,
+        index: &Path,
+        dialects: &Dialects,
+    ) -> Result<Checkpoint, FormatError> {
         let prepared = prepared::open(&root, index)?;
-        Self::assemble(Parts {
+        let parts = Parts {
             kind: CheckpointKind::Prepared,
             root,
             config: prepared.config,
@@ -87,15 +94,16 @@ impl Checkpoint {
             companion_dirs: prepared.companion_dirs,
             container: None,
             expert_files: ExpertFiles::Prepared(prepared.experts),
-        })
+        };
+        Self::assemble(parts, dialects)
     }
 
-    fn open_gguf(path: &Path) -> Result<Checkpoint, FormatError> {
+    fn open_gguf(path: &Path, dialects: &Dialects) -> Result<Checkpoint, FormatError> {
         let set = GgufSet::open(path)?;
-        let translated = translate(&set, &FileReader::new(&set.files))?;
+        let translated = translate(&set, &FileReader::new(&set.files), dialects)?;
         let root = set.path().to_path_buf();
         let config = Config::from_value(&root, translated.config)?;
-        Self::assemble(Parts {
+        let parts = Parts {
             kind: CheckpointKind::Gguf,
             root,
             config: config.with_stored_keys(translated.stored_keys),
@@ -108,10 +116,11 @@ impl Checkpoint {
             container: None,
             expert_files: ExpertFiles::Tensors,
             gguf: Some(Gguf { metadata: set.metadata, names: translated.stored_names }),
-        })
+        };
+        Self::assemble(parts, dialects)
     }
 
-    fn open_safetensors(root: PathBuf) -> Result<Checkpoint, FormatError> {
+    fn open_safetensors(root: PathBuf, dialects: &Dialects) -> Result<Checkpoint, FormatError> {
         let path = root.join("config.json");
         let paths = shards::find(&root);
         // Safetensors without a config and of other names than a model's may belong to a GGUF file.
@@ -119,13 +128,13 @@ impl Checkpoint {
         if are_aside || matches!(paths, Err(FormatError::NotACheckpoint { .. })) {
             let found = Found::in_dir(&root)?;
             if !found.is_empty() {
-                return Self::open_gguf(&found.only()?);
+                return Self::open_gguf(&found.only()?, dialects);
             }
         }
         let paths = paths.map_err(|err| or_unfinished(&root, err))?;
         let config = Config::from_slice(&path, &read_json(&path)?)?;
         let (files, tensors) = shards::read(&root, &paths)?;
-        Self::assemble(Parts {
+        let parts = Parts {
             kind: CheckpointKind::Safetensors,
             companion_dirs: vec![root.clone()],
             rules: QuantRules::read(&config, &root)?,
@@ -137,12 +146,13 @@ impl Checkpoint {
             gguf: None,
             container: None,
             expert_files: ExpertFiles::Tensors,
-        })
+        };
+        Self::assemble(parts, dialects)
     }
 
     /// Skips the tensors that are not used, and sorts the others by their canonical names.
-    fn assemble(parts: Parts) -> Result<Checkpoint, FormatError> {
-        let skip = SkipRule::new(&parts.config);
+    fn assemble(parts: Parts, dialects: &Dialects) -> Result<Checkpoint, FormatError> {
+        let skip = SkipRule::new(&parts.config, dialects);
         let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
         let mut n_skipped = parts.n_skipped;
         for NamedTensor { name, tensor } in parts.tensors {
@@ -174,6 +184,7 @@ impl Checkpoint {
             tensors,
             n_skipped,
             skip,
+            joined_experts: dialects.joined_experts.clone(),
             companion_dirs: parts.companion_dirs,
             container: parts.container,
             rules: parts.rules,

@@ -35,6 +35,8 @@ pub struct Checkpoint {
     pub(super) tensors: BTreeMap<String, Tensor>,
     pub(super) n_skipped: usize,
     pub(super) skip: SkipRule,
+    /// Those of [`Dialects`](crate::Dialects).
+    pub(super) joined_experts: Vec<[&'static str; 2]>,
     pub(super) reader: FileReader,
     pub(super) derived: Arc<DerivedTensors>,
     pub(super) companion_dirs: Vec<PathBuf>,
@@ -140,7 +142,7 @@ impl Checkpoint {
     }
 
     /// The name that messages show for a tensor that is missing.
-    pub(crate) fn shown_name(&self, canonical: &str) -> String {
+    pub fn shown_name(&self, canonical: &str) -> String {
         let stored = self.gguf.as_ref().and_then(|gguf| gguf.names.stored(canonical));
         stored.unwrap_or_else(|| canonical.to_owned())
     }

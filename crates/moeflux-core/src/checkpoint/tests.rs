@@ -6,12 +6,18 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::dialects::Dialects;
 use crate::manifest::{ExpertsDecl, FusedOrder, Manifest, MatrixDecl, Role, VectorDecl};
 use crate::quant::{Affine, Float, MatrixFormat};
 use crate::{ExpertId, ExtentSource, FileIdx, GateUp, LayerBank, LayerIdx, SourceFile};
 
 fn golden(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)
+}
+
+/// Opens a checkpoint for families that add nothing to what all have.
+fn open_checkpoint(path: &Path) -> Result<Checkpoint, FormatError> {
+    Checkpoint::open(path, &Dialects::default())
 }
 
 /// The manifest of a Qwen3.5-MoE model, declared independently for these tests.
@@ -118,7 +124,7 @@ fn check_bounds(layer: &LayerBank, files: &[SourceFile]) {
 #[track_caller]
 fn check_golden(case: &str, want: MatrixFormat, n_extents: usize) {
     let dir = golden(case);
-    let checkpoint = Checkpoint::open(&dir).unwrap_or_else(|err| panic!("{case}: {err}"));
+    let checkpoint = open_checkpoint(&dir).unwrap_or_else(|err| panic!("{case}: {err}"));
     let bank = claim_all(&checkpoint).unwrap_or_else(|err| panic!("{case}: {err}"));
     for layer in bank.layers.iter().flatten() {
         assert!(layer.layout.matrices().all(|matrix| matrix.format == want), "{case}");
@@ -148,7 +154,7 @@ fn claims_mlx_checkpoints_of_every_width() {
 
 #[test]
 fn fused_experts_have_gate_rows_before_up_rows() {
-    let checkpoint = Checkpoint::open(&golden("hf-bf16")).unwrap();
+    let checkpoint = open_checkpoint(&golden("hf-bf16")).unwrap();
     let bank = claim_all(&checkpoint).unwrap();
     let layout = &bank.layers[0].as_ref().unwrap().layout;
     let (hidden, intermediate) = (72, 20);
@@ -161,7 +167,7 @@ fn fused_experts_have_gate_rows_before_up_rows() {
 
 #[test]
 fn counts_what_is_left_aside() {
-    let checkpoint = Checkpoint::open(&golden("hf-bf16")).unwrap();
+    let checkpoint = open_checkpoint(&golden("hf-bf16")).unwrap();
     assert_eq!(checkpoint.n_skipped(), 4);
     assert_eq!(checkpoint.tensors().keys().filter(|name| checkpoint.is_optional(name)).count(), 6);
 }
@@ -169,9 +175,9 @@ fn counts_what_is_left_aside() {
 #[test]
 fn opens_by_any_file_of_a_checkpoint() {
     for file in ["config.json", "model.safetensors", "model.safetensors.index.json"] {
-        assert!(Checkpoint::open(&golden("mlx-q4").join(file)).is_ok(), "{file}");
+        assert!(open_checkpoint(&golden("mlx-q4").join(file)).is_ok(), "{file}");
     }
-    assert!(Checkpoint::open(&golden("mlx-q4").join("expected.json")).is_err());
+    assert!(open_checkpoint(&golden("mlx-q4").join("expected.json")).is_err());
 }
 
 /// A safetensors file of zeros.
@@ -211,7 +217,7 @@ pub(super) fn decl(name: &str, rows: usize, cols: usize) -> MatrixDecl {
 #[track_caller]
 fn check_matrix_error(config: Value, tensors: &[(&str, &str, &[usize])], want: &str) {
     let dir = small(config, tensors);
-    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
     let got = Claims::new(&checkpoint).matrix(&decl("a", 2, 64)).unwrap_err().to_string();
     assert!(got.contains(want), "{got}");
 }
@@ -236,7 +242,7 @@ fn checks_quantised_shapes_against_each_other_and_the_config() {
     let biases: (&str, &str, &[usize]) = ("a.biases", "BF16", &[2, 1]);
     let dir =
         small(json!({"quantization": {"bits": 4, "group_size": 64}}), &[weight, scales, biases]);
-    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
     let got = Claims::new(&checkpoint).matrix(&decl("a", 2, 64)).unwrap();
     assert_eq!(got.format, affine(4, 64));
 
@@ -269,7 +275,7 @@ fn claims_stacks_of_matrices_as_one() {
     let scales: (&str, &str, &[usize]) = ("a.scales", "BF16", &[2, 3, 1]);
     let biases: (&str, &str, &[usize]) = ("a.biases", "BF16", &[2, 3, 1]);
     let dir = small(json!({}), &[stack, scales, biases]);
-    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
     let got = Claims::new(&checkpoint).matrix(&decl("a", 6, 64)).unwrap();
     assert_eq!((got.rows, got.weight.len, got.scales.len), (6, 6 * 32, 6 * 2));
     assert!(Claims::new(&checkpoint).matrix(&decl("a", 3, 64)).is_err());
@@ -281,7 +287,7 @@ fn names_tensors_that_nobody_claimed() {
     let one: &[usize] = &[1];
     let names = ["a.x", "b.x", "c.x", "d.x"].map(|name| (name, "F32", one));
     let dir = small(json!({}), &names);
-    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
     let mut claims = Claims::new(&checkpoint);
     claims.vector(&VectorDecl { name: "b.x".into(), shapes: vec![vec![1]] }).unwrap();
     let got = claims.finish().unwrap_err().to_string();
@@ -292,7 +298,7 @@ fn names_tensors_that_nobody_claimed() {
 fn refuses_two_tensors_of_one_meaning() {
     let one: &[usize] = &[1];
     let dir = small(json!({}), &[("model.a", "F32", one), ("a", "F32", one)]);
-    let got = Checkpoint::open(dir.path()).unwrap_err().to_string();
+    let got = open_checkpoint(dir.path()).unwrap_err().to_string();
     assert!(got.contains("both mean a"), "{got}");
 }
 
@@ -302,11 +308,11 @@ fn refuses_indexes_that_leave_the_directory_or_lie() {
     for file in ["../x.safetensors", "/etc/passwd", "a/b", "", "missing.safetensors"] {
         let index = json!({"weight_map": {"a": file}}).to_string();
         fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
-        assert!(Checkpoint::open(dir.path()).is_err(), "{file}");
+        assert!(open_checkpoint(dir.path()).is_err(), "{file}");
     }
     let index = json!({"weight_map": {"b": "model.safetensors"}}).to_string();
     fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
-    let got = Checkpoint::open(dir.path()).unwrap_err().to_string();
+    let got = open_checkpoint(dir.path()).unwrap_err().to_string();
     assert!(got.contains("puts b in model.safetensors"), "{got}");
 }
 
@@ -318,7 +324,7 @@ fn the_index_decides_which_file_of_several_counts() {
     let open = |file: &str| {
         let index = json!({"weight_map": {"a": file, "b": "model.safetensors"}}).to_string();
         fs::write(&index_path, index).unwrap();
-        Checkpoint::open(dir.path())
+        open_checkpoint(dir.path())
     };
     for (file, shape) in [("model.safetensors", vec![1]), ("other.safetensors", vec![2])] {
         let checkpoint = open(file).unwrap();
@@ -339,19 +345,19 @@ fn refuses_truncated_files_and_empty_directories() {
     let bytes = fs::read(&path).unwrap();
     for len in [0, 4, 8, 20, bytes.len() - 1] {
         fs::write(&path, &bytes[..len]).unwrap();
-        assert!(Checkpoint::open(dir.path()).is_err(), "{len}");
+        assert!(open_checkpoint(dir.path()).is_err(), "{len}");
     }
     let empty = tempfile::tempdir().unwrap();
-    let got = Checkpoint::open(empty.path()).unwrap_err();
+    let got = open_checkpoint(empty.path()).unwrap_err();
     assert!(matches!(got, FormatError::NotACheckpoint { .. }), "{got}");
     fs::write(empty.path().join(Container::JOURNAL), "{}").unwrap();
-    let got = Checkpoint::open(empty.path()).unwrap_err();
+    let got = open_checkpoint(empty.path()).unwrap_err();
     assert!(matches!(got, FormatError::Unfinished { .. }), "{got}");
 }
 
 /// Converts the golden MLX checkpoint as the tools of the original system do.
 fn prepare(case: &str, dir: &Path, weights_dir: &str, config_dir: &str, experts_dir: &str) {
-    let source = Checkpoint::open(&golden(case)).unwrap();
+    let source = open_checkpoint(&golden(case)).unwrap();
     let bank = claim_all(&source).unwrap();
     let mut bin = Vec::new();
     let mut tensors = serde_json::Map::new();
@@ -401,7 +407,7 @@ fn opens_prepared_directories_flat_and_nested() {
     for (weights, config, experts) in layouts {
         let dir = tempfile::tempdir().unwrap();
         prepare("mlx-q4", dir.path(), weights, config, experts);
-        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let checkpoint = open_checkpoint(dir.path()).unwrap();
         assert_eq!(checkpoint.kind(), CheckpointKind::Prepared);
         let bank = claim_all(&checkpoint).unwrap();
         let layer = bank.layers[1].as_ref().unwrap();
@@ -410,7 +416,7 @@ fn opens_prepared_directories_flat_and_nested() {
         let file = FileIdx(2);
         assert_eq!(layer.sources, [ExtentSource::Strided { file, base: 0, stride: record }]);
         let index = dir.path().join(weights).join("model_weights.json");
-        assert!(Checkpoint::open(&index).is_ok(), "{}", index.display());
+        assert!(open_checkpoint(&index).is_ok(), "{}", index.display());
     }
 }
 
@@ -421,7 +427,7 @@ fn prepared_layer_files_may_be_missing_but_not_short() {
     let layer = dir.path().join("packed_experts").join(layer_file_name(1));
     let bytes = fs::read(&layer).unwrap();
     fs::remove_file(&layer).unwrap();
-    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
     let bank = claim_all(&checkpoint).unwrap();
     assert_eq!(bank.files[2], SourceFile::new(layer.clone(), bytes.len() as u64));
     fs::write(&layer, &bytes[1..]).unwrap();
@@ -437,7 +443,7 @@ fn prepared_experts_may_have_two_bits() {
     let path = dir.path().join("model_weights.json");
     let index = fs::read_to_string(&path).unwrap().replace("\"bits\":4", "\"bits\":2");
     fs::write(&path, index).unwrap();
-    let bank = claim_all(&Checkpoint::open(dir.path()).unwrap()).unwrap();
+    let bank = claim_all(&open_checkpoint(dir.path()).unwrap()).unwrap();
     assert_eq!(bank.layers[0].as_ref().unwrap().layout.down.format, affine(2, 64));
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Layout and meaning follow the specification in the ggml repository and its reader.
 
-mod arch;
+pub mod arch;
 mod bytes;
 mod header;
 mod metadata;
@@ -10,10 +10,11 @@ mod set;
 mod split;
 mod types;
 
+pub use arch::{Architecture, StoredNames};
 pub(crate) use arch::{NamedTensor, translate};
-pub use arch::{StoredNames, architecture_of};
 pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};
+pub use set::read_metadata;
 pub(crate) use set::{Found, GgufSet};
 
 #[cfg(test)]

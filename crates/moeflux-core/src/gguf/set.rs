@@ -38,6 +38,14 @@ pub(crate) struct GgufSet {
     pub(crate) tensors: Vec<Tensor>,
 }
 
+/// The keys of the model that a GGUF file is, or is a part of: those of its first part.
+///
+/// # Errors
+/// If a part is missing or damaged, the parts contradict each other, or the file is not a model.
+pub fn read_metadata(path: &Path) -> Result<Metadata, FormatError> {
+    Ok(GgufSet::open(path)?.metadata)
+}
+
 /// The GGUF models of a directory.
 pub(crate) struct Found {
     dir: PathBuf,

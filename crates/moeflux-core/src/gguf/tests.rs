@@ -1,9 +1,8 @@
-//! Tests on whole GGUF files: damaged ones, split ones, and every architecture.
+//! Tests on whole GGUF files: damaged ones and split ones. Families test their architectures.
 
 mod headers;
-mod models;
 mod sets;
-mod translation;
+mod small;
 mod writer;
 
 use std::ops::Deref;
@@ -11,8 +10,14 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use self::small::dialects;
 use self::writer::GgufWriter;
 use crate::checkpoint::{Checkpoint, FormatError};
+
+/// Opens a checkpoint as one of the architecture of these tests.
+fn open_checkpoint(path: &Path) -> Result<Checkpoint, FormatError> {
+    Checkpoint::open(path, &dialects())
+}
 
 /// A checkpoint whose file is there as long as it is.
 struct Opened {
@@ -33,7 +38,7 @@ fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     file.write(&path);
-    Ok(Opened { checkpoint: Checkpoint::open(&path)?, _dir: dir })
+    Ok(Opened { checkpoint: open_checkpoint(&path)?, _dir: dir })
 }
 
 /// The message for a path without its folder.
@@ -49,5 +54,5 @@ fn refused(file: &GgufWriter) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path: PathBuf = dir.path().join("m.gguf");
     file.write(&path);
-    message(dir.path(), Checkpoint::open(&path))
+    message(dir.path(), open_checkpoint(&path))
 }

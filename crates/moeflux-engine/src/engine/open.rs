@@ -16,7 +16,7 @@ use moeflux_backend::profiling::{Profiler, ProfilingBackend, WeightFacts};
 use moeflux_backend::{ActivationPrecision, Backend, DeviceCounters};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{ExpertBank, LayerIdx, RowBank, catch_out_of_memory};
-use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, MoeLists};
+use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, MoeLists, open_checkpoint};
 use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 use moeflux_text::TextSource;
 
@@ -51,7 +51,7 @@ struct Spec {
 impl Spec {
     /// Reads headers, and checks that every declared tensor is there.
     fn read(source: &Path, options: &EngineOptions) -> Result<Spec, EngineError> {
-        let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+        let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
         let declared = Declared::to_run(&checkpoint, options.variant())?;
         check_top_k(options, &declared.shape)?;
         let bank = moeflux_model::bank(&checkpoint, &declared)?;

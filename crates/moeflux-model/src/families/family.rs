@@ -1,8 +1,10 @@
 //! A model family: all that other code would otherwise look up by its name.
 
 use moeflux_core::checkpoint::Config;
+use moeflux_core::gguf::Architecture;
 
 use super::keys::FamilyKeys;
+use super::published::PublishedShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
@@ -20,6 +22,17 @@ pub struct Family {
     pub(super) class: Option<OwnClass>,
     /// The key that turns experts on, where a config may be one of a dense model.
     pub(super) experts_switch: Option<&'static str>,
+    /// The architecture of its GGUF files, where it has some. Two families may share one.
+    pub gguf: Option<&'static Architecture>,
+    /// Shapes of its published models.
+    pub shapes: &'static [PublishedShape],
+    /// First components of the canonical names of tensors that text generation does not use.
+    pub(super) skipped_parts: &'static [&'static str],
+    /// First components of the canonical names of tensors that predict several tokens at once.
+    pub(super) mtp_parts: &'static [&'static str],
+    /// Names, below the block, of the module with the rows of gate and of up of all experts, and of that
+    /// with the rows of down.
+    pub(super) joined_experts: &'static [[&'static str; 2]],
     /// Reads the shape from a resolved config and loads the weights.
     pub(super) build: BuildModel,
     /// The config keys it reads, as JSON that [`FamilyKeys`] explains.
@@ -41,7 +54,19 @@ impl Family {
         keys: &'static str,
         build: BuildModel,
     ) -> Family {
-        Family { name, model_types, class: None, experts_switch: None, build, keys }
+        Family {
+            name,
+            model_types,
+            class: None,
+            experts_switch: None,
+            gguf: None,
+            shapes: &[],
+            skipped_parts: &[],
+            mtp_parts: &[],
+            joined_experts: &[],
+            build,
+            keys,
+        }
     }
 
     /// Whether its class tells a config with the `model_type` of another family for its own.

@@ -19,6 +19,7 @@ mod keys;
 mod minimax_m2;
 mod mixtral;
 mod olmoe;
+mod published;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
@@ -32,11 +33,16 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-use moeflux_core::checkpoint::{Config, DenseModel, FormatError};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use moeflux_core::Dialects;
+use moeflux_core::checkpoint::{Checkpoint, Config, DenseModel, FormatError};
 
 use crate::load::LoadError;
 
 pub use self::family::Family;
+pub use self::published::PublishedShape;
 
 /// Every family that this engine runs.
 pub const FAMILIES: &[Family] = &[
@@ -91,9 +97,37 @@ impl Family {
     }
 }
 
+/// What all families say of the files that models are read from.
+pub fn dialects() -> &'static Dialects {
+    static DIALECTS: LazyLock<Dialects> = LazyLock::new(|| {
+        let mut dialects = Dialects::default();
+        for family in FAMILIES {
+            if let Some(architecture) = family.gguf
+                && dialects.architecture(architecture.name).is_none()
+            {
+                dialects.architectures.push(architecture);
+            }
+            dialects.skipped_parts.extend(family.skipped_parts);
+            dialects.mtp_parts.extend(family.mtp_parts);
+            dialects.joined_experts.extend(family.joined_experts);
+        }
+        dialects.architectures.sort_unstable_by_key(|architecture| architecture.name);
+        dialects
+    });
+    &DIALECTS
+}
+
+/// Opens the checkpoint in a directory; `path` may also name a file of it.
+///
+/// # Errors
+/// As [`Checkpoint::open`].
+pub fn open_checkpoint(path: &Path) -> Result<Checkpoint, FormatError> {
+    Checkpoint::open(path, dialects())
+}
+
 /// A config as the family that it names reads it.
 #[cfg(test)]
 pub(crate) fn resolved(root: serde_json::Value) -> Result<Config, LoadError> {
-    let config = Config::from_value(std::path::Path::new("config.json"), root)?;
+    let config = Config::from_value(Path::new("config.json"), root)?;
     Family::of(&config)?.resolve(&config)
 }

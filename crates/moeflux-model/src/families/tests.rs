@@ -4,11 +4,10 @@ use std::path::Path;
 
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{ActivationPrecision, Sequences, Span};
-use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{HostBuf, TokenId};
 use moeflux_store::{CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch, StoreOptions};
 
-use super::Family;
+use super::{Family, open_checkpoint};
 use crate::layers::moe_lists::MoeLists;
 use crate::layers::step::Step;
 use crate::load::Loader;
@@ -18,7 +17,7 @@ use crate::rows::NoRows;
 /// The ops of one batch of a golden case.
 fn trace(case: &str, tokens: &[u32]) -> String {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden");
-    let checkpoint = Checkpoint::open(&golden.join(case)).unwrap();
+    let checkpoint = open_checkpoint(&golden.join(case)).unwrap();
     let mut trace = Trace::default();
     let progress = &mut |_| {};
     let mut loader = Loader::new(&checkpoint, &mut trace, ActivationPrecision::F32, progress);

@@ -59,7 +59,7 @@ type AddMatrix = fn(&MatrixDecl, &mut Vec<(TensorEntry, Vec<u8>)>);
 /// A checkpoint of the small shape with projections in a published format, every expert by itself,
 /// vectors and gates in BF16.
 fn published(dir: &Path, declared: serde_json::Value, add: AddMatrix) -> PathBuf {
-    let plain = Checkpoint::open(&unquantised(dir)).unwrap();
+    let plain = open_checkpoint(&unquantised(dir)).unwrap();
     let manifest = manifest(&plain);
     let mut claims = Claims::new(&plain);
     let mut all = Vec::new();
@@ -105,7 +105,7 @@ fn published(dir: &Path, declared: serde_json::Value, add: AddMatrix) -> PathBuf
 
 /// Every resident matrix of a checkpoint.
 fn matrices(path: &Path) -> Vec<(String, MatrixSource, MatrixBytes)> {
-    let checkpoint = Checkpoint::open(path).unwrap();
+    let checkpoint = open_checkpoint(path).unwrap();
     let manifest = manifest(&checkpoint);
     let mut claims = Claims::new(&checkpoint);
     let read = |decl: &MatrixDecl| {
@@ -149,7 +149,7 @@ fn fp8_becomes_integers_within_a_step() {
         assert!(matches!(b.format, MatrixFormat::Affine(Affine { bits: 8, .. })), "{name}");
         check_within_a_step(name, &a_bytes.view(a), &b_bytes.view(b));
     }
-    let container = Checkpoint::open(&dst).unwrap();
+    let container = open_checkpoint(&dst).unwrap();
     let layer = container.container().unwrap().layers[0].clone().unwrap();
     assert!(layer.formats().iter().all(|format| matches!(format, MatrixFormat::Affine(_))));
 }
@@ -163,7 +163,7 @@ fn fp8_may_stay_and_resumes() {
     assert!(pack_to(&src, &dst, &options).unwrap().n_resumed > 0);
     verify(&dst, &mut |_| {}).unwrap();
     assert_eq!(contents(&src), contents(&dst));
-    let packed = Checkpoint::open(&dst).unwrap();
+    let packed = open_checkpoint(&dst).unwrap();
     let layer = packed.container().unwrap().layers[0].clone().unwrap();
     assert!(layer.formats().iter().all(|format| matches!(format, MatrixFormat::Blocks(_))));
 }
@@ -178,7 +178,7 @@ fn micro_scaled_floats_stay_unless_bits_are_asked_for() {
         assert_eq!(report.kinds["experts"].noise, 0.0, "{case}");
         verify(&kept, &mut |_| {}).unwrap();
         assert_eq!(contents(&src), contents(&kept), "{case}");
-        let layer = Checkpoint::open(&kept).unwrap().container().unwrap().layers[0].clone();
+        let layer = open_checkpoint(&kept).unwrap().container().unwrap().layers[0].clone();
         let micro = MatrixFormat::Micro(MicroScaled::by_mode(case).unwrap());
         assert_eq!(layer.unwrap().formats(), [micro; 3], "{case}");
 
@@ -201,7 +201,7 @@ fn symmetric_integers_stay_without_biases() {
     verify(&dst, &mut |_| {}).unwrap();
     assert_eq!(contents(&src), contents(&dst));
     let format = MatrixFormat::Affine(Affine::symmetric(4, 64, Float::F16));
-    let packed = Checkpoint::open(&dst).unwrap();
+    let packed = open_checkpoint(&dst).unwrap();
     let layer = packed.container().unwrap().layers[0].clone().unwrap();
     assert_eq!(layer.formats(), [format; 3]);
     let kept = matrices(&dst);

@@ -1,13 +1,10 @@
 //! The keys of a GGUF file for a config, as llama.cpp's converter writes them.
 
 use moeflux_core::checkpoint::{Config, FormatError};
+use moeflux_core::gguf::Architecture;
 
 use super::header::{Key, Value};
 use crate::synth::text;
-
-/// Softmax and sigmoid over all experts, by their numbers in files.
-const SOFTMAX: u32 = 1;
-const SIGMOID: u32 = 2;
 
 /// Kinds of tokens.
 const NORMAL: i32 = 1;
@@ -17,8 +14,7 @@ const USER_DEFINED: i32 = 4;
 /// A model whose keys are written.
 pub(super) struct Model<'a> {
     pub(super) config: &'a Config,
-    /// The name of the architecture in files.
-    pub(super) architecture: &'static str,
+    pub(super) architecture: &'static Architecture,
     /// Layers without those of multi-token prediction.
     pub(super) n_layers: usize,
     pub(super) n_nextn: usize,
@@ -34,23 +30,24 @@ struct Writer<'a> {
 pub(super) fn keys(model: &Model<'_>, name: &str) -> Result<Vec<Key>, FormatError> {
     let general = |key: &str, value: &str| (format!("general.{key}"), written(value));
     let first = vec![
-        general("architecture", model.architecture),
+        general("architecture", model.architecture.name),
         general("type", "model"),
         general("name", name),
     ];
     let mut writer = Writer { model, keys: first };
     writer.common()?;
-    if model.architecture == "gemma4" {
-        writer.gemma()?;
+    let has_two_kinds = model.has("global_head_dim");
+    if has_two_kinds {
+        writer.two_kinds()?;
     } else if model.has("kv_lora_rank") {
         writer.latent()?;
     } else {
         writer.grouped()?;
     }
-    if model.architecture != "gemma4" {
+    if !has_two_kinds {
         writer.rope()?;
     }
-    if model.architecture == "granitemoe" {
+    if model.has("residual_multiplier") {
         writer.factors()?;
     }
     writer.routing()?;
@@ -93,7 +90,7 @@ impl Model<'_> {
 
 impl Writer<'_> {
     fn put(&mut self, key: &str, value: Value) {
-        self.keys.push((format!("{}.{key}", self.model.architecture), value));
+        self.keys.push((format!("{}.{key}", self.model.architecture.name), value));
     }
 
     fn count(&mut self, key: &str, n: usize) {
@@ -136,7 +133,7 @@ impl Writer<'_> {
     }
 
     /// Layers of two kinds, of which every sixth and the last see all positions.
-    fn gemma(&mut self) -> Result<(), FormatError> {
+    fn two_kinds(&mut self) -> Result<(), FormatError> {
         const PERIOD: usize = 6;
         let Model { config, n_layers, .. } = *self.model;
         let slides: Vec<bool> =
@@ -160,7 +157,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Granite's.
+    /// Factors of embeddings, of what joins the residual, of scores and of logits.
     fn factors(&mut self) -> Result<(), FormatError> {
         let keys = [
             ("attention_multiplier", "attention.scale"),
@@ -203,7 +200,7 @@ impl Writer<'_> {
             (self.model.head_dim()? as f32 * part) as usize
         };
         self.count("rope.dimension_count", n_rotated);
-        if self.model.architecture == "qwen35moe" {
+        if self.model.architecture.has_sections {
             // Pairs for time, height and width; a text has one position for all.
             let pairs = n_rotated as i32 / 2;
             let third = pairs / 3;
@@ -249,12 +246,9 @@ impl Writer<'_> {
             let normalises = model.config.bool("norm_topk_prob")?;
             self.put("expert_weights_norm", Value::Bool(normalises));
         }
-        let gating = match model.architecture {
-            "gpt-oss" => return Ok(()),
-            "deepseek2" | "deepseek32" | "glm-dsa" | "glm4moe" | "minimax-m2" => SIGMOID,
-            _ => SOFTMAX,
-        };
-        self.put("expert_gating_func", Value::U32(gating));
+        if let Some(gating) = model.architecture.gating {
+            self.put("expert_gating_func", Value::U32(gating as u32));
+        }
         Ok(())
     }
 

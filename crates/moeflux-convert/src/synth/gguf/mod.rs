@@ -6,7 +6,7 @@ pub(super) mod mix;
 mod tensors;
 
 use moeflux_core::checkpoint::{Config, FormatError};
-use moeflux_core::gguf::{StoredNames, architecture_of};
+use moeflux_core::gguf::{Architecture, StoredNames};
 use moeflux_core::manifest::Manifest;
 use moeflux_model::FAMILIES;
 
@@ -63,7 +63,7 @@ pub(super) fn parts(
     let n_declared = manifest.experts.iter().map(|experts| experts.layer.idx() + 1).max();
     let n_nextn = n_declared.unwrap_or(0).saturating_sub(n_layers);
     config.usize_in("vocab_size", text::MIN_VOCAB..=1 << 24)?;
-    let names = StoredNames::of(architecture, n_layers).expect("an architecture of the table");
+    let names = StoredNames::of(architecture, n_layers);
     let mix = options.mix;
     let maker = Maker { config, names, mix, n_layers, seed: options.seed };
     let tensors = maker.all(manifest)?;
@@ -77,10 +77,10 @@ pub(super) fn parts(
     })
 }
 
-fn architecture(config: &Config) -> Result<&'static str, FormatError> {
+fn architecture(config: &Config) -> Result<&'static Architecture, FormatError> {
     let model_type = config.str("model_type")?;
     let family = FAMILIES.iter().find(|family| family.model_types.contains(&model_type));
-    let found = family.and_then(|family| architecture_of(family.model_types));
+    let found = family.and_then(|family| family.gguf);
     found.ok_or_else(|| config.refuse("model_type", "have GGUF files"))
 }
 

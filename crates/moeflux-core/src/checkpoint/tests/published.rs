@@ -7,7 +7,7 @@ type Tensors<'a> = &'a [(&'a str, &'a str, &'a [usize])];
 
 fn claim(config: Value, tensors: Tensors<'_>) -> Result<MatrixFormat, FormatError> {
     let dir = small(json!({"quantization_config": config}), tensors);
-    let checkpoint = Checkpoint::open(dir.path())?;
+    let checkpoint = open_checkpoint(dir.path())?;
     let mut claims = Claims::new(&checkpoint);
     let source = claims.matrix(&decl("a", 64, 128))?;
     claims.finish()?;
@@ -143,7 +143,7 @@ fn tensors_that_say_less_than_a_matrix_needs_are_refused() {
         ("a.scales", "F16", &[2, 10]),
     ];
     let dir = small(config, tensors);
-    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
     let text = Claims::new(&checkpoint).matrix(&decl("a", 10, 128)).unwrap_err().to_string();
     assert!(text.ends_with("a with zero points of 10 outputs, no whole words, is not supported"));
 }
@@ -162,7 +162,7 @@ fn the_width_of_codes_is_a_declared_one_that_fits() {
         let tensors: Tensors<'_> =
             &[("a.weight_packed", "I32", &[64, words]), ("a.weight_scale", "BF16", &[64, 1])];
         let dir = small(json!({"quantization_config": config}), tensors);
-        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let checkpoint = open_checkpoint(dir.path()).unwrap();
         let source = Claims::new(&checkpoint).matrix(&decl("a", 64, cols));
         source.map(|_| ()).map_err(|err| err.to_string())
     };
@@ -457,7 +457,7 @@ fn a_declaration_may_be_in_a_file_of_its_own() {
     for (name, content, want) in files {
         let dir = small(json!({}), tensors);
         fs::write(dir.path().join(name), content.to_string()).unwrap();
-        let text = Checkpoint::open(dir.path()).unwrap_err().to_string();
+        let text = open_checkpoint(dir.path()).unwrap_err().to_string();
         assert!(text.contains(name) && text.contains(want), "{text}");
     }
 }
@@ -488,7 +488,7 @@ fn experts_of_a_layer_together_are_named_with_or_without_their_weight() {
             (&names[1][2], "I64", &[2]),
         ];
         let dir = small(json!({"quantization_config": compressed("pack-quantized")}), &tensors);
-        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let checkpoint = open_checkpoint(dir.path()).unwrap();
         let mut claims = Claims::new(&checkpoint);
         let layer = claims.experts(&decl).unwrap();
         claims.finish().unwrap();
@@ -545,7 +545,7 @@ fn experts_of_every_form_have_a_place_each() {
         let tensors: Vec<(&str, &str, &[usize])> =
             tensors.iter().map(|(name, dtype, shape)| (&name[..], *dtype, &shape[..])).collect();
         let dir = small(json!({"quantization_config": method}), &tensors);
-        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let checkpoint = open_checkpoint(dir.path()).unwrap();
         let mut claims = Claims::new(&checkpoint);
         let layer = claims.experts(&decl).unwrap();
         claims.finish().unwrap();

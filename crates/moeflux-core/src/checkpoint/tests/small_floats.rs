@@ -25,7 +25,7 @@ fn claim_experts(
     decl: &ExpertsDecl,
 ) -> Result<LayerBank, FormatError> {
     let dir = small(config, tensors);
-    let checkpoint = Checkpoint::open(dir.path())?;
+    let checkpoint = open_checkpoint(dir.path())?;
     let mut claims = Claims::new(&checkpoint);
     let bank = claims.experts(decl)?;
     claims.finish()?;
@@ -236,7 +236,7 @@ fn reads_fp8_matrices_with_partial_blocks() {
     let config = fp8([128, 128]);
     let claim = |config: Value, tensors: Tensors<'_>| {
         let dir = small(config, tensors);
-        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let checkpoint = open_checkpoint(dir.path()).unwrap();
         let mut claims = Claims::new(&checkpoint);
         let source = claims.matrix(&decl("a", 300, 200))?;
         claims.finish()?;
@@ -320,7 +320,7 @@ fn refuses_a_stack_of_matrices_whose_blocks_end_with_each() {
             ("b.weight_scale_inv", "F32", &[3, 2, 2]),
         ],
     );
-    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
     let mut claims = Claims::new(&checkpoint);
     let got = claims.matrix(&decl("a", 24, 8)).unwrap_err().to_string();
     assert!(got.contains("a of [4, 6] rows, in blocks that these cut"), "{got}");

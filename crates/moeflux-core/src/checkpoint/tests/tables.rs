@@ -14,7 +14,7 @@ const SHARDS: Tensors<'_> = &[
 
 fn claim(tensors: Tensors<'_>, rows: usize) -> Result<RowTable, FormatError> {
     let dir = small(json!({}), tensors);
-    let checkpoint = Checkpoint::open(dir.path())?;
+    let checkpoint = open_checkpoint(dir.path())?;
     let mut claims = Claims::new(&checkpoint);
     let table = claims.table(&TableDecl { name: "layers.1.t".into(), rows, cols: 16 })?;
     claims.finish()?;

@@ -1,8 +1,8 @@
-//! Architectures with gated delta nets in most layers: Qwen3-Next and Qwen3.5.
+//! What architectures with gated delta nets in most layers share.
 
 use serde_json::json;
 
-use super::grouped::{QWEN, attention, softmax};
+use super::grouped::{USUAL, attention, softmax};
 use super::keys::{Keys, number};
 use super::rope::{self, Yarn};
 use super::routing;
@@ -11,24 +11,10 @@ use crate::checkpoint::FormatError;
 /// Layers from one with full attention to the next, in files that do not say it.
 const INTERVAL: usize = 4;
 
-pub(super) fn qwen3next(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    hybrid(keys)?;
-    keys.put("norm_topk_prob", json!(true));
-    Ok(())
-}
-
-/// Qwen3.5: the converter has sorted the value heads by their place in the group of a key head,
-/// which a permutation of columns of quantised rows could not undo.
-pub(super) fn qwen35moe(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    let head_dim = hybrid(keys)?;
-    keys.put("linear_value_head_order", json!("tiled"));
-    rope::check_sections(keys, head_dim)
-}
-
-/// What both have; returns the columns of a head.
-fn hybrid(keys: &mut Keys<'_>) -> Result<usize, FormatError> {
+/// Writes delta nets, attention and experts; returns the columns of a head.
+pub fn hybrid(keys: &mut Keys<'_>) -> Result<usize, FormatError> {
     let head_dim = attention(keys)?;
-    routing::routed(keys, QWEN)?;
+    routing::routed(keys, USUAL)?;
     softmax(keys)?;
     keys.copy(&[
         number("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),

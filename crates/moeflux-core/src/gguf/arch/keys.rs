@@ -12,14 +12,14 @@ use crate::gguf::set::GgufSet;
 const MAX_BLOCKS: usize = 1000;
 
 /// The keys of a file, and what the config gets from them.
-pub(super) struct Keys<'a> {
+pub struct Keys<'a> {
     metadata: &'a Metadata,
     architecture: &'static str,
     tensors: BTreeMap<&'a str, &'a Tensor>,
     /// Layers, those of multi-token prediction included.
-    pub(super) n_blocks: usize,
+    pub n_blocks: usize,
     /// Layers without those of multi-token prediction.
-    pub(super) n_layers: usize,
+    pub n_layers: usize,
     config: Map<String, Value>,
     /// The keys of the file, by those of the config.
     stored: BTreeMap<String, String>,
@@ -27,7 +27,7 @@ pub(super) struct Keys<'a> {
 
 /// A key that the config takes over.
 #[derive(Clone, Copy)]
-pub(super) struct Copied {
+pub struct Copied {
     /// The key of the config.
     to: &'static str,
     /// The key of the file, without the architecture.
@@ -52,12 +52,12 @@ enum Absent {
 }
 
 /// A whole number that a file must have.
-pub(super) const fn number(to: &'static str, from: &'static str) -> Copied {
+pub const fn number(to: &'static str, from: &'static str) -> Copied {
     Copied { to, from, kind: Kind::Number, absent: Absent::Refused }
 }
 
 /// A whole number, with what its absence means.
-pub(super) const fn number_or(to: &'static str, from: &'static str, absent: usize) -> Copied {
+pub const fn number_or(to: &'static str, from: &'static str, absent: usize) -> Copied {
     Copied { to, from, kind: Kind::Number, absent: Absent::Number(absent) }
 }
 
@@ -136,12 +136,12 @@ impl<'a> Keys<'a> {
     }
 
     /// The whole name of a key of the file.
-    pub(super) fn key(&self, suffix: &str) -> String {
+    pub fn key(&self, suffix: &str) -> String {
         format!("{}.{suffix}", self.architecture)
     }
 
     /// The error for a value of the file; `rule` continues "it must".
-    pub(super) fn refuse(&self, suffix: &str, rule: &str) -> FormatError {
+    pub fn refuse(&self, suffix: &str, rule: &str) -> FormatError {
         let key = self.key(suffix);
         match self.metadata.get(&key) {
             Some(value) => self.metadata.refuse(&key, value, rule),
@@ -150,12 +150,12 @@ impl<'a> Keys<'a> {
     }
 
     /// Whether the file has a key.
-    pub(super) fn holds(&self, suffix: &str) -> bool {
+    pub fn holds(&self, suffix: &str) -> bool {
         self.metadata.get(&self.key(suffix)).is_some()
     }
 
     /// A whole number. Where the file has one for each layer, they must be equal.
-    pub(super) fn number(&self, suffix: &str) -> Result<Option<usize>, FormatError> {
+    pub fn number(&self, suffix: &str) -> Result<Option<usize>, FormatError> {
         let key = self.key(suffix);
         if !matches!(self.metadata.get(&key), Some(metadata::Value::Array(_))) {
             return self.metadata.number(&key);
@@ -169,7 +169,7 @@ impl<'a> Keys<'a> {
     }
 
     /// One number for each layer; `None` if the file has no list.
-    pub(super) fn numbers(&self, suffix: &str) -> Result<Option<Vec<usize>>, FormatError> {
+    pub fn numbers(&self, suffix: &str) -> Result<Option<Vec<usize>>, FormatError> {
         let key = self.key(suffix);
         let Some(metadata::Value::Array(_)) = self.metadata.get(&key) else { return Ok(None) };
         let all = self.metadata.integers(&key)?.unwrap_or_default();
@@ -179,7 +179,7 @@ impl<'a> Keys<'a> {
     }
 
     /// One boolean for each layer; `None` if the file has no list.
-    pub(super) fn bools(&self, suffix: &str) -> Result<Option<Vec<bool>>, FormatError> {
+    pub fn bools(&self, suffix: &str) -> Result<Option<Vec<bool>>, FormatError> {
         let all = match self.metadata.get(&self.key(suffix)) {
             Some(metadata::Value::Array(Array::Bools(all))) => all.clone(),
             Some(metadata::Value::Array(Array::Integers(all))) => {
@@ -206,54 +206,54 @@ impl<'a> Keys<'a> {
     }
 
     /// A whole number that the file must have.
-    pub(super) fn required(&self, suffix: &str) -> Result<usize, FormatError> {
+    pub fn required(&self, suffix: &str) -> Result<usize, FormatError> {
         let number = self.number(suffix)?;
         number.ok_or_else(|| self.refuse(suffix, "be a whole number"))
     }
 
     /// A finite number.
-    pub(super) fn float(&self, suffix: &str) -> Result<Option<f64>, FormatError> {
+    pub fn float(&self, suffix: &str) -> Result<Option<f64>, FormatError> {
         Ok(self.metadata.float(&self.key(suffix))?.map(shortest))
     }
 
     /// A boolean.
-    pub(super) fn bool(&self, suffix: &str) -> Result<Option<bool>, FormatError> {
+    pub fn bool(&self, suffix: &str) -> Result<Option<bool>, FormatError> {
         self.metadata.bool(&self.key(suffix))
     }
 
     /// A text.
-    pub(super) fn text(&self, suffix: &str) -> Result<Option<&'a str>, FormatError> {
+    pub fn text(&self, suffix: &str) -> Result<Option<&'a str>, FormatError> {
         self.metadata.text(&self.key(suffix))
     }
 
     /// A list of whole numbers of any length.
-    pub(super) fn list(&self, suffix: &str) -> Result<Option<&'a [i64]>, FormatError> {
+    pub fn list(&self, suffix: &str) -> Result<Option<&'a [i64]>, FormatError> {
         self.metadata.integers(&self.key(suffix))
     }
 
     /// Writes a key of the config.
-    pub(super) fn put(&mut self, key: &str, value: Value) {
+    pub fn put(&mut self, key: &str, value: Value) {
         self.config.insert(key.to_owned(), value);
     }
 
     /// Says which key of the file a key of the config comes from, for messages.
-    pub(super) fn name(&mut self, key: &str, suffix: &str) {
+    pub fn name(&mut self, key: &str, suffix: &str) {
         self.stored.insert(key.to_owned(), self.key(suffix));
     }
 
     /// Writes a key of the config whose value is that of a key of the file.
-    pub(super) fn put_from(&mut self, key: &str, suffix: &str, value: Value) {
+    pub fn put_from(&mut self, key: &str, suffix: &str, value: Value) {
         self.name(key, suffix);
         self.put(key, value);
     }
 
     /// The value of the config's key so far.
-    pub(super) fn written(&self, key: &str) -> Option<&Value> {
+    pub fn written(&self, key: &str) -> Option<&Value> {
         self.config.get(key)
     }
 
     /// Writes keys of the config that have the values of keys of the file.
-    pub(super) fn copy(&mut self, all: &[Copied]) -> Result<(), FormatError> {
+    pub fn copy(&mut self, all: &[Copied]) -> Result<(), FormatError> {
         for Copied { to, from, kind, absent } in all {
             let value = match kind {
                 Kind::Number => self.number(from)?.map(|number| json!(number)),
@@ -271,17 +271,17 @@ impl<'a> Keys<'a> {
     }
 
     /// Whether the file has a tensor.
-    pub(super) fn has(&self, tensor: &str) -> bool {
+    pub fn has(&self, tensor: &str) -> bool {
         self.tensors.contains_key(tensor)
     }
 
     /// Whether a layer has a tensor that is called so.
-    pub(super) fn any_has(&self, part: &str) -> bool {
+    pub fn any_has(&self, part: &str) -> bool {
         (0..self.n_layers).any(|layer| self.has(&format!("blk.{layer}.{part}")))
     }
 
     /// The layers that have a tensor that is called so.
-    pub(super) fn layers_with(&self, part: &str) -> BTreeSet<usize> {
+    pub fn layers_with(&self, part: &str) -> BTreeSet<usize> {
         (0..self.n_layers).filter(|layer| self.has(&format!("blk.{layer}.{part}"))).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Architectures with multi-head latent attention: DeepSeek, Kimi K2, GLM-4.7-Flash, GLM-5.
+//! What architectures with multi-head latent attention share.
 
 use serde_json::{Value, json};
 
@@ -7,46 +7,8 @@ use super::rope::{self, Yarn};
 use super::routing::{self, Gating};
 use crate::checkpoint::FormatError;
 
-/// GLM-4.7-Flash, whose first files do not say that its routing is by sigmoid: its numbers of
-/// layers, with that for multi-token prediction and without, and of tokens.
-const FLASH_BLOCKS: [usize; 2] = [47, 48];
-const FLASH_VOCAB: usize = 154_880;
-
-/// A tensor that only layers with an indexer of their own have.
-const INDEXER: &str = "indexer.attn_q_b.weight";
-
-pub(super) fn deepseek2(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    let is_flash = FLASH_BLOCKS.contains(&keys.n_blocks)
-        && keys.written("vocab_size") == Some(&json!(FLASH_VOCAB));
-    let absent = if is_flash { Gating::Sigmoid } else { Gating::Softmax };
-    latent(keys, absent)?;
-    keys.put("rope_interleave", json!(true));
-    Ok(())
-}
-
-pub(super) fn deepseek32(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    latent(keys, Gating::Sigmoid)?;
-    indexer(keys)
-}
-
-pub(super) fn glm_dsa(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    latent(keys, Gating::Sigmoid)?;
-    indexer(keys)?;
-    let has_indexer = match keys.bools("attention.indexer.types")? {
-        Some(types) => types,
-        None => {
-            let layers = keys.layers_with(INDEXER);
-            (0..keys.n_layers).map(|layer| layers.contains(&layer)).collect()
-        }
-    };
-    let types: Vec<&str> =
-        has_indexer.into_iter().map(|has| if has { "full" } else { "shared" }).collect();
-    keys.put("indexer_types", json!(types));
-    keys.name("indexer_types", "attention.indexer.types");
-    Ok(())
-}
-
-fn indexer(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+/// Writes how an indexer chooses positions.
+pub fn indexer(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     keys.copy(&[
         number("index_n_heads", "attention.indexer.head_count"),
         number("index_head_dim", "attention.indexer.key_length"),
@@ -54,8 +16,8 @@ fn indexer(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     ])
 }
 
-/// Attention and routing. `absent` is the gating of files that do not say it.
-fn latent(keys: &mut Keys<'_>, absent: Gating) -> Result<(), FormatError> {
+/// Writes attention and routing. `absent` is the gating of files that do not say it.
+pub fn latent(keys: &mut Keys<'_>, absent: Gating) -> Result<(), FormatError> {
     heads(keys)?;
     keys.put("attention_bias", json!(keys.any_has("attn_q_a.bias")));
     routing::deepseek(keys)?;

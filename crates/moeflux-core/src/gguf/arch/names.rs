@@ -10,7 +10,7 @@ use crate::gguf::set::GgufSet;
 
 /// A part of a layer by its name in files, and by its canonical name. The endings `.weight`,
 /// `.bias` and the like are added to both, unless the file's name has one here.
-pub(super) type Pair = (&'static str, &'static str);
+pub type Pair = (&'static str, &'static str);
 
 /// Tensors outside of layers.
 const OUTSIDE: &[Pair] = &[
@@ -30,10 +30,10 @@ const LAYER: &[Pair] = &[
 ];
 
 /// The second name of the norm before the MLP, for architectures that have it.
-pub(super) const POST_NORM: &[Pair] = &[("post_attention_norm", "post_attention_layernorm")];
+pub const POST_NORM: &[Pair] = &[("post_attention_norm", "post_attention_layernorm")];
 
 /// Attention with queries, keys and values.
-pub(super) const GROUPED: &[Pair] = &[
+pub const GROUPED: &[Pair] = &[
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
     ("attn_v", "self_attn.v_proj"),
@@ -44,7 +44,7 @@ pub(super) const GROUPED: &[Pair] = &[
 ];
 
 /// Multi-head latent attention. Newer files hold `kv_b_proj` in two stacks, the first transposed.
-pub(super) const LATENT: &[Pair] = &[
+pub const LATENT: &[Pair] = &[
     ("attn_q", "self_attn.q_proj"),
     ("attn_q_a", "self_attn.q_a_proj"),
     ("attn_q_a_norm", "self_attn.q_a_layernorm"),
@@ -58,7 +58,7 @@ pub(super) const LATENT: &[Pair] = &[
 ];
 
 /// What chooses positions for latent attention.
-pub(super) const INDEXER: &[Pair] = &[
+pub const INDEXER: &[Pair] = &[
     ("indexer.attn_q_b", "self_attn.indexer.wq_b"),
     ("indexer.attn_k", "self_attn.indexer.wk"),
     ("indexer.k_norm", "self_attn.indexer.k_norm"),
@@ -83,7 +83,7 @@ const DELTA: &[Pair] = &[
 const DELTA_MARK: &str = "ssm_a";
 
 /// Routed experts.
-pub(super) const EXPERTS: &[Pair] = &[
+pub const EXPERTS: &[Pair] = &[
     ("ffn_gate_inp", "mlp.gate"),
     ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
     ("ffn_gate_exps", "mlp.switch_mlp.gate_proj"),
@@ -92,8 +92,8 @@ pub(super) const EXPERTS: &[Pair] = &[
     ("ffn_gate_up_exps", "mlp.switch_mlp.gate_up_proj"),
 ];
 
-/// Routed experts where configs call the block by Mixtral's name.
-pub(super) const SPARSE_EXPERTS: &[Pair] = &[
+/// Routed experts in a block called `block_sparse_moe`.
+pub const SPARSE_EXPERTS: &[Pair] = &[
     ("ffn_gate_inp", "block_sparse_moe.gate"),
     ("exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"),
     ("ffn_gate_exps", "block_sparse_moe.switch_mlp.gate_proj"),
@@ -102,43 +102,15 @@ pub(super) const SPARSE_EXPERTS: &[Pair] = &[
     ("ffn_gate_up_exps", "block_sparse_moe.switch_mlp.gate_up_proj"),
 ];
 
-/// Granite's router, in a block of Mixtral's name.
-pub(super) const GRANITE_ROUTER: &[Pair] = &[("ffn_gate_inp", "block_sparse_moe.router.layer")];
-
-/// Gemma 4's norms, routers and experts. Factors of experts are stored as those of the last product.
-pub(super) const GEMMA: &[Pair] = &[
-    ("ffn_norm", "pre_feedforward_layernorm"),
-    ("post_ffw_norm", "post_feedforward_layernorm"),
-    ("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
-    ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
-    ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
-    ("layer_output_scale.weight", "layer_scalar"),
-    ("ffn_gate_inp.scale", "router.scale"),
-    ("ffn_gate_inp", "router.proj"),
-    ("ffn_down_exps.scale", "router.per_expert_scale"),
-    ("ffn_gate_exps", "switch_mlp.gate_proj"),
-    ("ffn_up_exps", "switch_mlp.up_proj"),
-    ("ffn_down_exps", "switch_mlp.down_proj"),
-    ("ffn_gate_up_exps", "switch_mlp.gate_up_proj"),
-];
-
-/// Routed experts with biases.
-pub(super) const GPT_OSS_EXPERTS: &[Pair] = &[
-    ("ffn_gate_inp", "mlp.router"),
-    ("ffn_gate_exps", "mlp.experts.gate_proj"),
-    ("ffn_up_exps", "mlp.experts.up_proj"),
-    ("ffn_down_exps", "mlp.experts.down_proj"),
-];
-
-/// Shared experts of DeepSeek and GLM.
-pub(super) const SHARED_EXPERTS: &[Pair] = &[
+/// Shared experts of one width with the routed ones.
+pub const SHARED_EXPERTS: &[Pair] = &[
     ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
     ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
     ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
 ];
 
-/// Qwen's shared expert.
-pub(super) const SHARED_EXPERT: &[Pair] = &[
+/// A shared expert with a gate.
+pub const SHARED_EXPERT: &[Pair] = &[
     ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
     ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
@@ -155,7 +127,7 @@ const NEXTN_INSIDE: &[Pair] = &[
     ("nextn.shared_head_head", "shared_head.head"),
 ];
 
-/// Parts around the layer for multi-token prediction, by Qwen's names.
+/// Parts around the layer for multi-token prediction, where it is a model of its own.
 const NEXTN_APART: &[Pair] = &[
     ("nextn.eh_proj", "mtp.fc"),
     ("nextn.enorm", "mtp.pre_fc_norm_embedding"),
@@ -177,15 +149,15 @@ pub(crate) struct NamedTensor {
 /// Where canonical names put layers for multi-token prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nextn {
-    /// They are layers past the last (DeepSeek, GLM).
+    /// They are layers past the last.
     PastTheLast,
-    /// They are a model of their own, called `mtp` (Qwen).
+    /// They are a model of their own, called `mtp`.
     Apart,
 }
 
 /// The names of one architecture.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Names {
+pub struct Names {
     parts: &'static [&'static [Pair]],
     nextn: Nextn,
     /// Names of the matrices of single experts, below the block's.
@@ -207,19 +179,21 @@ pub(super) struct Applied {
 }
 
 impl Names {
-    pub(super) const fn new(parts: &'static [&'static [Pair]]) -> Names {
+    /// Names by these tables, with layers for multi-token prediction past the last.
+    pub const fn new(parts: &'static [&'static [Pair]]) -> Names {
         let single = SingleExperts { block: "mlp", parts: ["gate_proj", "up_proj", "down_proj"] };
         Names { parts, nextn: Nextn::PastTheLast, single }
     }
 
     /// The names of a family that numbers the matrices of experts.
-    pub(super) const fn numbered(parts: &'static [&'static [Pair]]) -> Names {
+    pub const fn numbered(parts: &'static [&'static [Pair]]) -> Names {
         let single = SingleExperts { block: "block_sparse_moe", parts: ["w1", "w3", "w2"] };
         Names { single, ..Names::new(parts) }
     }
 
-    /// The names of a family of Qwen with multi-token prediction.
-    pub(super) const fn qwen(parts: &'static [&'static [Pair]]) -> Names {
+    /// The names of a family whose multi-token prediction is a model of its own, and whose queries come
+    /// with a gate.
+    pub const fn apart(parts: &'static [&'static [Pair]]) -> Names {
         Names { nextn: Nextn::Apart, ..Names::new(parts) }
     }
 
@@ -337,7 +311,6 @@ impl Names {
         let [n_heads, n_kv_heads, head_dim] =
             ["num_attention_heads", "num_key_value_heads", "head_dim"].map(number);
         let [n_heads, n_kv_heads, head_dim] = [n_heads?, n_kv_heads?, head_dim?];
-        // Qwen's queries come with a gate.
         let per_head = if self.nextn == Nextn::Apart { 2 } else { 1 };
         let kv_rows = n_kv_heads.checked_mul(head_dim);
         let q_rows = n_heads.checked_mul(head_dim).and_then(|rows| rows.checked_mul(per_head));

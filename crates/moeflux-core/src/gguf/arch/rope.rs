@@ -8,34 +8,36 @@ use crate::gguf::set::GgufSet;
 use crate::quant::Float;
 
 /// The object of the config that holds the keys of rotary embeddings.
-pub(super) const ROPE: &str = "rope_parameters";
+pub const ROPE: &str = "rope_parameters";
 
-/// Types of layers, where each has rotary embeddings of its own.
-pub(super) const FULL: &str = "full_attention";
-pub(super) const SLIDING: &str = "sliding_attention";
+/// The type of layers that see all positions, where each type has rotary embeddings of its own.
+pub const FULL: &str = "full_attention";
+
+/// The type of layers that see through a window.
+pub const SLIDING: &str = "sliding_attention";
 
 /// The tensor with what the frequency of each pair is divided by (Llama 3's stretching).
-pub(super) const DIVISORS: &str = "rope_freqs.weight";
+pub const DIVISORS: &str = "rope_freqs.weight";
 
 /// The most rotated columns of a head.
 const MAX_COLUMNS: usize = 1 << 14;
 
 /// What an architecture does with YaRN.
 #[derive(Clone, Copy)]
-pub(super) struct Yarn {
+pub struct Yarn {
     /// Whether the ramp begins and ends at whole pairs.
-    pub(super) truncates: bool,
+    pub truncates: bool,
     /// Whether scores grow with the stretched context (latent attention).
-    pub(super) scales_scores: bool,
+    pub scales_scores: bool,
 }
 
 impl Yarn {
     /// YaRN as most models have it.
-    pub(super) const USUAL: Yarn = Yarn { truncates: true, scales_scores: false };
+    pub const USUAL: Yarn = Yarn { truncates: true, scales_scores: false };
 }
 
 /// Writes the part of a head that is rotated.
-pub(super) fn rotated_part(keys: &mut Keys<'_>, head_dim: usize) -> Result<(), FormatError> {
+pub fn rotated_part(keys: &mut Keys<'_>, head_dim: usize) -> Result<(), FormatError> {
     let columns = rotated_columns(keys, head_dim)?;
     let mut factor = columns as f64 / head_dim as f64;
     // Families round the product down.
@@ -47,7 +49,7 @@ pub(super) fn rotated_part(keys: &mut Keys<'_>, head_dim: usize) -> Result<(), F
 }
 
 /// Refuses files in which a part of a head is not rotated.
-pub(super) fn rotates_whole(keys: &mut Keys<'_>, head_dim: usize) -> Result<(), FormatError> {
+pub fn rotates_whole(keys: &mut Keys<'_>, head_dim: usize) -> Result<(), FormatError> {
     match rotated_columns(keys, head_dim)? == head_dim {
         true => Ok(()),
         false => Err(keys.refuse(COUNT, &format!("be the columns of a head, {head_dim}"))),
@@ -66,7 +68,7 @@ fn rotated_columns(keys: &Keys<'_>, head_dim: usize) -> Result<usize, FormatErro
 
 /// Checks the pairs that take time, height and width of a picture as their position. A text has
 /// one position for all of them.
-pub(super) fn check_sections(keys: &Keys<'_>, head_dim: usize) -> Result<(), FormatError> {
+pub fn check_sections(keys: &Keys<'_>, head_dim: usize) -> Result<(), FormatError> {
     let key = "rope.dimension_sections";
     let Some(sections) = keys.list(key)? else { return Ok(()) };
     let pairs = rotated_columns(keys, head_dim)? / 2;
@@ -81,7 +83,7 @@ pub(super) fn check_sections(keys: &Keys<'_>, head_dim: usize) -> Result<(), For
 }
 
 /// Writes how positions are stretched.
-pub(super) fn scaling(keys: &mut Keys<'_>, yarn: Yarn) -> Result<(), FormatError> {
+pub fn scaling(keys: &mut Keys<'_>, yarn: Yarn) -> Result<(), FormatError> {
     let kind_key = "rope.scaling.type";
     let factor_key = "rope.scaling.factor";
     // A file without a type means linear stretching, usually by 1; 0 means 1 as well.

@@ -7,18 +7,22 @@ use crate::checkpoint::FormatError;
 
 /// How scores become weights of experts, by the numbers in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gating {
+pub enum Gating {
+    /// Softmax over all experts.
     Softmax = 1,
+    /// A sigmoid of each score.
     Sigmoid = 2,
+    /// Softmax over the chosen experts.
     SoftmaxOfChosen = 3,
 }
 
 /// The names that a family's config has for its experts.
 #[derive(Clone, Copy)]
-pub(super) struct ExpertKeys {
-    pub(super) count: &'static str,
-    /// Columns between an expert's products.
-    pub(super) intermediate: &'static str,
+pub struct ExpertKeys {
+    /// The key of their number.
+    pub count: &'static str,
+    /// The key of the columns between an expert's products.
+    pub intermediate: &'static str,
 }
 
 const GATING: &str = "expert_gating_func";
@@ -27,7 +31,7 @@ const OWN_LEN: &str = "expert_feed_forward_length";
 const DENSE_LEN: &str = "feed_forward_length";
 
 /// Writes the number of experts and their width.
-pub(super) fn routed(keys: &mut Keys<'_>, names: ExpertKeys) -> Result<(), FormatError> {
+pub fn routed(keys: &mut Keys<'_>, names: ExpertKeys) -> Result<(), FormatError> {
     let count = keys.number("expert_count")?.filter(|count| *count > 0);
     let rule = "be at least 1: models without experts are not run";
     let count = count.ok_or_else(|| keys.refuse("expert_count", rule))?;
@@ -40,11 +44,7 @@ pub(super) fn routed(keys: &mut Keys<'_>, names: ExpertKeys) -> Result<(), Forma
 }
 
 /// Checks how experts are chosen. `absent` is what files without the key mean.
-pub(super) fn gating(
-    keys: &Keys<'_>,
-    want: Gating,
-    absent: Option<Gating>,
-) -> Result<(), FormatError> {
+pub fn gating(keys: &Keys<'_>, want: Gating, absent: Option<Gating>) -> Result<(), FormatError> {
     let given = keys.number(GATING)?.filter(|number| *number != 0);
     let is_wanted = match given {
         Some(number) => number == want as usize,
@@ -66,7 +66,7 @@ pub(super) fn gating(
 }
 
 /// Refuses a factor of the weights of experts other than 1.
-pub(super) fn unscaled(keys: &Keys<'_>) -> Result<(), FormatError> {
+pub fn unscaled(keys: &Keys<'_>) -> Result<(), FormatError> {
     match keys.float(SCALE)? {
         None | Some(0.0 | 1.0) => Ok(()),
         Some(_) => Err(keys.refuse(SCALE, "be 1 for this architecture")),
@@ -74,7 +74,7 @@ pub(super) fn unscaled(keys: &Keys<'_>) -> Result<(), FormatError> {
 }
 
 /// DeepSeek-V3's: leading dense layers, shared experts, groups, a factor of the weights.
-pub(super) fn deepseek(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+pub fn deepseek(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     let names = ExpertKeys { count: "n_routed_experts", intermediate: "moe_intermediate_size" };
     routed(keys, names)?;
     keys.copy(&[number_or("first_k_dense_replace", "leading_dense_block_count", 0)])?;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::{Array, Value, parse_gguf_header};
-use super::models::model;
+use super::small::model;
 use super::writer::{GgufWriter, text};
 use super::{open, refused};
 use crate::FileIdx;
@@ -87,10 +87,10 @@ fn places_tensors_after_the_header() {
 
 #[test]
 fn a_model_opens_whatever_the_width_of_its_integers() {
-    let mut file = model("qwen3moe");
-    file.i32("qwen3moe.block_count", 2);
-    file.u16("qwen3moe.expert_count", 4);
-    file.raw("qwen3moe.embedding_length", 10, 8u64.to_le_bytes().to_vec());
+    let mut file = model();
+    file.i32("plain.block_count", 2);
+    file.u16("plain.expert_count", 4);
+    file.raw("plain.embedding_length", 10, 8u64.to_le_bytes().to_vec());
     file.u16("general.alignment", 32);
     let checkpoint = open(&file).unwrap();
     assert_eq!(checkpoint.kind(), CheckpointKind::Gguf);
@@ -101,7 +101,7 @@ fn a_model_opens_whatever_the_width_of_its_integers() {
 /// Refused with this text after the file's name.
 #[track_caller]
 fn check(edit: impl FnOnce(&mut GgufWriter), want: &str) {
-    let mut file = model("qwen3moe");
+    let mut file = model();
     edit(&mut file);
     assert_eq!(refused(&file), format!("m.gguf: {want}"));
 }
@@ -123,26 +123,26 @@ fn refuses_files_that_are_not_gguf() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     std::fs::write(&path, b"").unwrap();
-    let got = super::message(dir.path(), crate::checkpoint::Checkpoint::open(&path));
+    let got = super::message(dir.path(), super::open_checkpoint(&path));
     assert_eq!(got, "m.gguf: the file is empty: download it again");
 }
 
 #[test]
 fn refuses_counts_that_the_file_has_no_room_for() {
     for (n, shown) in [(2 << 60, "2305843009213693952"), (u64::MAX, "18446744073709551615")] {
-        let mut file = model("qwen3moe");
+        let mut file = model();
         file.n_tensors = Some(n);
         let got = refused(&file);
         assert!(got.starts_with(&format!("m.gguf: {shown} tensors, the file has room")), "{got}");
     }
-    let mut file = model("qwen3moe");
+    let mut file = model();
     file.n_keys = Some(1 << 40);
     assert!(refused(&file).starts_with("m.gguf: 1099511627776 keys, the file has room for"));
-    let mut file = model("qwen3moe");
+    let mut file = model();
     file.raw("long", 8, (1u64 << 63).to_le_bytes().to_vec());
     let got = refused(&file);
     assert!(got.starts_with("m.gguf: long: a text of 9223372036854775808 bytes, "), "{got}");
-    let mut file = model("qwen3moe");
+    let mut file = model();
     file.array("tokenizer.ggml.tokens", 8, 1 << 40, Vec::new());
     let got = refused(&file);
     let start = "m.gguf: tokenizer.ggml.tokens: 1099511627776 elements, the file has room for";
@@ -195,7 +195,7 @@ fn refuses_keys_and_values_that_it_does_not_read() {
     );
     let twice = "key general.architecture occurs twice";
     let add = |file: &mut GgufWriter| {
-        file.keys.push(("general.architecture".into(), 8, text("qwen3moe")));
+        file.keys.push(("general.architecture".into(), 8, text("plain")));
     };
     check(add, twice);
     let name = "key 0: the name \"a\\nb\" is not printable text";
@@ -211,7 +211,7 @@ fn refuses_keys_and_values_that_it_does_not_read() {
         },
         what,
     );
-    let mut file = model("qwen3moe");
+    let mut file = model();
     file.raw("general.description", 8, bad);
     assert!(open(&file).is_ok());
     let large = "x: 18446744073709551615 in an array is too large";
@@ -295,7 +295,7 @@ fn refuses_tensors_that_occur_twice_or_have_long_names() {
     let long = |file: &mut GgufWriter| {
         file.floats(&"x".repeat(64), &[1], &[1.0]);
     };
-    let n = model("qwen3moe").tensors.len();
+    let n = model().tensors.len();
     check(long, &format!("tensor {n}: a text of 64 bytes, at most 63 are read"));
     let line = |file: &mut GgufWriter| {
         file.floats("a\nb", &[1], &[1.0]);
@@ -305,7 +305,7 @@ fn refuses_tensors_that_occur_twice_or_have_long_names() {
 
 #[test]
 fn refuses_files_that_are_cut_anywhere() {
-    let file = model("qwen3moe");
+    let file = model();
     let (bytes, header) = (file.to_bytes(), file.header().len());
     let whole = parse_gguf_header(&bytes[..], FileIdx(0), bytes.len() as u64).unwrap();
     let data_end =
@@ -340,7 +340,7 @@ proptest! {
 
     #[test]
     fn changed_headers_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-        let mut bytes = model("qwen3moe").to_bytes();
+        let mut bytes = model().to_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;
         let len = bytes.len() as u64;
@@ -354,7 +354,7 @@ proptest! {
 
 #[test]
 fn a_header_is_read_to_its_end_and_no_further() {
-    let file = model("qwen3moe");
+    let file = model();
     let (header, bytes) = (file.header(), file.to_bytes());
     let mut source = &bytes[..];
     parse_gguf_header(&mut source, FileIdx(0), bytes.len() as u64).unwrap();
@@ -370,7 +370,7 @@ fn a_header_is_read_to_its_end_and_no_further() {
 
 #[test]
 fn a_source_may_have_fewer_bytes_than_the_file() {
-    let file = model("qwen3moe");
+    let file = model();
     let (header, len) = (file.header(), file.to_bytes().len() as u64);
     assert!(parse_gguf_header(&header[..], FileIdx(0), len).is_ok());
     for n in [0, 3, 30, header.len() / 2, header.len() - 1] {

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::message;
-use super::models::model;
+use super::small::model;
 use super::writer::GgufWriter;
-use crate::checkpoint::{Checkpoint, CheckpointKind};
+use super::{message, open_checkpoint};
+use crate::checkpoint::CheckpointKind;
 
 fn part_name(prefix: &str, nth: usize, n: usize) -> String {
     format!("{prefix}-{:05}-of-{n:05}.gguf", nth + 1)
@@ -42,7 +42,7 @@ fn write_parts(dir: &Path, prefix: &str, parts: &[GgufWriter]) {
 
 #[test]
 fn a_split_set_opens_by_any_part_and_by_its_directory() {
-    let file = model("qwen3moe");
+    let file = model();
     let whole = super::open(&file).unwrap();
     for n_first in [0, 3] {
         let dir = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn a_split_set_opens_by_any_part_and_by_its_directory() {
         write_parts(dir.path(), "m", &parts);
         for name in [".", "m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"]
         {
-            let got = Checkpoint::open(&dir.path().join(name)).unwrap();
+            let got = open_checkpoint(&dir.path().join(name)).unwrap();
             assert_eq!(got.config().value(), whole.config().value(), "{name}");
             assert_eq!(got.files().len(), 3);
             assert!(got.root().ends_with("m-00001-of-00003.gguf"));
@@ -75,14 +75,14 @@ fn whole_bytes(file: &GgufWriter, name: &str) -> Vec<u8> {
 /// The message for parts of which some are changed or left out.
 #[track_caller]
 fn refused(edit: impl FnOnce(&mut Vec<GgufWriter>), missing: Option<usize>, open: usize) -> String {
-    let mut parts = split(&model("qwen3moe"), 3, 4);
+    let mut parts = split(&model(), 3, 4);
     edit(&mut parts);
     let dir = tempfile::tempdir().unwrap();
     write_parts(dir.path(), "m", &parts);
     if let Some(nth) = missing {
         fs::remove_file(dir.path().join(part_name("m", nth, 3))).unwrap();
     }
-    message(dir.path(), Checkpoint::open(&dir.path().join(part_name("m", open, 3))))
+    message(dir.path(), open_checkpoint(&dir.path().join(part_name("m", open, 3))))
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn refuses_sets_whose_parts_contradict_each_other() {
         0,
     );
     assert_eq!(got, format!("m-00003-of-00003.gguf: split.no is missing; {}", rule(2)));
-    let n = model("qwen3moe").tensors.len();
+    let n = model().tensors.len();
     let got = refused(
         |parts| {
             parts[1].i32("split.tensors.count", 5);
@@ -150,7 +150,7 @@ fn refuses_sets_whose_parts_contradict_each_other() {
 
 #[test]
 fn refuses_sets_with_other_tensors_than_they_say() {
-    let n = model("qwen3moe").tensors.len();
+    let n = model().tensors.len();
     let got = refused(
         |parts| {
             parts[2].tensors.pop();
@@ -168,7 +168,7 @@ fn refuses_sets_with_other_tensors_than_they_say() {
 
 #[test]
 fn a_part_needs_the_name_by_which_the_others_are_found() {
-    let mut file = model("qwen3moe");
+    let mut file = model();
     file.u16("split.no", 0).u16("split.count", 3).i32("split.tensors.count", 27);
     let want = "split.count is 3, but the name is not PREFIX-00001-of-00003.gguf, by which the \
                 other parts are found; give all parts their names";
@@ -180,7 +180,7 @@ fn a_part_needs_the_name_by_which_the_others_are_found() {
 #[test]
 fn one_model_of_a_directory_opens_and_others_are_listed() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Checkpoint::open(dir.path());
+    let open = || open_checkpoint(dir.path());
     let empty = message(dir.path(), open());
     assert!(empty.starts_with(".: no model here; expected"), "{empty}");
     let mut companion = GgufWriter::new();
@@ -190,15 +190,15 @@ fn one_model_of_a_directory_opens_and_others_are_listed() {
     let want = ".: 2 GGUF files of projectors, importance matrices or layers of multi-token \
                 prediction, none of a model";
     assert_eq!(message(dir.path(), open()), want);
-    model("qwen3moe").write(&dir.path().join("a-Q4_0.gguf"));
+    model().write(&dir.path().join("a-Q4_0.gguf"));
     assert!(open().unwrap().root().ends_with("a-Q4_0.gguf"));
     // What a header says counts where a name does not.
     companion.text("general.type", "adapter").write(&dir.path().join("lora.gguf"));
     assert!(open().unwrap().root().ends_with("a-Q4_0.gguf"));
-    write_parts(dir.path(), "a-Q8_0", &split(&model("qwen3moe"), 3, 0));
+    write_parts(dir.path(), "a-Q8_0", &split(&model(), 3, 0));
     let want = ".: 2 models: a-Q4_0.gguf, a-Q8_0-00001-of-00003.gguf; name one of these files";
     assert_eq!(message(dir.path(), open()), want);
-    let named = message(dir.path(), Checkpoint::open(&dir.path().join("lora.gguf")));
+    let named = message(dir.path(), open_checkpoint(&dir.path().join("lora.gguf")));
     let want = "lora.gguf: general.type is \"adapter\": this file belongs to a model and is not \
                 one; name the model's file";
     assert_eq!(named, want);
@@ -209,31 +209,31 @@ fn models_are_found_in_folders_and_without_names() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("UD-Q2_K_XL");
     fs::create_dir(&folder).unwrap();
-    write_parts(&folder, "m", &split(&model("qwen3moe"), 3, 0));
-    let got = Checkpoint::open(dir.path()).unwrap();
+    write_parts(&folder, "m", &split(&model(), 3, 0));
+    let got = open_checkpoint(dir.path()).unwrap();
     assert!(got.root().ends_with("UD-Q2_K_XL/m-00001-of-00003.gguf"));
     let blob = dir.path().join("sha256-0123");
-    model("qwen3moe").write(&blob);
-    assert_eq!(Checkpoint::open(&blob).unwrap().root(), blob);
+    model().write(&blob);
+    assert_eq!(open_checkpoint(&blob).unwrap().root(), blob);
 }
 
 #[test]
 fn safetensors_come_before_gguf_files() {
     let dir = tempfile::tempdir().unwrap();
-    model("qwen3moe").write(&dir.path().join("m.gguf"));
+    model().write(&dir.path().join("m.gguf"));
     fs::write(dir.path().join("model.safetensors"), "").unwrap();
-    let got = message(dir.path(), Checkpoint::open(dir.path()));
+    let got = message(dir.path(), open_checkpoint(dir.path()));
     assert!(got.starts_with("config.json"), "{got}");
 }
 
 #[test]
 fn other_safetensors_of_a_directory_without_a_config_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
-    model("qwen3moe").write(&dir.path().join("m.gguf"));
+    model().write(&dir.path().join("m.gguf"));
     fs::write(dir.path().join("importance.safetensors"), "").unwrap();
-    assert_eq!(Checkpoint::open(dir.path()).unwrap().kind(), CheckpointKind::Gguf);
+    assert_eq!(open_checkpoint(dir.path()).unwrap().kind(), CheckpointKind::Gguf);
     fs::write(dir.path().join("config.json"), "{}").unwrap();
-    let got = message(dir.path(), Checkpoint::open(dir.path()));
+    let got = message(dir.path(), open_checkpoint(dir.path()));
     assert!(got.starts_with("importance.safetensors"), "{got}");
 }
 
@@ -244,16 +244,16 @@ fn links_of_a_download_lead_to_parts() {
     let (blobs, snapshot) = (dir.path().join("blobs"), dir.path().join("snapshots"));
     fs::create_dir(&blobs).unwrap();
     fs::create_dir(&snapshot).unwrap();
-    for (nth, part) in split(&model("qwen3moe"), 3, 0).iter().enumerate() {
+    for (nth, part) in split(&model(), 3, 0).iter().enumerate() {
         part.write(&blobs.join(nth.to_string()));
         let link = snapshot.join(part_name("m", nth, 3));
         std::os::unix::fs::symlink(format!("../blobs/{nth}"), link).unwrap();
     }
-    assert_eq!(Checkpoint::open(&snapshot).unwrap().files().len(), 3);
+    assert_eq!(open_checkpoint(&snapshot).unwrap().files().len(), 3);
     let second = snapshot.join(part_name("m", 1, 3));
-    assert_eq!(Checkpoint::open(&second).unwrap().files().len(), 3);
+    assert_eq!(open_checkpoint(&second).unwrap().files().len(), 3);
     fs::remove_file(blobs.join("2")).unwrap();
-    let got = message(&snapshot, Checkpoint::open(&snapshot));
+    let got = message(&snapshot, open_checkpoint(&snapshot));
     let want = "m-00003-of-00003.gguf: part 3 of 3 is not there; is the download complete?";
     assert_eq!(got, want);
 }

@@ -2,15 +2,24 @@
 //! a few dense layers, then experts that sigmoid scores choose. As in
 //! transformers' `modeling_deepseek_v3`.
 
+pub(super) mod gguf;
+pub(super) mod shapes;
+
 use super::Family;
 use crate::decoders::latent;
 
-pub(crate) const FAMILY: Family = Family::new(
-    "deepseek_v3",
-    &["deepseek_v3", "kimi_k2", "kimi_k25"],
-    include_str!("keys.json"),
-    latent::decoder,
-);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    // Of Kimi K2.5.
+    skipped_parts: &["mm_projector"],
+    ..Family::new(
+        "deepseek_v3",
+        &["deepseek_v3", "kimi_k2", "kimi_k25"],
+        include_str!("keys.json"),
+        latent::decoder,
+    )
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,9 @@
 //! DeepSeek-V3.2: DeepSeek-V3 whose attention sees only the positions that an indexer chooses. As in
 //! transformers' `modeling_deepseek_v32`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -8,8 +11,11 @@ use crate::decoders::indexed::{Differences, decoder};
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("deepseek_v32", &["deepseek_v32"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("deepseek_v32", &["deepseek_v32"], include_str!("keys.json"), build)
+};
 
 const DIFFERENCES: Differences =
     Differences { name: "deepseek_v32", interleaves_index: false, shares_choices: false };

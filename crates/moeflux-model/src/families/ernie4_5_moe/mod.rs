@@ -1,6 +1,8 @@
 //! ERNIE 4.5: grouped-query attention that rotates neighbouring columns, a dense layer, then experts
 //! that biased probabilities choose. As in transformers' `modeling_ernie4_5_moe`.
 
+mod shapes;
+
 use moeflux_backend::{PerExpert, RopePairs, RopeSpec, Scoring};
 use moeflux_core::checkpoint::Config;
 
@@ -15,8 +17,11 @@ use crate::layers::rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("ernie4_5_moe", &["ernie4_5_moe"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    shapes: shapes::SHAPES,
+    mtp_parts: &["mtp_block", "mtp_emb_norm", "mtp_hidden_norm", "mtp_linear_proj"],
+    ..Family::new("ernie4_5_moe", &["ernie4_5_moe"], include_str!("keys.json"), build)
+};
 
 fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
     let shape = MoeShape::read(config, "num_experts", "moe_intermediate_size")?;

@@ -1,6 +1,8 @@
 //! K-EXAONE: attention over windows with rotated heads, in every fourth layer over all positions
 //! without rotation; then DeepSeek-V3's experts. As in transformers' `modeling_exaone_moe`.
 
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
 
@@ -14,8 +16,10 @@ use crate::layers::windows::windows_of_types;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("exaone_moe", &["exaone_moe"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    shapes: shapes::SHAPES,
+    ..Family::new("exaone_moe", &["exaone_moe"], include_str!("keys.json"), build)
+};
 
 const TERMS: MlpTerms = MlpTerms {
     n_experts: "num_experts",

@@ -2,6 +2,9 @@
 //! values, a dense MLP and experts side by side, GELU, norms before and after every part, scaled
 //! embeddings and capped logits. As in transformers' `modeling_gemma4`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_backend::{Activation, PerExpert, Scoring};
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
@@ -23,6 +26,9 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    skipped_parts: &["embed_vision", "embed_audio"],
     experts_switch: Some("enable_moe_block"),
     ..Family::new("gemma4", &["gemma4_text", "gemma4"], include_str!("keys.json"), build)
 };

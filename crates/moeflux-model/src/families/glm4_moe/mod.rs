@@ -2,6 +2,9 @@
 //! head, a few dense layers first, then DeepSeek-V3's experts. As in
 //! transformers' `modeling_glm4_moe`.
 
+mod gguf;
+pub(super) mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -12,8 +15,11 @@ use crate::layers::mtp::MtpNames;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("glm4_moe", &["glm4_moe"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("glm4_moe", &["glm4_moe"], include_str!("keys.json"), build)
+};
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     let is_normalised = config.bool("use_qk_norm")?;

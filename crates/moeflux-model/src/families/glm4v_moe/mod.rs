@@ -1,6 +1,8 @@
 //! The text of GLM-4.5V and GLM-4.6V: GLM-4.5's layers. Positions have three parts; those of text are
 //! equal, with which the rotation is a plain one. As in transformers' `modeling_glm4v_moe`.
 
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -12,8 +14,10 @@ use crate::layers::sections::Sections;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("glm4v_moe", &["glm4v_moe", "glm4v_moe_text"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    shapes: shapes::SHAPES,
+    ..Family::new("glm4v_moe", &["glm4v_moe", "glm4v_moe_text"], include_str!("keys.json"), build)
+};
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let attention = AttentionShape {

@@ -1,6 +1,9 @@
 //! GLM-5: DeepSeek-V3.2's layers, of which some attend to what an earlier one chose. As in
 //! transformers' `modeling_glm_moe_dsa`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -8,8 +11,11 @@ use crate::decoders::indexed::{Differences, decoder};
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("glm_moe_dsa", &["glm_moe_dsa"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("glm_moe_dsa", &["glm_moe_dsa"], include_str!("keys.json"), build)
+};
 
 const DIFFERENCES: Differences =
     Differences { name: "glm_moe_dsa", interleaves_index: true, shares_choices: true };

@@ -2,6 +2,9 @@
 //! everywhere, clamped SwiGLU, softmax over the chosen experts. As in
 //! transformers' `modeling_gpt_oss`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_backend::{Activation, ExpertBiases, Scoring};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::FusedOrder;
@@ -17,8 +20,11 @@ use crate::layers::windows::windows_of_types;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("gpt_oss", &["gpt_oss"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("gpt_oss", &["gpt_oss"], include_str!("keys.json"), build)
+};
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     let has_bias = config.bool("attention_bias")?;

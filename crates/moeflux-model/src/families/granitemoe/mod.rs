@@ -4,6 +4,9 @@
 //! The residual is kept divided by the factor `r` of what joins it, which then joins as it is. Norms
 //! give the same for it with an epsilon of `eps / r²`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_backend::{RopePairs, RopeSpec, Scoring};
 use moeflux_core::checkpoint::Config;
 
@@ -17,8 +20,12 @@ use crate::layers::rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("granitemoe", &["granitemoe"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    joined_experts: &[["input_linear", "output_linear"]],
+    ..Family::new("granitemoe", &["granitemoe"], include_str!("keys.json"), build)
+};
 
 /// A factor, which a division or a root follows.
 fn factor(config: &Config, key: &str) -> Result<f32, LoadError> {

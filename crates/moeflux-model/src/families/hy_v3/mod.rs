@@ -1,6 +1,8 @@
 //! Hy3: grouped-query attention with normalised queries and keys, a dense layer, then DeepSeek-V3's
 //! experts under other names. As in transformers' `modeling_hy_v3`.
 
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -11,8 +13,10 @@ use crate::layers::mtp::MtpNames;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("hy_v3", &["hy_v3"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    shapes: shapes::SHAPES,
+    ..Family::new("hy_v3", &["hy_v3"], include_str!("keys.json"), build)
+};
 
 const TERMS: MlpTerms = MlpTerms {
     n_experts: "num_experts",

@@ -2,6 +2,9 @@
 //! over all heads together, sigmoid routing. As in transformers'
 //! `modeling_minimax_m2`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -15,8 +18,11 @@ use crate::layers::routing::SigmoidRouting;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("minimax_m2", &["minimax_m2", "minimax"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("minimax_m2", &["minimax_m2", "minimax"], include_str!("keys.json"), build)
+};
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     // MiniMax-M1 has layers of linear attention, numbered 0.

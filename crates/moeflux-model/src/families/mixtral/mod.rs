@@ -1,6 +1,9 @@
 //! Mixtral: grouped-query attention, softmax routing. As in transformers'
 //! `modeling_mixtral`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_backend::{RopePairs, RopeSpec, Scoring};
 use moeflux_core::checkpoint::Config;
 
@@ -14,8 +17,11 @@ use crate::layers::rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("mixtral", &["mixtral"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("mixtral", &["mixtral"], include_str!("keys.json"), build)
+};
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     let window = config.get("sliding_window").map(|_| config.usize("sliding_window"));

@@ -1,6 +1,9 @@
 //! OLMoE: grouped-query attention whose queries and keys are normalised over all heads together,
 //! softmax routing, no dense layer. As in transformers' `modeling_olmoe`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -10,8 +13,11 @@ use crate::layers::moe::MoeShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("olmoe", &["olmoe"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("olmoe", &["olmoe"], include_str!("keys.json"), build)
+};
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let has_bias = config.bool("attention_bias")?;

@@ -2,6 +2,9 @@
 //! gated full attention every few layers, softmax routing, a gated shared
 //! expert. As in transformers' `modeling_qwen3_5_moe`.
 
+mod gguf;
+mod shapes;
+
 use moeflux_backend::Scoring;
 use moeflux_core::checkpoint::Config;
 
@@ -19,12 +22,16 @@ use crate::layers::rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family = Family::new(
-    "qwen3_5_moe",
-    &["qwen3_5_moe", "qwen3_5_moe_text"],
-    include_str!("keys.json"),
-    build,
-);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new(
+        "qwen3_5_moe",
+        &["qwen3_5_moe", "qwen3_5_moe_text"],
+        include_str!("keys.json"),
+        build,
+    )
+};
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;

@@ -1,6 +1,9 @@
 //! Qwen3 mixture-of-experts models: grouped-query attention with normalised
 //! queries and keys, softmax routing. As in transformers' `modeling_qwen3_moe`.
 
+mod gguf;
+pub(super) mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -10,8 +13,11 @@ use crate::layers::moe::MoeShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("qwen3_moe", &["qwen3_moe"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("qwen3_moe", &["qwen3_moe"], include_str!("keys.json"), build)
+};
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     let has_bias = config.bool("attention_bias")?;

@@ -4,6 +4,9 @@
 
 use std::ops::Range;
 
+mod gguf;
+mod shapes;
+
 use moeflux_backend::{Scoring, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{MatrixDecl, Role};
@@ -25,8 +28,11 @@ use crate::layers::rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("qwen3_next", &["qwen3_next"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
+    ..Family::new("qwen3_next", &["qwen3_next"], include_str!("keys.json"), build)
+};
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;

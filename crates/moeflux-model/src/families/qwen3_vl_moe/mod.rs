@@ -2,6 +2,8 @@
 //! other way round. Positions have three parts; those of text are equal, with which the rotation is
 //! a plain one. As in transformers' `modeling_qwen3_vl_moe`.
 
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::FusedOrder;
 
@@ -13,12 +15,15 @@ use crate::layers::sections::Sections;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family = Family::new(
-    "qwen3_vl_moe",
-    &["qwen3_vl_moe", "qwen3_vl_moe_text"],
-    include_str!("keys.json"),
-    build,
-);
+pub(crate) const FAMILY: Family = Family {
+    shapes: shapes::SHAPES,
+    ..Family::new(
+        "qwen3_vl_moe",
+        &["qwen3_vl_moe", "qwen3_vl_moe_text"],
+        include_str!("keys.json"),
+        build,
+    )
+};
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let has_bias = config.bool("attention_bias")?;

@@ -2,6 +2,8 @@
 //! attention every few layers, embeddings of hashed n-grams, softmax routing, a gated shared expert.
 //! As in transformers' `modeling_qwen4_exp`.
 
+mod shapes;
+
 use moeflux_backend::{GateFunction, Rope, RopeSpec, Scoring};
 use moeflux_core::checkpoint::Config;
 
@@ -22,8 +24,10 @@ use crate::layers::streams::StreamsShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("qwen4_exp", &["qwen4_exp", "qwen4_exp_text"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    shapes: shapes::SHAPES,
+    ..Family::new("qwen4_exp", &["qwen4_exp", "qwen4_exp_text"], include_str!("keys.json"), build)
+};
 
 /// Names of layers that attend.
 const ATTENTION: [&str; 3] = ["full_attention", "indexed_attention", "qwen_sparse_attention"];

@@ -1,6 +1,8 @@
 //! Solar Open: GLM-4.5's layers with rotation of whole heads, experts in every layer. As in
 //! transformers' `modeling_solar_open`.
 
+mod shapes;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -10,8 +12,10 @@ use crate::layers::mlps::MlpTerms;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("solar_open", &["solar_open"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    shapes: shapes::SHAPES,
+    ..Family::new("solar_open", &["solar_open"], include_str!("keys.json"), build)
+};
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     if config.rope_f32("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {

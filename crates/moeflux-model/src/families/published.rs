@@ -1,6 +1,16 @@
-//! What configs are put together from.
+//! Shapes of published models: their configs, as far as sizes and arithmetic go. Figures: the models'
+//! own `config.json`, and the defaults of transformers' configuration classes that were made after them.
 
 use serde_json::{Value, json};
+
+/// The shape of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct PublishedShape {
+    /// The name by which it is asked for.
+    pub name: &'static str,
+    /// Makes its `config.json`.
+    pub config: fn() -> Value,
+}
 
 /// `base` with the keys of `changes` set.
 pub(super) fn with(mut base: Value, changes: Value) -> Value {

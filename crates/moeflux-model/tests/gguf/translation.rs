@@ -1,11 +1,47 @@
 //! Keys and names of every architecture in the terms of its family.
 
+use std::ops::Deref;
+
+use moeflux_core::checkpoint::{Checkpoint, FormatError};
+use moeflux_model::open_checkpoint;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::models::{self, ARCHITECTURES, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, model, model_with};
 use super::writer::GgufWriter;
-use super::{open, refused};
-use crate::checkpoint::Checkpoint;
+
+/// A checkpoint whose file is there as long as it is.
+struct Opened {
+    checkpoint: Checkpoint,
+    _dir: TempDir,
+}
+
+impl Deref for Opened {
+    type Target = Checkpoint;
+
+    fn deref(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+}
+
+/// Writes a file and opens it.
+fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.gguf");
+    file.write(&path);
+    Ok(Opened { checkpoint: open_checkpoint(&path)?, _dir: dir })
+}
+
+/// The message for a file that is refused, without its folder.
+#[track_caller]
+fn refused(file: &GgufWriter) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.gguf");
+    file.write(&path);
+    let text = open_checkpoint(&path).expect_err("refused").to_string();
+    assert!(!text.contains('\n'), "{text}");
+    text.replace(&format!("{}/", dir.path().display()), "")
+}
 
 fn config(file: &GgufWriter) -> Value {
     open(file).unwrap().config().value().clone()

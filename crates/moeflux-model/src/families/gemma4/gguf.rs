@@ -1,13 +1,37 @@
-//! Gemma 4: sliding layers and full ones with heads and rotary embeddings of their own.
+//! The architecture of GGUF files: sliding layers and full ones with heads and rotary embeddings of their
+//! own.
 
+use moeflux_core::checkpoint::FormatError;
+use moeflux_core::gguf::Architecture;
+use moeflux_core::gguf::arch::keys::{Keys, number};
+use moeflux_core::gguf::arch::names::{GROUPED, Names, POST_NORM, Pair};
+use moeflux_core::gguf::arch::routing::ExpertKeys;
+use moeflux_core::gguf::arch::{rope, routing};
 use serde_json::{Map, Value, json};
 
-use super::keys::{Keys, number};
-use super::rope;
-use super::routing::{self, ExpertKeys};
-use crate::checkpoint::FormatError;
+pub(super) static ARCHITECTURE: Architecture = Architecture {
+    may_be_dense: true,
+    ..Architecture::new("gemma4", "gemma4_text", config, Names::new(&[GROUPED, POST_NORM, OWN]))
+};
 
-const EXPERTS: ExpertKeys =
+/// Norms, routers and experts. Factors of experts are stored as those of the last product.
+const OWN: &[Pair] = &[
+    ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+    ("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
+    ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
+    ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
+    ("layer_output_scale.weight", "layer_scalar"),
+    ("ffn_gate_inp.scale", "router.scale"),
+    ("ffn_gate_inp", "router.proj"),
+    ("ffn_down_exps.scale", "router.per_expert_scale"),
+    ("ffn_gate_exps", "switch_mlp.gate_proj"),
+    ("ffn_up_exps", "switch_mlp.up_proj"),
+    ("ffn_down_exps", "switch_mlp.down_proj"),
+    ("ffn_gate_up_exps", "switch_mlp.gate_up_proj"),
+];
+
+const EXPERT_KEYS: ExpertKeys =
     ExpertKeys { count: "num_experts", intermediate: "moe_intermediate_size" };
 
 /// The keys of heads and of rotary embeddings of one kind of layers.
@@ -37,8 +61,8 @@ const SLIDING: KindKeys = KindKeys {
     usual_base: 10_000.0,
 };
 
-pub(super) fn gemma4(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    routing::routed(keys, EXPERTS)?;
+fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    routing::routed(keys, EXPERT_KEYS)?;
     routing::unscaled(keys)?;
     keys.copy(&[
         number("top_k_experts", "expert_used_count"),

@@ -1,11 +1,17 @@
-//! Models with latent attention: DeepSeek, Kimi, GLM-5 and GLM-4.7-Flash.
+//! Shapes of published models.
 
 use serde_json::{Value, json};
 
-use super::parts::{nested, with};
+use super::super::published::{PublishedShape, nested, with};
+
+pub(super) const SHAPES: &[PublishedShape] = &[
+    PublishedShape { name: "deepseek-v3", config: deepseek_v3 },
+    PublishedShape { name: "kimi-k2", config: kimi_k2 },
+    PublishedShape { name: "kimi-k2.5", config: kimi_k25 },
+];
 
 /// 671 billion parameters; Cogito v2's largest has the same shape.
-pub(super) fn deepseek_v3() -> Value {
+pub(in super::super) fn deepseek_v3() -> Value {
     json!({
         "architectures": ["DeepseekV3ForCausalLM"],
         "model_type": "deepseek_v3",
@@ -51,18 +57,7 @@ pub(super) fn deepseek_v3() -> Value {
     })
 }
 
-pub(super) fn deepseek_v32() -> Value {
-    let changes = json!({
-        "architectures": ["DeepseekV32ForCausalLM"],
-        "model_type": "deepseek_v32",
-        "index_topk": 2048,
-        "index_head_dim": 128,
-        "index_n_heads": 64,
-    });
-    with(deepseek_v3(), changes)
-}
-
-pub(super) fn kimi_k2() -> Value {
+fn kimi_k2() -> Value {
     let changes = json!({
         "model_type": "kimi_k2",
         "vocab_size": 163_840,
@@ -88,73 +83,10 @@ pub(super) fn kimi_k2() -> Value {
     with(deepseek_v3(), changes)
 }
 
-pub(super) fn kimi_k25() -> Value {
+fn kimi_k25() -> Value {
     let mut text =
         with(kimi_k2(), json!({"rms_norm_eps": 1e-5, "max_position_embeddings": 262_144}));
     text["rope_scaling"]["factor"] = json!(64.0);
     text["rope_scaling"]["beta_fast"] = json!(32.0);
     nested("kimi_k25", "KimiK25ForConditionalGeneration", text)
-}
-
-/// What GLM's models with latent attention share.
-fn glm_latent() -> Value {
-    let changes = json!({
-        "vocab_size": 154_880,
-        "qk_nope_head_dim": 192,
-        "v_head_dim": 256,
-        "n_group": 1,
-        "topk_group": 1,
-        "max_position_embeddings": 202_752,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 1_000_000.0,
-        "rope_scaling": null,
-    });
-    with(deepseek_v3(), changes)
-}
-
-pub(super) fn glm_5() -> Value {
-    let changes = json!({
-        "architectures": ["GlmMoeDsaForCausalLM"],
-        "model_type": "glm_moe_dsa",
-        "hidden_size": 6144,
-        "intermediate_size": 12_288,
-        "num_hidden_layers": 78,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 64,
-        "q_lora_rank": 2048,
-        "index_topk": 2048,
-        "index_head_dim": 128,
-        "index_n_heads": 32,
-    });
-    with(glm_latent(), changes)
-}
-
-/// GLM-5.2 and GLM-5.3: every fourth indexer chooses for the next three layers.
-pub(super) fn glm_53() -> Value {
-    let changes = json!({
-        "index_topk_freq": 4,
-        "index_skip_topk_offset": 3,
-        "max_position_embeddings": 1_048_576,
-        "rope_theta": 8_000_000.0,
-    });
-    with(glm_5(), changes)
-}
-
-pub(super) fn glm_47_flash() -> Value {
-    let changes = json!({
-        "architectures": ["Glm4MoeLiteForCausalLM"],
-        "model_type": "glm4_moe_lite",
-        "hidden_size": 2048,
-        "intermediate_size": 10_240,
-        "moe_intermediate_size": 1536,
-        "num_hidden_layers": 47,
-        "num_attention_heads": 20,
-        "num_key_value_heads": 20,
-        "n_routed_experts": 64,
-        "routed_scaling_factor": 1.8,
-        "q_lora_rank": 768,
-        "num_experts_per_tok": 4,
-        "first_k_dense_replace": 1,
-    });
-    with(glm_latent(), changes)
 }

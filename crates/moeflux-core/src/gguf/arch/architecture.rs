@@ -1,0 +1,47 @@
+//! An architecture of GGUF files, as the family says that runs it.
+
+use super::keys::Keys;
+use super::names::Names;
+use super::routing::Gating;
+use crate::checkpoint::FormatError;
+
+/// How files of an architecture are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Architecture {
+    /// The value of `general.architecture`.
+    pub name: &'static str,
+    /// The `model_type` of the family that runs it.
+    pub model_type: &'static str,
+    /// Writes the keys of the config that not all architectures have.
+    pub config: WriteConfig,
+    /// The names of tensors.
+    pub names: Names,
+    /// How experts are chosen, where files say it.
+    pub gating: Option<Gating>,
+    /// Whether files say which rotated pairs take time, height and width of a picture as position.
+    pub has_sections: bool,
+    /// Whether there are files of it without experts, which are not run.
+    pub may_be_dense: bool,
+}
+
+/// Writes the keys of the config that not all architectures have.
+pub type WriteConfig = fn(&mut Keys<'_>) -> Result<(), FormatError>;
+
+impl Architecture {
+    /// An architecture whose experts are chosen by softmax.
+    pub const fn new(
+        name: &'static str,
+        model_type: &'static str,
+        config: WriteConfig,
+        names: Names,
+    ) -> Architecture {
+        let gating = Some(Gating::Softmax);
+        let (has_sections, may_be_dense) = (false, false);
+        Architecture { name, model_type, config, names, gating, has_sections, may_be_dense }
+    }
+
+    /// The same with another way to choose experts.
+    pub const fn gated_by(self, gating: Gating) -> Architecture {
+        Architecture { gating: Some(gating), ..self }
+    }
+}
