@@ -11,6 +11,8 @@ mod circles;
 mod documents;
 #[path = "tidy/executables.rs"]
 mod executables;
+#[path = "tidy/families.rs"]
+mod families;
 #[path = "tidy/lexer.rs"]
 mod lexer;
 #[path = "tidy/manifest.rs"]
