@@ -8,6 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use moeflux_core::checkpoint::{Checkpoint, Claims};
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder, MatrixDecl, Role};
 use moeflux_core::{ExpertId, LayerIdx};
+use moeflux_engine::dialects;
 
 const NAMES: [&str; 32] = [
     "a.weight",
@@ -107,7 +108,7 @@ fuzz_target!(|input: (u8, &str, Vec<Tensor>, [u8; 5], bool)| {
     fs::write(dir.path().join("model.safetensors"), file).expect("room for the tensors");
     let config = format!(r#"{{"quantization": {block}}}"#);
     fs::write(dir.path().join("config.json"), config).expect("room for the config");
-    let Ok(checkpoint) = Checkpoint::open(dir.path()) else { return };
+    let Ok(checkpoint) = Checkpoint::open(dir.path(), dialects()) else { return };
     let mut claims = Claims::new(&checkpoint);
     let (rows, cols) = (size(rows), size(cols));
     let decl = MatrixDecl { name: String::from("a"), rows, cols, role: Role::Projection };

@@ -7,6 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use moeflux_core::FileIdx;
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::gguf::parse_gguf_header;
+use moeflux_engine::dialects;
 
 fuzz_target!(|input: (bool, u64, &[u8])| {
     let (is_longer, more, bytes) = input;
@@ -24,7 +25,7 @@ fuzz_target!(|input: (bool, u64, &[u8])| {
     let dir = tempfile::tempdir().expect("a folder for the file");
     let path = dir.path().join("m.gguf");
     fs::write(&path, bytes).expect("room for the file");
-    let Ok(checkpoint) = Checkpoint::open(&path) else { return };
+    let Ok(checkpoint) = Checkpoint::open(&path, dialects()) else { return };
     for tensor in checkpoint.tensors().values() {
         checkpoint.reader().read(tensor.extent).expect("a tensor inside its file");
     }

@@ -5,6 +5,7 @@ use std::fs;
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_core::checkpoint::Checkpoint;
+use moeflux_engine::dialects;
 
 fuzz_target!(|block: &str| {
     let dir = tempfile::tempdir().expect("a folder for the checkpoint");
@@ -13,5 +14,5 @@ fuzz_target!(|block: &str| {
     fs::write(dir.path().join("model.safetensors"), file).expect("room for the tensor");
     let config = format!(r#"{{"model_type": "qwen3_5_moe_text", "quantization": {block}}}"#);
     fs::write(dir.path().join("config.json"), config).expect("room for the config");
-    let _ = Checkpoint::open(dir.path());
+    let _ = Checkpoint::open(dir.path(), dialects());
 });

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_core::checkpoint::Checkpoint;
+use moeflux_engine::dialects;
 
 /// A checkpoint of two tensors in one shard, without its index.
 static DIR: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
@@ -20,7 +21,7 @@ static DIR: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
 fuzz_target!(|index: &[u8]| {
     let dir = DIR.path();
     fs::write(dir.join("model.safetensors.index.json"), index).expect("room for the index");
-    if let Ok(checkpoint) = Checkpoint::open(dir) {
+    if let Ok(checkpoint) = Checkpoint::open(dir, dialects()) {
         assert!(checkpoint.files().iter().all(|file| file.path.starts_with(dir)));
     }
 });

@@ -2,9 +2,9 @@
 //! a `config.json`, their tensors under canonical names.
 //!
 //! An [`Architecture`] is what a family hands over: tables of names, and a function that reads its keys
-//! with the help of these modules. The files hold what llama.cpp's converter makes of a checkpoint. What it changes is undone
-//! where that is exact and possible on quantised rows; else a key of the config says how the
-//! weights are stored, and the family computes with them as they are.
+//! with the help of these modules. The files hold what llama.cpp's converter makes of a checkpoint.
+//! What it changes is undone where that is exact and possible on quantised rows; else a key of the
+//! config says how the weights are stored, and the family computes with them as they are.
 
 pub(crate) mod architecture;
 pub mod delta;
