@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Config;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::dense::{Dense, GatedScratch};
-use crate::layers::layer::Mlp;
+use crate::layers::layer::Body;
 use crate::layers::mlps::{MlpBlocks, MlpShape, MlpTerms};
 use crate::layers::moe::{MoeBlocks, MoeShape, sparse_layers};
 use crate::layers::mtp::MtpNames;
@@ -37,10 +37,10 @@ pub(crate) fn by_softmax(
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mlp = format!("{name}.mlp");
         let mlp = match dense {
-            Some(dense) if !is_sparse[idx.idx()] => Mlp::Dense(Dense::load(dense, &mlp, builder)?),
+            Some(dense) if !is_sparse[idx.idx()] => Body::Dense(Dense::load(dense, &mlp, builder)?),
             _ => {
                 let scoring = Scoring::softmax(renormalise);
-                Mlp::Moe(moe.load(idx, &mlp, scoring, builder)?)
+                Body::Moe(moe.load(idx, &mlp, scoring, builder)?)
             }
         };
         builder.layer(name, mixer, mlp)

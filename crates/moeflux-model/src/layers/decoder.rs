@@ -9,11 +9,10 @@ use moeflux_core::manifest::Role;
 
 use super::connection::Connection;
 use super::lookahead::{ExpertsJoin, Lookahead};
-use super::moe::MoeInput;
 use super::mtp::{Mtp, MtpNames};
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, Outline, Residual};
-use crate::layers::layer::{Layer, Mlp};
+use crate::layers::layer::{Body, Half, Layer};
 use crate::layers::mixer::Mixer;
 use crate::layers::predict::Predict;
 use crate::layers::step::{EmbeddedRow, Step};
@@ -56,8 +55,9 @@ impl Model for Decoder {
             step.backend.scale(rows, hidden, factor);
         }
         for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
-            self.mix(step, i, layer)?;
-            self.run_mlp(step, i, layer, next)?;
+            layer.run_caching(step, &self.residual, i)?;
+            let predict = next.as_ref().map(|next| next as &dyn Predict);
+            layer.run_rest(step, &self.residual, i, predict)?;
             self.add_deepstack(step, i.into());
             if let Some(next) = next {
                 next.look(step)?;
@@ -82,9 +82,9 @@ impl Model for Decoder {
         step.backend.write(input.buf, before);
         mtp.join(step, self.residual, self.embed_tokens, input);
         let i = u16::try_from(self.layers.len()).expect("configs bound the number of layers");
-        self.mix(step, i, &mtp.layer)?;
+        mtp.layer.run_caching(step, &self.residual, i)?;
         if wants_output {
-            self.run_mlp(step, i, &mtp.layer, None)?;
+            mtp.layer.run_rest(step, &self.residual, i, None)?;
             self.finish(step, &mtp.output);
         }
         Ok(())
@@ -152,80 +152,26 @@ impl Decoder {
         }
     }
 
-    /// The first half of a layer: its mixer reads the residual and joins it.
-    fn mix(&self, step: &mut Step<'_>, i: u16, layer: &Layer) -> Result<(), ForwardError> {
-        let Residual { hidden, normed, mixed, .. } = self.residual;
-        if let Some(moe) = layer.mlp.moe() {
-            step.experts.begin_layer(moe.layer);
-        }
-        if let Some(ngram) = &layer.ngram {
-            step.backend.begin_stage(Stage::Rest, Some(i));
-            ngram.forward(step, hidden)?;
-        }
-        step.backend.begin_stage(layer.mixer.stage(), Some(i));
-        layer.mixer_connection.read(step, normed, hidden);
-        layer.mixer.forward(step, mixed, normed);
-        if let Some(norm) = layer.mixer_norm {
-            norm.forward(step, mixed, mixed);
-        }
-        layer.mixer_connection.join(step, hidden, mixed);
-        Ok(())
-    }
-
-    /// The second half: its MLP reads the residual and joins it.
-    fn run_mlp(
-        &self,
-        step: &mut Step<'_>,
-        i: u16,
-        layer: &Layer,
-        next: Option<Lookahead<'_>>,
-    ) -> Result<(), ForwardError> {
-        let Residual { hidden, normed, mixed, streams } = self.residual;
-        step.backend.begin_stage(layer.mlp.stage(), Some(i));
-        let connection = &layer.mlp_connection;
-        connection.read(step, normed, hidden);
-        let next = next.as_ref().map(|next| next as &dyn Predict);
-        match &layer.mlp {
-            Mlp::Dense(dense) => {
-                let out = dense.forward(step, normed);
-                connection.join(step, hidden, out);
-            }
-            Mlp::Moe(moe) => match streams {
-                None => moe.forward(step, hidden, MoeInput::of(normed), next)?,
-                Some(streams) => {
-                    let rows = step.rows();
-                    step.backend.copy(rows, mixed.heads(1), streams.scratch.zeros.heads(1));
-                    moe.forward(step, mixed, MoeInput::of(normed), next)?;
-                    connection.join(step, hidden, mixed);
-                }
-            },
-            Mlp::Parallel(parallel) => parallel.forward(step, hidden, next)?,
-        }
-        if let Some(factor) = layer.scale {
-            let rows = step.rows();
-            step.backend.scale(rows, hidden, factor);
-        }
-        Ok(())
-    }
-
     /// For each layer, what predicts the next one's routing, where that has any.
     fn following(&self) -> impl Iterator<Item = Option<Lookahead<'_>>> {
         let Residual { hidden, mixed, .. } = self.residual;
         let streams = self.residual.streams.as_ref();
         let pairs = self.layers.iter().zip(self.layers.iter().skip(1));
         let routers = pairs.map(move |(layer, next)| {
-            let joins = match (&layer.mlp, streams) {
-                (Mlp::Parallel(parallel), _) => ExpertsJoin::Parallel(parallel),
-                (_, None) => ExpertsJoin::Added,
-                (_, Some(streams)) => {
-                    let (connection, scratch) = (&layer.mlp_connection, &streams.scratch);
-                    ExpertsJoin::Streams { connection, scratch }
+            let joins = match (layer.experts(), streams) {
+                (Some(Half::Parallel(parallel)), _) => ExpertsJoin::Parallel(parallel),
+                (Some(Half::Body(connection, _)), Some(streams)) => {
+                    ExpertsJoin::Streams { connection, scratch: &streams.scratch }
                 }
+                // A layer without experts waits for none.
+                _ => ExpertsJoin::Added,
             };
-            let (connection, moe) = match &next.mlp {
-                Mlp::Dense(_) => return None,
-                Mlp::Moe(moe) => (next.mlp_connection, &**moe),
-                Mlp::Parallel(parallel) => (Connection::Norm(parallel.router_norm), &*parallel.moe),
+            let (connection, moe) = match next.experts()? {
+                Half::Body(connection, Body::Moe(moe)) => (**connection, &**moe),
+                Half::Parallel(parallel) => {
+                    (Connection::Norm(parallel.router_norm), &*parallel.moe)
+                }
+                _ => return None,
             };
             // Experts of several streams are added up where one stream has its scratch.
             let scratch = streams.map_or(mixed, |streams| streams.scratch.spare_out);
@@ -236,27 +182,20 @@ impl Decoder {
 }
 
 impl Builder<'_, '_> {
-    /// A layer whose norms have their usual names.
+    /// A layer of a mixer and an MLP whose norms have their usual names.
     pub(crate) fn layer(
         &mut self,
         name: &str,
         mixer: Box<dyn Mixer>,
-        mlp: Mlp,
+        mlp: Body,
     ) -> Result<Layer, LoadError> {
         let part = |part: &str| format!("{name}.{part}");
         let (norm, gates) = (part("input_layernorm"), part("attn_hyper_connection"));
-        let mixer_connection = self.connection(&norm, &gates, true)?;
+        let before_mixer = self.connection(&norm, &gates, true)?;
         let (norm, gates) = (part("post_attention_layernorm"), part("mlp_hyper_connection"));
-        let mlp_connection = self.connection(&norm, &gates, true)?;
-        Ok(Layer {
-            ngram: None,
-            mixer_connection,
-            mixer,
-            mixer_norm: None,
-            mlp_connection,
-            mlp,
-            scale: None,
-        })
+        let before_mlp = self.connection(&norm, &gates, true)?;
+        let mixer = Half::Body(Box::new(before_mixer), Body::mixer(mixer));
+        Ok(Layer { halves: vec![mixer, Half::Body(Box::new(before_mlp), mlp)] })
     }
 
     /// Loads every layer, and what stands before and behind them. `layer` is
@@ -327,7 +266,7 @@ impl Builder<'_, '_> {
             vocab,
             hidden,
             n_layers,
-            n_moe_layers: layers.iter().filter(|layer| layer.mlp.moe().is_some()).count(),
+            n_moe_layers: layers.iter().filter(|layer| layer.moe().is_some()).count(),
             n_experts: self.experts.n_experts,
             n_eligible: self.experts.n_eligible,
             top_k: self.experts.top_k,

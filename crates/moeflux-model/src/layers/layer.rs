@@ -1,56 +1,183 @@
-//! One layer of a decoder.
+//! One layer of a decoder: a list of halves, each of which reads the residual and joins it.
 
 use moeflux_backend::Stage;
 
+use super::builder::Residual;
 use super::connection::Connection;
 use super::dense::Dense;
-use super::moe::Moe;
+use super::moe::{Moe, MoeInput};
 use super::ngram::NgramLayer;
 use super::norm::Norm;
 use super::parallel_mlp::ParallelMlp;
+use crate::forward_error::ForwardError;
 use crate::layers::mixer::Mixer;
+use crate::layers::predict::Predict;
+use crate::layers::step::Step;
 
-/// What follows the mixer.
-#[derive(Debug)]
-pub(crate) enum Mlp {
-    Dense(Dense),
-    Moe(Box<Moe>),
-    /// A dense MLP and experts.
-    Parallel(Box<ParallelMlp>),
-}
-
-impl Mlp {
-    /// The experts, where it has some.
-    pub(super) fn moe(&self) -> Option<&Moe> {
-        match self {
-            Mlp::Dense(_) => None,
-            Mlp::Moe(moe) => Some(moe),
-            Mlp::Parallel(parallel) => Some(&parallel.moe),
-        }
-    }
-
-    /// What measurements count its beginning as.
-    pub(super) fn stage(&self) -> Stage {
-        match self {
-            Mlp::Dense(_) => Stage::DenseMlp,
-            Mlp::Moe(_) | Mlp::Parallel(_) => Stage::Router,
-        }
-    }
-}
-
-/// One layer.
+/// One layer: what it does to the residual, in order.
 #[derive(Debug)]
 pub(crate) struct Layer {
-    /// Embeddings that join the residual first.
-    pub(crate) ngram: Option<NgramLayer>,
-    /// Stands around the mixer.
-    pub(crate) mixer_connection: Connection,
-    pub(crate) mixer: Box<dyn Mixer>,
-    /// Normalises what the mixer gives, before it joins the stream.
-    pub(crate) mixer_norm: Option<Norm>,
-    /// Stands around the MLP.
-    pub(crate) mlp_connection: Connection,
-    pub(crate) mlp: Mlp,
-    /// Multiplies the stream, last.
-    pub(crate) scale: Option<f32>,
+    pub(crate) halves: Vec<Half>,
+}
+
+/// One thing that a layer does to the residual.
+#[derive(Debug)]
+pub(crate) enum Half {
+    /// Joins rows of tables that the tokens select. It reads several streams by itself.
+    Rows(Box<NgramLayer>),
+    /// A body between a connection's two ends.
+    Body(Box<Connection>, Body),
+    /// A dense MLP and experts side by side, which read and join the one stream by themselves.
+    Parallel(Box<ParallelMlp>),
+    /// Multiplies the residual.
+    Scale(f32),
+}
+
+/// What stands between reading the residual and joining it.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// Attention or a recurrence, and the norm of what it gives.
+    Mixer { mixer: Box<dyn Mixer>, post_norm: Option<Norm> },
+    /// An MLP that every row gets.
+    Dense(Dense),
+    /// Routed experts.
+    Moe(Box<Moe>),
+}
+
+impl Body {
+    /// A mixer whose output joins the residual as it is.
+    pub(crate) fn mixer(mixer: Box<dyn Mixer>) -> Body {
+        Body::Mixer { mixer, post_norm: None }
+    }
+}
+
+impl Layer {
+    /// The block of experts, where the layer has one.
+    pub(super) fn moe(&self) -> Option<&Moe> {
+        self.halves.iter().find_map(Half::moe)
+    }
+
+    /// The half with experts, where the layer has one.
+    pub(super) fn experts(&self) -> Option<&Half> {
+        self.halves.iter().find(|half| half.moe().is_some())
+    }
+
+    /// The number of halves from the first to the last that keeps something of a sequence.
+    fn n_caching(&self) -> usize {
+        self.halves.iter().rposition(Half::keeps).map_or(0, |last| last + 1)
+    }
+
+    /// Runs the halves up to the last that keeps something of a sequence.
+    pub(super) fn run_caching(
+        &self,
+        step: &mut Step<'_>,
+        residual: &Residual,
+        layer: u16,
+    ) -> Result<(), ForwardError> {
+        if let Some(moe) = self.moe() {
+            step.experts.begin_layer(moe.layer);
+        }
+        for half in &self.halves[..self.n_caching()] {
+            half.run(step, residual, layer, None)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the halves after those. `next` predicts what the next layer's experts will be.
+    pub(super) fn run_rest(
+        &self,
+        step: &mut Step<'_>,
+        residual: &Residual,
+        layer: u16,
+        next: Option<&dyn Predict>,
+    ) -> Result<(), ForwardError> {
+        for half in &self.halves[self.n_caching()..] {
+            half.run(step, residual, layer, next)?;
+        }
+        Ok(())
+    }
+}
+
+impl Half {
+    fn moe(&self) -> Option<&Moe> {
+        match self {
+            Half::Body(_, Body::Moe(moe)) => Some(moe),
+            Half::Parallel(parallel) => Some(&parallel.moe),
+            Half::Rows(_) | Half::Body(..) | Half::Scale(_) => None,
+        }
+    }
+
+    /// Whether it keeps something of a sequence.
+    fn keeps(&self) -> bool {
+        matches!(self, Half::Rows(_) | Half::Body(_, Body::Mixer { .. }))
+    }
+
+    /// What measurements count its beginning as; scaling counts as what stands before it.
+    fn stage(&self) -> Option<Stage> {
+        match self {
+            Half::Rows(_) => Some(Stage::Rest),
+            Half::Body(_, Body::Mixer { mixer, .. }) => Some(mixer.stage()),
+            Half::Body(_, Body::Dense(_)) => Some(Stage::DenseMlp),
+            Half::Body(_, Body::Moe(_)) | Half::Parallel(_) => Some(Stage::Router),
+            Half::Scale(_) => None,
+        }
+    }
+
+    fn run(
+        &self,
+        step: &mut Step<'_>,
+        residual: &Residual,
+        layer: u16,
+        next: Option<&dyn Predict>,
+    ) -> Result<(), ForwardError> {
+        if let Some(stage) = self.stage() {
+            step.backend.begin_stage(stage, Some(layer));
+        }
+        let hidden = residual.hidden;
+        match self {
+            Half::Rows(ngram) => ngram.forward(step, hidden),
+            Half::Body(connection, body) => body.run(step, residual, connection, next),
+            Half::Parallel(parallel) => parallel.forward(step, hidden, next),
+            Half::Scale(factor) => {
+                let rows = step.rows();
+                step.backend.scale(rows, hidden, *factor);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Body {
+    fn run(
+        &self,
+        step: &mut Step<'_>,
+        residual: &Residual,
+        connection: &Connection,
+        next: Option<&dyn Predict>,
+    ) -> Result<(), ForwardError> {
+        let Residual { hidden, normed, mixed, streams } = *residual;
+        connection.read(step, normed, hidden);
+        let out = match self {
+            Body::Mixer { mixer, post_norm } => {
+                mixer.forward(step, mixed, normed);
+                if let Some(norm) = post_norm {
+                    norm.forward(step, mixed, mixed);
+                }
+                mixed
+            }
+            Body::Dense(dense) => dense.forward(step, normed),
+            Body::Moe(moe) => match streams {
+                // The experts of one stream are added to it.
+                None => return moe.forward(step, hidden, MoeInput::of(normed), next),
+                Some(streams) => {
+                    let rows = step.rows();
+                    step.backend.copy(rows, mixed.heads(1), streams.scratch.zeros.heads(1));
+                    moe.forward(step, mixed, MoeInput::of(normed), next)?;
+                    mixed
+                }
+            },
+        };
+        connection.join(step, hidden, out);
+        Ok(())
+    }
 }

@@ -7,7 +7,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::builder::Builder;
 use super::dense::{Dense, GatedScratch};
-use super::layer::Mlp;
+use super::layer::Body;
 use super::moe::{MoeBlocks, MoeShape, SharedShape};
 use super::routing::SigmoidRouting;
 use crate::load::LoadError;
@@ -154,17 +154,17 @@ impl MlpBlocks {
         layer: LayerIdx,
         name: &str,
         builder: &mut Builder<'_, '_>,
-    ) -> Result<Mlp, LoadError> {
+    ) -> Result<Body, LoadError> {
         if let Some(scratch) =
             self.dense.filter(|_| self.shape.is_dense.get(layer.idx()) == Some(&true))
         {
-            return Ok(Mlp::Dense(Dense::load(scratch, name, builder)?));
+            return Ok(Body::Dense(Dense::load(scratch, name, builder)?));
         }
         let scoring = match self.shape.routing {
             Routing::Sigmoid(routing) => routing.scoring(self.bias(name, builder)?),
             Routing::Softmax { renormalise } => Scoring::softmax(renormalise),
         };
-        Ok(Mlp::Moe(self.moe.load(layer, name, scoring, builder)?))
+        Ok(Body::Moe(self.moe.load(layer, name, scoring, builder)?))
     }
 
     /// The biases of the choice in the block called `name`.

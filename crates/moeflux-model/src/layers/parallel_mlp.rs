@@ -37,6 +37,10 @@ struct ParallelScratch {
 #[derive(Debug)]
 pub(crate) struct ParallelMlp {
     pub(crate) moe: Box<Moe>,
+    /// Normalises the stream for the dense MLP.
+    dense_norm: Norm,
+    /// What the dense MLP reads.
+    dense_in: Cols,
     /// Normalises the stream for the router.
     pub(crate) router_norm: Norm,
     /// Normalises the stream for the experts.
@@ -48,7 +52,14 @@ pub(crate) struct ParallelMlp {
     scratch: ParallelScratch,
 }
 
-/// Names of the norms of a layer.
+/// The norms of the stream for the parts that need nothing of each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamNorms {
+    pub(crate) dense: Norm,
+    pub(crate) router: Norm,
+}
+
+/// Names of the other norms of a layer.
 pub(crate) struct ParallelNorms<'a> {
     pub(crate) before_experts: &'a str,
     pub(crate) after_dense: &'a str,
@@ -76,7 +87,7 @@ impl ParallelBlocks {
         &self,
         mlp: &str,
         norms: &ParallelNorms<'_>,
-        router_norm: Norm,
+        inputs: StreamNorms,
         load: impl FnOnce(&MoeBlocks, &mut Builder<'_, '_>) -> Result<Box<Moe>, LoadError>,
         builder: &mut Builder<'_, '_>,
     ) -> Result<Box<ParallelMlp>, LoadError> {
@@ -91,7 +102,9 @@ impl ParallelBlocks {
         moe.dense_branch = Some(dense_branch);
         Ok(Box::new(ParallelMlp {
             moe,
-            router_norm,
+            dense_norm: inputs.dense,
+            dense_in: builder.residual.normed,
+            router_norm: inputs.router,
             expert_norm: builder.norm(norms.before_experts, hidden)?,
             experts_norm: builder.norm(norms.after_experts, hidden)?,
             sum_norm: builder.norm(norms.after_both, hidden)?,
@@ -101,7 +114,7 @@ impl ParallelBlocks {
 }
 
 impl ParallelMlp {
-    /// Adds both parts to `hidden`; the normalised input of the dense one is computed already.
+    /// Adds both parts to `hidden`.
     pub(crate) fn forward(
         &self,
         step: &mut Step<'_>,
@@ -110,6 +123,7 @@ impl ParallelMlp {
     ) -> Result<(), ForwardError> {
         let ParallelScratch { dense_out, experts_in, sum, zeros } = self.scratch;
         let rows = step.rows();
+        self.dense_norm.forward(step, self.dense_in, hidden);
         // The router has read its input before the dense MLP writes its output.
         let input = MoeInput { router: dense_out, experts: experts_in };
         self.router_norm.forward(step, input.router, hidden);

@@ -16,10 +16,10 @@ use crate::layers::attention::{
 };
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::connection::Connection;
-use crate::layers::layer::{Layer, Mlp};
+use crate::layers::layer::{Body, Half, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
-use crate::layers::parallel_mlp::{ParallelBlocks, ParallelNorms};
+use crate::layers::parallel_mlp::{ParallelBlocks, ParallelNorms, StreamNorms};
 use crate::layers::rope;
 use crate::layers::windows::windows_of_types;
 use crate::load::LoadError;
@@ -229,11 +229,11 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let part = |part: &str| format!("{name}.{part}");
         let input_norm = builder.norm(&part("input_layernorm"), hidden)?;
         let mixer = Box::new(attentions.load(idx, &part("self_attn"), builder)?);
-        let mixer_norm = Some(builder.norm(&part("post_attention_layernorm"), hidden)?);
-        let post_norm = builder.norm(&part("pre_feedforward_layernorm"), hidden)?;
+        let post_norm = Some(builder.norm(&part("post_attention_layernorm"), hidden)?);
+        let dense = builder.norm(&part("pre_feedforward_layernorm"), hidden)?;
         // The router's input is divided by the root of its size, too.
         let factor = 1.0 / (hidden as f32).sqrt();
-        let router_norm = builder.scaled_norm(&part("router.scale"), hidden, factor)?;
+        let router = builder.scaled_norm(&part("router.scale"), hidden, factor)?;
         let norms = ParallelNorms {
             before_experts: &part("pre_feedforward_layernorm_2"),
             after_dense: &part("post_feedforward_layernorm_1"),
@@ -246,17 +246,12 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
             let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 1.0 };
             moe.load(idx, name, scoring, builder)
         };
-        let mlp = mlps.load(&part("mlp"), &norms, router_norm, experts, builder)?;
-        let scale = Some(builder.number(&part("layer_scalar"))?);
-        Ok(Layer {
-            ngram: None,
-            mixer_connection: Connection::Norm(input_norm),
-            mixer,
-            mixer_norm,
-            mlp_connection: Connection::Norm(post_norm),
-            mlp: Mlp::Parallel(mlp),
-            scale,
-        })
+        let mlp =
+            mlps.load(&part("mlp"), &norms, StreamNorms { dense, router }, experts, builder)?;
+        let scale = builder.number(&part("layer_scalar"))?;
+        let mixer =
+            Half::Body(Box::new(Connection::Norm(input_norm)), Body::Mixer { mixer, post_norm });
+        Ok(Layer { halves: vec![mixer, Half::Parallel(mlp), Half::Scale(scale)] })
     })
 }
 

@@ -13,7 +13,7 @@ use crate::decoders::hybrid::{attention_shape, linear_attention, moe_shape};
 use crate::layers::attention::AttentionBlocks;
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{DeltaNetBlocks, DeltaNetShape, full_attention_layers};
-use crate::layers::layer::Mlp;
+use crate::layers::layer::Body;
 use crate::layers::mixer::Mixer;
 use crate::layers::moe::MoeBlocks;
 use crate::layers::mtp::MtpNames;
@@ -56,7 +56,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
             Box::new(linear_attention(&delta_net, &format!("{name}.linear_attn"), builder)?)
         };
         let scoring = Scoring::softmax(true);
-        let mlp = Mlp::Moe(moe.load(idx, &format!("{name}.mlp"), scoring, builder)?);
+        let mlp = Body::Moe(moe.load(idx, &format!("{name}.mlp"), scoring, builder)?);
         builder.layer(name, mixer, mlp)
     })
 }

@@ -19,7 +19,7 @@ use crate::layers::delta_net::{
     DeltaNetBlocks, DeltaNetShape, InProjections, full_attention_layers,
 };
 use crate::layers::dense::{Dense, GatedScratch};
-use crate::layers::layer::Mlp;
+use crate::layers::layer::Body;
 use crate::layers::mixer::Mixer;
 use crate::layers::moe::{MoeBlocks, sparse_layers};
 use crate::layers::mtp::MtpNames;
@@ -66,11 +66,11 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let mlp = format!("{name}.mlp");
         let mlp = match dense {
             Some(dense) if is_sparse.get(idx.idx()) == Some(&false) => {
-                Mlp::Dense(Dense::load(dense, &mlp, builder)?)
+                Body::Dense(Dense::load(dense, &mlp, builder)?)
             }
             _ => {
                 let scoring = Scoring::softmax(renormalise);
-                Mlp::Moe(moe.load(idx, &mlp, scoring, builder)?)
+                Body::Moe(moe.load(idx, &mlp, scoring, builder)?)
             }
         };
         builder.layer(name, mixer, mlp)

@@ -12,7 +12,7 @@ use crate::decoders::hybrid::{self, attention_shape};
 use crate::layers::attention::AttentionBlocks;
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{DeltaNetBlocks, DeltaNetShape, full_attention_layers_named};
-use crate::layers::layer::{Layer, Mlp};
+use crate::layers::layer::{Body, Half};
 use crate::layers::mixer::Mixer;
 use crate::layers::moe::MoeBlocks;
 use crate::layers::mtp::MtpNames;
@@ -130,8 +130,10 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         };
         let mixer = blocks.mixer(idx.idx(), name, builder)?;
         let scoring = Scoring::softmax(blocks.renormalise);
-        let mlp = Mlp::Moe(blocks.moe.load(idx, &format!("{name}.mlp"), scoring, builder)?);
-        Ok(Layer { ngram, ..builder.layer(name, mixer, mlp)? })
+        let mlp = Body::Moe(blocks.moe.load(idx, &format!("{name}.mlp"), scoring, builder)?);
+        let mut layer = builder.layer(name, mixer, mlp)?;
+        layer.halves.splice(0..0, ngram.map(|ngram| Half::Rows(Box::new(ngram))));
+        Ok(layer)
     })
 }
 
