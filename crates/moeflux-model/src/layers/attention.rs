@@ -305,6 +305,10 @@ impl Norms {
 }
 
 impl Mixer for AttentionLayer {
+    fn takes_embeddings(&self) -> bool {
+        self.window.is_none()
+    }
+
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
         let AttentionScratch { q_cols, q, gate, k, v, mixed } = self.scratch;
         match self.input {

@@ -56,7 +56,7 @@ pub(crate) struct Outline {
     pub(crate) embedding: &'static str,
     /// What stands between the products of MLPs that every row gets.
     pub(crate) activation: Activation,
-    /// Multiplies embeddings, where the model is one without multi-token prediction.
+    /// Multiplies embeddings.
     pub(crate) embed_scale: Option<f32>,
     /// Multiplies logits, where the norm before the head is one of a single stream.
     pub(crate) logit_scale: Option<f32>,

@@ -1,15 +1,16 @@
-//! The decoder that all families share: a residual that every layer reads through a norm or
-//! through gates, first for its mixer, then for its MLP.
+//! The decoder that all families share: a stem that makes the residual, layers whose halves read and
+//! join it, and a head.
 
 use std::sync::Arc;
 
-use moeflux_backend::{CacheSpec, Cols, Heads, Stage, Weight};
+use moeflux_backend::{CacheSpec, Cols, Stage, Weight};
 use moeflux_core::LayerIdx;
-use moeflux_core::manifest::Role;
 
 use super::connection::Connection;
+use super::head::Head;
 use super::lookahead::{ExpertsJoin, Lookahead};
 use super::mtp::{Mtp, MtpNames};
+use super::stem::Stem;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, Outline, Residual};
 use crate::layers::layer::{Body, Half, Layer};
@@ -25,17 +26,9 @@ use crate::shape::ModelShape;
 #[derive(Debug)]
 struct Decoder {
     shape: ModelShape,
-    embed_tokens: Weight,
+    stem: Stem,
     layers: Vec<Layer>,
-    /// Before the head.
-    end: Connection,
-    /// What the head multiplies.
-    output: Cols,
-    /// Next to the output: the streams of the last layer, for multi-token prediction.
-    carried: Option<Cols>,
-    lm_head: Weight,
-    embed_scale: Option<f32>,
-    logit_softcap: Option<f32>,
+    head: Head,
     residual: Residual,
     mtp: Option<Mtp>,
     row_ids: Vec<Arc<dyn RowIds>>,
@@ -47,13 +40,8 @@ impl Model for Decoder {
     }
 
     fn forward(&self, step: &mut Step<'_>) -> Result<(), ForwardError> {
-        let hidden = self.residual.hidden;
         step.backend.begin_stage(Stage::Rest, None);
-        self.embed(step);
-        if let Some(factor) = self.embed_scale {
-            let rows = step.rows();
-            step.backend.scale(rows, hidden, factor);
-        }
+        self.stem.forward(step, &self.residual);
         for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
             layer.run_caching(step, &self.residual, i)?;
             let predict = next.as_ref().map(|next| next as &dyn Predict);
@@ -63,7 +51,7 @@ impl Model for Decoder {
                 next.look(step)?;
             }
         }
-        self.finish(step, &self.end);
+        self.head.finish(step, self.residual.hidden);
         Ok(())
     }
 
@@ -75,27 +63,24 @@ impl Model for Decoder {
     ) -> Result<(), ForwardError> {
         let mtp = self.mtp.as_ref().expect("a model with multi-token prediction");
         step.backend.begin_stage(Stage::Rest, None);
-        let input = match self.carried {
-            None => self.residual.mixed,
-            Some(carried) => carried,
-        };
+        let input = self.head.carried.unwrap_or(self.residual.mixed);
         step.backend.write(input.buf, before);
-        mtp.join(step, self.residual, self.embed_tokens, input);
+        mtp.join(step, self.residual, self.stem.embedding, input);
         let i = u16::try_from(self.layers.len()).expect("configs bound the number of layers");
         mtp.layer.run_caching(step, &self.residual, i)?;
         if wants_output {
             mtp.layer.run_rest(step, &self.residual, i, None)?;
-            self.finish(step, &mtp.output);
+            self.head.finish_by(step, self.residual.hidden, &mtp.output);
         }
         Ok(())
     }
 
     fn output(&self) -> (Cols, Weight) {
-        (self.output, self.lm_head)
+        (self.head.output, self.head.weight)
     }
 
     fn logit_softcap(&self) -> Option<f32> {
-        self.logit_softcap
+        self.head.softcap
     }
 
     fn row_ids(&self) -> Vec<Arc<dyn RowIds>> {
@@ -104,24 +89,6 @@ impl Model for Decoder {
 }
 
 impl Decoder {
-    /// The residual of the step's tokens: their embeddings, in every stream.
-    fn embed(&self, step: &mut Step<'_>) {
-        let Residual { hidden, mixed, streams, .. } = self.residual;
-        let Some(streams) = streams else {
-            step.backend.embed(hidden, self.embed_tokens, step.tokens);
-            for row in step.embedded {
-                step.backend.write_rows(hidden.buf, row.row, row.values);
-            }
-            return;
-        };
-        assert!(step.embedded.is_empty(), "several streams take tokens");
-        step.backend.embed(mixed, self.embed_tokens, step.tokens);
-        let n_streams = streams.shape.n_streams;
-        let rows = step.rows();
-        let same = Heads { n_heads: n_streams, stride: 0, ..mixed.heads(1) };
-        step.backend.copy(rows, hidden.heads(n_streams), same);
-    }
-
     /// Adds to the residual what embedded rows bring along for a layer.
     fn add_deepstack(&self, step: &mut Step<'_>, layer: usize) {
         let of_layer = |row: &EmbeddedRow<'_>| row.deepstack.get(layer).is_some();
@@ -139,17 +106,6 @@ impl Decoder {
         }
         step.backend.write(mixed.buf, &added);
         step.backend.add(rows, hidden, mixed);
-    }
-
-    /// What the head multiplies.
-    fn finish(&self, step: &mut Step<'_>, end: &Connection) {
-        step.backend.begin_stage(Stage::Head, None);
-        let hidden = self.residual.hidden;
-        end.read(step, self.output, hidden);
-        if let Some(carried) = self.carried {
-            let rows = step.rows();
-            step.backend.copy(rows, carried.heads(1), hidden.heads(1));
-        }
     }
 
     /// For each layer, what predicts the next one's routing, where that has any.
@@ -214,26 +170,14 @@ impl Builder<'_, '_> {
         mtp: Option<MtpNames>,
         mut layer: impl FnMut(&mut Self, LayerIdx, &str) -> Result<Layer, LoadError>,
     ) -> Result<Box<dyn Model>, LoadError> {
-        let Outline { hidden, n_layers, vocab, max_positions, is_tied, embedding, .. } =
-            self.outline;
-        let Outline { embed_scale, logit_softcap, .. } = self.outline;
-        let matrix = |builder: &mut Self, name: &str, role| {
-            builder.build.weights.matrix(name, vocab, hidden, role)
-        };
-        let embed_tokens = matrix(&mut self, embedding, Role::Embedding)?;
+        let Outline { hidden, n_layers, vocab, max_positions, .. } = self.outline;
+        let stem = Stem::load(&mut self)?;
         let at = |i| LayerIdx(u16::try_from(i).expect("configs bound the number of layers"));
         let mut layers = Vec::with_capacity(n_layers);
         for i in 0..n_layers {
             layers.push(layer(&mut self, at(i), &format!("layers.{i}"))?);
         }
-        let end = match self.outline.logit_scale {
-            Some(factor) => Connection::Norm(self.scaled_norm("norm.weight", hidden, factor)?),
-            None => self.connection("norm", "hyper_connection_mixer", false)?,
-        };
-        // Embeddings are not tied to a head that is stored, as in the reference.
-        let is_tied = is_tied && !self.build.weights.holds("lm_head.weight");
-        let head = if is_tied { embedding } else { "lm_head" };
-        let lm_head = matrix(&mut self, head, Role::Head)?;
+        let mut head = Head::load(&mut self)?;
         let n_caches = self.caches.len();
         let mut mtp_layer = None;
         let is_wanted = |names: &MtpNames| match self.build.variant.mtp {
@@ -244,8 +188,8 @@ impl Builder<'_, '_> {
         if let Some(names) = mtp.filter(is_wanted) {
             let layer = layer(&mut self, at(n_layers), &names.layer)?;
             mtp_layer = Some(Mtp::load(&names, layer, &mut self)?);
+            head.carry_streams(&mut self);
         }
-        let (output, carried) = self.output(mtp_layer.is_some());
         let mut caches = self.caches;
         // The layer of multi-token prediction has gaps that are filled later, and recurrent
         // states return to positions that are far back.
@@ -258,10 +202,8 @@ impl Builder<'_, '_> {
             }
         }
         let takes_embeddings = mtp_layer.is_none()
-            && embed_scale.is_none()
-            && self.residual.streams.is_none()
-            && self.row_ids.is_empty()
-            && caches.iter().all(|cache| !cache.is_recurrent() && cache.window().is_none());
+            && stem.takes_embeddings()
+            && layers.iter().all(Layer::takes_embeddings);
         let shape = ModelShape {
             vocab,
             hidden,
@@ -273,35 +215,19 @@ impl Builder<'_, '_> {
             config_top_k: self.experts.config_top_k,
             max_positions,
             n_mtp_caches: caches.len() - n_caches,
-            mtp_width: hidden + carried.map_or(0, |streams| streams.len),
+            mtp_width: hidden + head.carried.map_or(0, |streams| streams.len),
             takes_embeddings,
             has_position_parts: self.has_position_parts,
             caches,
         };
         Ok(Box::new(Decoder {
             shape,
-            embed_tokens,
+            stem,
             layers,
-            end,
-            output,
-            carried,
-            lm_head,
-            embed_scale,
-            logit_softcap,
+            head,
             residual: self.residual,
             mtp: mtp_layer,
             row_ids: self.row_ids,
         }))
-    }
-
-    /// What the head multiplies, and where streams are carried to multi-token prediction, which
-    /// gets whole rows of one buffer.
-    fn output(&mut self, has_mtp: bool) -> (Cols, Option<Cols>) {
-        let Residual { hidden, normed, streams, .. } = self.residual;
-        if streams.is_none() || !has_mtp {
-            return (normed, None);
-        }
-        let both = self.build.cols(normed.len + hidden.len);
-        (both.slice(0, normed.len), Some(both.slice(normed.len, hidden.len)))
     }
 }

@@ -271,6 +271,10 @@ fn transposed(weight: &[f32], channels: usize, kernel: usize) -> Vec<f32> {
 }
 
 impl Mixer for DeltaNetLayer {
+    fn takes_embeddings(&self) -> bool {
+        false
+    }
+
     fn stage(&self) -> Stage {
         Stage::DeltaNet
     }

@@ -62,6 +62,11 @@ impl Layer {
         self.halves.iter().find(|half| half.moe().is_some())
     }
 
+    /// Whether rows may be embeddings.
+    pub(super) fn takes_embeddings(&self) -> bool {
+        self.halves.iter().all(Half::takes_embeddings)
+    }
+
     /// The number of halves from the first to the last that keeps something of a sequence.
     fn n_caching(&self) -> usize {
         self.halves.iter().rposition(Half::keeps).map_or(0, |last| last + 1)
@@ -104,6 +109,20 @@ impl Half {
             Half::Body(_, Body::Moe(moe)) => Some(moe),
             Half::Parallel(parallel) => Some(&parallel.moe),
             Half::Rows(_) | Half::Body(..) | Half::Scale(_) => None,
+        }
+    }
+
+    fn takes_embeddings(&self) -> bool {
+        match self {
+            Half::Rows(_) => false,
+            Half::Body(connection, body) => {
+                let takes = match body {
+                    Body::Mixer { mixer, .. } => mixer.takes_embeddings(),
+                    Body::Dense(_) | Body::Moe(_) => true,
+                };
+                takes && connection.takes_embeddings()
+            }
+            Half::Parallel(_) | Half::Scale(_) => true,
         }
     }
 

@@ -132,7 +132,9 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let scoring = Scoring::softmax(blocks.renormalise);
         let mlp = Body::Moe(blocks.moe.load(idx, &format!("{name}.mlp"), scoring, builder)?);
         let mut layer = builder.layer(name, mixer, mlp)?;
-        layer.halves.splice(0..0, ngram.map(|ngram| Half::Rows(Box::new(ngram))));
+        if let Some(ngram) = ngram {
+            layer.halves.insert(0, Half::Rows(Box::new(ngram)));
+        }
         Ok(layer)
     })
 }
