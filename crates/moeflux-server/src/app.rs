@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use moeflux_engine::{Engine, EngineError, Scheduler, SchedulerOptions};
+use moeflux_text::ChatModel;
 
 use crate::error::ServerError;
 use crate::ids::now;
@@ -39,14 +40,16 @@ impl App {
             names: options.model_names.clone(),
             any_name: options.any_model,
             n_logits: engine.shape().vocab,
-            ctx: engine.plan().ctx,
             log_requests: options.log_requests,
             is_strict: options.is_strict,
         };
-        let model = Model::new(engine.tokenizer()?, facts).map_err(EngineError::from)?;
+        let text = ChatModel::new(Arc::new(engine.tokenizer()?), engine.plan().ctx);
+        text.read_templates().map_err(EngineError::from)?;
+        let model = Model::new(Arc::new(text), facts);
         let limits =
             SchedulerOptions { n_sessions: options.n_sessions, max_waiting: options.max_waiting };
-        let scheduler = Scheduler::start(engine.clone(), Arc::clone(&model.tokenizer), limits);
+        let scheduler =
+            Scheduler::start(engine.clone(), Arc::clone(model.text.tokenizer()), limits);
         let fingerprint = format!("moeflux-{}", engine.identity().get(..12).unwrap_or_default());
         Ok(App {
             scheduler: scheduler.map_err(ServerError::Start)?,

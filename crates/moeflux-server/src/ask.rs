@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use moeflux_engine::{
-    Answer, EngineError, Event, Finish, Job, SpeculationStats, TokenId, TokenLogprob,
-};
-use moeflux_text::{Constraint, ConstraintError, Delta, NoCalls, OutputFormat, OutputParser, Turn};
+use moeflux_engine::{Answer, EngineError, Event, Finish, Job, SpeculationStats, TokenLogprob};
+use moeflux_text::{AnswerReader, ConstraintError, Delta, Prepared};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::app::App;
@@ -16,24 +14,12 @@ use crate::error::{ApiError, ApiResult, Overflow};
 use crate::log::log;
 use crate::marked::marked;
 use crate::settings::Settings;
-use crate::tool_names::ToolNames;
 
 /// What a client wants to know.
 pub(crate) struct Ask {
-    pub(crate) prompts: Vec<Turn>,
-    /// What answers are expected to hold much of.
-    pub(crate) expected: Arc<[TokenId]>,
+    /// What the model reads; read in one way, all of them.
+    pub(crate) prompts: Vec<Prepared>,
     pub(crate) settings: Settings,
-    pub(crate) format: OutputFormat,
-    pub(crate) constraint: Option<Constraint>,
-    /// Rules out calls of tools, where there are none to call.
-    pub(crate) no_calls: Option<NoCalls>,
-    /// Takes an answer apart.
-    pub(crate) parser: OutputParser,
-    /// Tools that the model knows under other names than the client.
-    pub(crate) tool_names: ToolNames,
-    /// Whether answers are expected to begin with thoughts.
-    pub(crate) may_think: bool,
 }
 
 /// More of an answer.
@@ -53,8 +39,7 @@ pub(crate) enum Update {
 pub(crate) struct Answers {
     app: Arc<App>,
     events: UnboundedReceiver<(usize, Event)>,
-    parsers: Vec<OutputParser>,
-    tool_names: ToolNames,
+    readers: Vec<AnswerReader>,
     n_open: usize,
     cancelled: Arc<AtomicBool>,
     /// Tokens of the first prompt.
@@ -68,32 +53,36 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     let (sender, events) = mpsc::unbounded_channel();
     let cancelled = Arc::new(AtomicBool::new(false));
     let mut jobs = Vec::new();
-    let Ask { prompts, expected, settings, format, constraint, no_calls, .. } = ask;
-    let Ask { parser, tool_names, may_think, .. } = ask;
-    let n_first_prompt = prompts.first().map_or(0, |prompt| prompt.tokens.len());
+    let Ask { prompts, settings } = ask;
+    let n_prompt = prompts.first().map_or(0, |prompt| prompt.turn.tokens.len());
+    let may_think = prompts.first().is_some_and(|prompt| prompt.may_think);
+    let mut readers = Vec::new();
     for prompt in &prompts {
-        let n_prompt = prompt.tokens.len();
+        let n_prompt = prompt.turn.tokens.len();
         if n_prompt >= ctx {
             return Err(ApiError::too_long(Overflow { n_prompt, is_exact: true, ctx }));
         }
         if app.options.log_prompts {
-            log(&marked(&app.tokenizer, &prompt.tokens));
+            log(&marked(app.text.tokenizer(), &prompt.turn.tokens));
         }
         for i in 0..settings.n {
             let (index, sender) = (jobs.len(), sender.clone());
             // The send fails after the receiver is dropped, which cancels the answer.
             let listener = move |event| drop(sender.send((index, event)));
             let limit = [settings.max_tokens, app.options.max_tokens];
+            let Prepared { turn, expected, constraint, no_calls, shown, reader, .. } =
+                prompt.clone();
+            readers.push(reader);
             jobs.push(Job {
-                prompt: prompt.clone(),
-                expected: Arc::clone(&expected),
+                prompt: turn,
+                expected,
                 max_tokens: limit.into_iter().flatten().min(),
                 stop: settings.stop.clone(),
                 sampler: settings.sampler.of_answer(i as u64),
                 bias: settings.bias.clone(),
-                constraint: constraint.clone(),
-                no_calls: no_calls.clone(),
-                shown: format.shown(),
+                constraint,
+                no_calls,
+                shown,
                 top_logprobs: settings.top_logprobs,
                 cancelled: Arc::clone(&cancelled),
                 listener: Box::new(listener),
@@ -102,9 +91,8 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     }
     let n_open = jobs.len();
     app.scheduler.submit_all(jobs).inspect_err(|_| app.metrics.refused())?;
-    let parsers = vec![parser; n_open];
-    let (app, n_prompt) = (Arc::clone(app), n_first_prompt);
-    Ok(Answers { app, events, parsers, tool_names, n_open, cancelled, n_prompt, may_think })
+    let app = Arc::clone(app);
+    Ok(Answers { app, events, readers, n_open, cancelled, n_prompt, may_think })
 }
 
 impl Answers {
@@ -123,13 +111,13 @@ impl Answers {
     pub(crate) fn of_events(
         app: &Arc<App>,
         events: UnboundedReceiver<(usize, Event)>,
-        parser: OutputParser,
+        reader: AnswerReader,
         n_prompt: usize,
         may_think: bool,
     ) -> Answers {
-        let (parsers, cancelled, tool_names) = (vec![parser], Arc::default(), ToolNames::default());
+        let (readers, cancelled) = (vec![reader], Arc::default());
         let (app, n_open) = (Arc::clone(app), 1);
-        Answers { app, events, parsers, tool_names, n_open, cancelled, n_prompt, may_think }
+        Answers { app, events, readers, n_open, cancelled, n_prompt, may_think }
     }
 
     /// The next of any answer; `None` when all have ended.
@@ -159,18 +147,14 @@ impl Answers {
                 return Update::Prompt { n_done, n_total, n_reused };
             }
             Event::Text(piece) => {
-                let mut deltas = self.parsers[i].push(&piece.text);
-                self.tool_names.restore(&mut deltas);
-                return Update::Deltas(deltas, piece.logprobs);
+                return Update::Deltas(self.readers[i].push(&piece.text), piece.logprobs);
             }
             Event::Done(answer) if answer.finish == Finish::Cancelled => {
                 Update::Failed(ApiError::shutting_down())
             }
             Event::Done(answer) => {
                 self.app.metrics.answered(&answer);
-                let mut deltas = self.parsers[i].finish();
-                self.tool_names.restore(&mut deltas);
-                Update::Done(deltas, answer)
+                Update::Done(self.readers[i].finish(), answer)
             }
             Event::Failed(err) => {
                 self.app.metrics.failed();
@@ -229,7 +213,7 @@ impl Whole {
 
 /// Waits for all answers to end.
 pub(crate) async fn collect(mut answers: Answers) -> ApiResult<Vec<Whole>> {
-    let mut all = vec![Whole::default(); answers.parsers.len()];
+    let mut all = vec![Whole::default(); answers.readers.len()];
     while let Some((i, update)) = answers.next().await {
         match update {
             Update::Prompt { .. } => {}

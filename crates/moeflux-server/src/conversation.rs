@@ -1,29 +1,15 @@
-//! A conversation whose next turn is wanted, whatever the dialect.
+//! A conversation as a dialect asks for it.
 
-use moeflux_text::{AnswerShape, Message};
-use serde_json::{Map, Value};
+use moeflux_text::{Conversation, Part, PromptError};
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::settings::Settings;
-use crate::tools::Tools;
 
-/// What is asked for.
+/// A conversation and what else its request says.
 #[derive(Clone, Debug)]
-pub(crate) struct Conversation {
-    pub(crate) messages: Vec<Message>,
-    pub(crate) tools: Tools,
-    pub(crate) choice: Choice,
-    /// Whether several calls at a time are wanted.
-    pub(crate) may_call_many: bool,
-    /// What the answer must look like.
-    pub(crate) shape: AnswerShape,
-    /// Whether the model is to think, where it can.
-    pub(crate) thinking: Option<bool>,
-    /// Further variables of the template.
-    pub(crate) variables: Map<String, Value>,
-    /// Whether the last message is the beginning of the answer.
-    pub(crate) continues: bool,
+pub(crate) struct ConversationRequest {
+    pub(crate) conversation: Conversation,
     pub(crate) names: Names,
     pub(crate) settings: Settings,
 }
@@ -35,39 +21,41 @@ pub(crate) struct Names {
     pub(crate) thinking: &'static str,
 }
 
-impl Conversation {
+impl ConversationRequest {
     /// Refuses what an answer cannot be that has begun as text.
-    pub(crate) fn check_continued(&self, app: &Model) -> ApiResult<()> {
-        let names = self.names;
-        let problem = match () {
-            () if !self.continues => return Ok(()),
-            () if matches!(self.choice, Choice::Required | Choice::Named(_)) => {
-                ("tool_choice", "the answer has begun as text: it cannot be a call")
-            }
-            () if self.shape != AnswerShape::Text => {
-                (names.shape, "the answer has begun: it cannot be held to a format any more")
-            }
-            () if self.thinking == Some(true) => {
-                (names.thinking, "the answer has begun: there is no thinking before it")
-            }
-            () if !self.tools.is_empty() && !app.format.can_call_behind_text() => {
-                ("tools", "this model cannot call tools in an answer that has begun")
-            }
-            () => return Ok(()),
-        };
-        Err(ApiError::field(problem.0, problem.1))
+    pub(crate) fn check_continued(&self, model: &Model) -> ApiResult<()> {
+        let checked = model.text.check_continued(&self.conversation);
+        checked.map_err(|err| self.names.refusal(err))
     }
 }
 
-/// Whether the model may call tools.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
-    /// As it sees fit.
-    Auto,
-    /// It may not, but knows them.
-    Never,
-    /// It must call one.
-    Required,
-    /// It must call this one.
-    Named(String),
+impl Names {
+    /// Why a conversation is refused, in the dialect's names.
+    pub(crate) fn refusal(self, err: PromptError) -> ApiError {
+        match err {
+            PromptError::Text(err) => ApiError::text(err),
+            PromptError::NoTemplate => {
+                let problem = "the model has no chat template: use /v1/completions";
+                ApiError::field("messages", problem)
+            }
+            PromptError::NoTools => ApiError::field("tools", err.to_string()),
+            PromptError::Refused { part, reason } => ApiError::field(self.field(part), reason),
+            PromptError::Constraint { part, source } => {
+                ApiError::field(self.field(part), source.to_string())
+            }
+            PromptError::Vocabulary(err) => ApiError::internal(err.to_string()),
+        }
+    }
+
+    fn field(self, part: Part) -> String {
+        match part {
+            Part::Messages => String::from("messages"),
+            Part::Tools => String::from("tools"),
+            Part::Tool(i) => format!("tools[{i}]"),
+            Part::ToolChoice => String::from("tool_choice"),
+            Part::Shape => self.shape.to_owned(),
+            Part::Thinking => self.thinking.to_owned(),
+            Part::Expected => String::from("prediction"),
+        }
+    }
 }

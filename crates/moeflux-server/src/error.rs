@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use moeflux_engine::{EngineError, SubmitError};
+use moeflux_text::TextError;
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +116,27 @@ impl ApiError {
     /// A field that asks for what the server cannot do, and why it cannot.
     pub(crate) fn not_supported(param: &str, problem: &str) -> ApiError {
         ApiError { code: Some("unsupported_parameter"), ..ApiError::field(param, problem) }
+    }
+
+    /// Messages that a model cannot read; a template that refuses a conversation says why.
+    pub(crate) fn text(err: TextError) -> ApiError {
+        match err {
+            TextError::NoRenderer(reason) => ApiError::overloaded(&reason),
+            TextError::TooLong { n_tokens, is_exact, max_tokens } => {
+                let ctx = max_tokens.saturating_add(1);
+                ApiError::too_long(Overflow { n_prompt: n_tokens, is_exact, ctx })
+            }
+            TextError::TemplateSyntax(_) => ApiError::internal(EngineError::from(err).to_string()),
+            _ => ApiError::field("messages", err.to_string()),
+        }
+    }
+
+    /// A text that a model cannot read, by the name of its field.
+    pub(crate) fn text_of(field: &str, err: TextError) -> ApiError {
+        match err {
+            TextError::TooLong { .. } => ApiError::text(err),
+            _ => ApiError::field(field, err.to_string()),
+        }
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> ApiError {

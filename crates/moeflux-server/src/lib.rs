@@ -45,7 +45,6 @@ mod routes;
 mod settings;
 mod status;
 mod surrogates;
-mod tool_names;
 mod tools;
 mod write_timeout;
 

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 /// `/props`
 pub(crate) fn props(app: &App) -> Reply {
     let token = |id| id_text(app, id);
-    let calls_tools = app.format.syntax().is_some();
+    let calls_tools = app.text.format().syntax().is_some();
     let value = json!({
         "default_generation_settings": {
             "id": 0,
@@ -31,16 +31,16 @@ pub(crate) fn props(app: &App) -> Reply {
         "total_slots": app.options.n_sessions,
         "model_alias": app.model_name(),
         "model_path": app.engine.root().display().to_string(),
-        "chat_template": app.tokenizer.chat_template_source(false).unwrap_or_default(),
-        "chat_template_tool_use": app.tokenizer.chat_template_source(true).unwrap_or_default(),
+        "chat_template": app.text.tokenizer().chat_template_source(false).unwrap_or_default(),
+        "chat_template_tool_use": app.text.tokenizer().chat_template_source(true).unwrap_or_default(),
         "chat_template_caps": {
             "supports_tools": calls_tools,
             "supports_tool_calls": calls_tools,
             "supports_parallel_tool_calls": calls_tools,
         },
         "modalities": {"vision": false, "audio": false},
-        "bos_token": app.tokenizer.bos_id().map(token).unwrap_or_default(),
-        "eos_token": app.tokenizer.eos_ids().first().copied().map(token).unwrap_or_default(),
+        "bos_token": app.text.tokenizer().bos_id().map(token).unwrap_or_default(),
+        "eos_token": app.text.tokenizer().eos_ids().first().copied().map(token).unwrap_or_default(),
         "build_info": concat!("moeflux-", env!("CARGO_PKG_VERSION")),
         "endpoint_slots": true,
         "endpoint_props": false,
@@ -52,7 +52,7 @@ pub(crate) fn props(app: &App) -> Reply {
 }
 
 fn id_text(app: &App, id: moeflux_engine::TokenId) -> String {
-    String::from_utf8_lossy(app.tokenizer.token_bytes(id)).into_owned()
+    String::from_utf8_lossy(app.text.tokenizer().token_bytes(id)).into_owned()
 }
 
 /// The query of `/slots`.

@@ -1,25 +1,17 @@
-//! The model as text goes into it: its tokenizer, its templates and its grammars.
+//! What requests are read with: the text side of the model, its names, and the log.
 
 use std::collections::HashSet;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use moeflux_text::{
-    ChatTemplate, ConstraintError, Grammars, LeftToModel, OutputFormat, TextError, Tokenizer,
-};
+use moeflux_text::{ChatModel, LeftToModel};
 
 use crate::error::{ApiError, ApiResult};
 use crate::ids::Ids;
 use crate::log::log;
 
-type Prepare = Box<dyn FnOnce() -> Result<Grammars, ConstraintError> + Send + Sync>;
-
 /// What a request is read with, its weights left aside.
 pub(crate) struct Model {
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    template: Option<ChatTemplate>,
-    tool_template: Option<ChatTemplate>,
-    pub(crate) format: OutputFormat,
-    grammars: LazyLock<Result<Grammars, ConstraintError>, Prepare>,
+    pub(crate) text: Arc<ChatModel>,
     pub(crate) ids: Ids,
     pub(crate) facts: ModelFacts,
     /// Lines about requests that the log has.
@@ -35,8 +27,6 @@ pub(crate) struct ModelFacts {
     pub(crate) any_name: bool,
     /// Logits of a step.
     pub(crate) n_logits: usize,
-    /// Tokens of a conversation at most.
-    pub(crate) ctx: usize,
     /// Whether the log has a line for every request.
     pub(crate) log_requests: bool,
     /// Whether fields that are not known are refused.
@@ -49,23 +39,8 @@ const MAX_LOGGED: usize = 20;
 const MAX_REMEMBERED: usize = 1000;
 
 impl Model {
-    pub(crate) fn new(tokenizer: Tokenizer, facts: ModelFacts) -> Result<Model, TextError> {
-        let tokenizer = Arc::new(tokenizer);
-        let template = tokenizer.chat_template(false).transpose()?;
-        let tool_template = tokenizer.chat_template(true).transpose()?;
-        let format = OutputFormat::of(&tokenizer);
-        let vocabulary = Arc::clone(&tokenizer);
-        let prepare: Prepare = Box::new(move || Grammars::new(&vocabulary));
-        Ok(Model {
-            tokenizer,
-            template,
-            tool_template,
-            format,
-            grammars: LazyLock::new(prepare),
-            ids: Ids::new(),
-            facts,
-            logged: Mutex::default(),
-        })
+    pub(crate) fn new(text: Arc<ChatModel>, facts: ModelFacts) -> Model {
+        Model { text, ids: Ids::new(), facts, logged: Mutex::default() }
     }
 
     /// The model's name.
@@ -94,27 +69,6 @@ impl Model {
     /// As [`check_model`](Model::check_model); a request without a name means this model.
     pub(crate) fn check_name(&self, name: Option<&str>) -> ApiResult<()> {
         name.filter(|name| !name.is_empty()).map_or(Ok(()), |name| self.check_model(name))
-    }
-
-    /// What constrains answers; the first call takes a second for a large
-    /// vocabulary.
-    pub(crate) fn grammars(&self) -> ApiResult<&Grammars> {
-        self.grammars.as_ref().map_err(|err| ApiError::internal(err.to_string()))
-    }
-
-    pub(crate) fn template(&self, with_tools: bool) -> ApiResult<&ChatTemplate> {
-        let template = if with_tools { &self.tool_template } else { &self.template };
-        template.as_ref().ok_or_else(|| {
-            ApiError::field("messages", "the model has no chat template: use /v1/completions")
-        })
-    }
-
-    /// Tokens that a prompt may have: one of the context is left for an answer.
-    pub(crate) fn max_prompt(&self) -> usize {
-        match self.facts.ctx {
-            usize::MAX => usize::MAX,
-            ctx => ctx.saturating_sub(1),
-        }
     }
 
     /// Logs what a grammar does not hold the model to: for every request where requests are logged,

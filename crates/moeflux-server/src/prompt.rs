@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use moeflux_engine::TokenId;
-use moeflux_text::{LeftToModel, Markup, OutputFormat, Tokenizer, ToolSyntax};
+use moeflux_text::{ChatModel, LeftToModel, Markup, OutputFormat, Prepared, Tokenizer, ToolSyntax};
 use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::conversation::Conversation;
+use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
 use crate::openai::{ChatRequest, chat};
-use crate::prepare::{Prepared, check_constraint, prepare, prompt_text};
+use crate::prepare::{check_constraint, prepare, prompt_text};
 use crate::reply::{self, Reply};
 use crate::request::{self, Accepted, Body, Request, TokenNumber, object};
 
@@ -74,18 +74,18 @@ impl ChatPrompt {
     /// # Errors
     /// Where the server would refuse it; only a request that is too long is not refused.
     pub fn of(tokenizer: Tokenizer, request: Value) -> Result<ChatPrompt, RequestError> {
-        let (model, conversation) = ChatPrompt::read(tokenizer, request)?;
+        let (model, request) = ChatPrompt::read(tokenizer, request)?;
         let refuse = |err: ApiError| RequestError(err.message);
-        let text = prompt_text(&model, &conversation).map_err(refuse)?;
-        let Prepared { turn, constraint, .. } = prepare(&model, &conversation).map_err(refuse)?;
+        let text = prompt_text(&model, &request).map_err(refuse)?;
+        let Prepared { turn, constraint, .. } = prepare(&model, &request).map_err(refuse)?;
         Ok(ChatPrompt {
             text,
             tokens: turn.tokens,
-            format: model.format.clone(),
+            format: model.text.format().clone(),
             grammar: constraint.as_ref().map(|constraint| constraint.text().to_owned()),
             left_to_model: constraint
                 .map_or_else(Vec::new, |constraint| constraint.left_to_model().to_vec()),
-            tokenizer: model.tokenizer,
+            tokenizer: Arc::clone(model.text.tokenizer()),
         })
     }
 
@@ -94,25 +94,29 @@ impl ChatPrompt {
     /// # Errors
     /// As [`ChatPrompt::of`], but for a text that has no tokens.
     pub fn text_of(tokenizer: Tokenizer, request: Value) -> Result<String, RequestError> {
-        let (model, conversation) = ChatPrompt::read(tokenizer, request)?;
+        let (model, request) = ChatPrompt::read(tokenizer, request)?;
         let refuse = |err: ApiError| RequestError(err.message);
-        check_constraint(&model, &conversation).map_err(refuse)?;
-        prompt_text(&model, &conversation).map_err(refuse)
+        check_constraint(&model, &request).map_err(refuse)?;
+        prompt_text(&model, &request).map_err(refuse)
     }
 
     /// The model of a tokenizer, which reads prompts of any length, and a request to it.
-    fn read(tokenizer: Tokenizer, request: Value) -> Result<(Model, Conversation), RequestError> {
+    fn read(
+        tokenizer: Tokenizer,
+        request: Value,
+    ) -> Result<(Model, ConversationRequest), RequestError> {
         let facts = ModelFacts {
             names: Vec::new(),
             any_name: true,
             n_logits: tokenizer.vocab_size(),
-            ctx: usize::MAX,
             log_requests: false,
             is_strict: false,
         };
-        let model = Model::new(tokenizer, facts).map_err(|err| RequestError(err.to_string()))?;
-        let (conversation, _) = read(&model, request).map_err(|err| RequestError(err.message))?;
-        Ok((model, conversation))
+        let text = Arc::new(ChatModel::new(Arc::new(tokenizer), usize::MAX));
+        text.read_templates().map_err(|err| RequestError(err.to_string()))?;
+        let model = Model::new(text, facts);
+        let (request, _) = read(&model, request).map_err(|err| RequestError(err.message))?;
+        Ok((model, request))
     }
 
     /// The tokens with their texts.
@@ -157,7 +161,7 @@ impl Serialize for Pieces<'_> {
 }
 
 /// A chat request, whose answer is not wanted.
-fn read(model: &Model, body: Value) -> ApiResult<(Conversation, Accepted)> {
+fn read(model: &Model, body: Value) -> ApiResult<(ConversationRequest, Accepted)> {
     let Request { body, mut ignored } = request::read::<ChatRequest>(body)?;
     let body = chat::conversation(model, body, &mut ignored)?;
     Ok((body, ignored.accept(model)?))
@@ -165,8 +169,8 @@ fn read(model: &Model, body: Value) -> ApiResult<(Conversation, Accepted)> {
 
 /// `/apply-template`
 pub(crate) async fn apply_template(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let (conversation, ignored) = read(&app, body)?;
-    let prompt = offload(move || prompt_text(&app, &conversation)).await??;
+    let (request, ignored) = read(&app, body)?;
+    let prompt = offload(move || prompt_text(&app, &request)).await??;
     Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"prompt": prompt}))))
 }
 
@@ -213,14 +217,14 @@ pub(crate) async fn tokenize(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         false => Markup::Literal,
     };
     let shared = Arc::clone(&app);
-    let max_tokens = app.facts.ctx.max(MAX_TOKENIZED);
+    let max_tokens = app.text.ctx().max(MAX_TOKENIZED);
     let tokens = offload(move || match with_prefix {
-        true => shared.tokenizer.encode_prompt(&body.content, markup, max_tokens),
-        false => shared.tokenizer.encode_within(&body.content, markup, max_tokens),
+        true => shared.text.tokenizer().encode_prompt(&body.content, markup, max_tokens),
+        false => shared.text.tokenizer().encode_within(&body.content, markup, max_tokens),
     });
     let tokens = tokens.await?.map_err(|err| ApiError::field("content", err.to_string()))?;
     let token = |id: &TokenId| match with_pieces {
-        true => json!({"id": id.0, "piece": piece(&app.tokenizer, *id)}),
+        true => json!({"id": id.0, "piece": piece(app.text.tokenizer(), *id)}),
         false => json!(id.0),
     };
     let tokens: Vec<Value> = tokens.iter().map(token).collect();
@@ -238,7 +242,7 @@ pub(crate) fn detokenize(app: &App, body: Value) -> ApiResult<Reply> {
         return Err(ApiError::field(format!("tokens[{i}]"), problem));
     }
     let ids: Vec<TokenId> = body.tokens.iter().map(|TokenNumber(id)| TokenId(*id)).collect();
-    let text = app.tokenizer.decode(&ids);
+    let text = app.text.tokenizer().decode(&ids);
     Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"content": text}))))
 }
 

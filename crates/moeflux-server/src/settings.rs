@@ -15,14 +15,12 @@ pub(crate) struct Settings {
     pub(crate) sampler: SamplerOptions,
     pub(crate) bias: Bias,
     pub(crate) top_logprobs: Option<usize>,
-    /// What the client expects answers to hold much of.
-    pub(crate) prediction: Option<String>,
 }
 
 impl Settings {
     /// What the model's makers advise, else greedy; a seed of its own.
     pub(crate) fn of(app: &Model) -> Settings {
-        let advised = SamplerOptions::recommended(app.tokenizer.generation_defaults());
+        let advised = SamplerOptions::recommended(app.text.tokenizer().generation_defaults());
         let sampler = SamplerOptions { seed: app.ids.seed(), ..advised };
         Settings {
             n: 1,
@@ -31,7 +29,6 @@ impl Settings {
             sampler,
             bias: Bias::default(),
             top_logprobs: None,
-            prediction: None,
         }
     }
 }

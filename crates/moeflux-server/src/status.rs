@@ -23,8 +23,8 @@ pub(crate) fn status(app: &App) -> Value {
             "experts": shape.n_experts,
             "experts_per_token": shape.top_k,
             "context": plan.ctx,
-            "thinks": app.format.can_think(),
-            "calls_tools": app.format.syntax().is_some(),
+            "thinks": app.text.format().can_think(),
+            "calls_tools": app.text.format().syntax().is_some(),
             "sampling": {
                 "temperature": sampler.temperature,
                 "top_k": sampler.top_k,

@@ -1,5 +1,6 @@
 //! Tools as clients describe them.
 
+use moeflux_text::Tools;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -41,61 +42,46 @@ pub(crate) struct Function {
 
 object!(Tool, Function);
 
-/// Tools that a model may call.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tools {
-    /// Their descriptions as templates read them, in the shape of the chat API.
-    pub(crate) functions: Vec<Value>,
-    /// Names of those whose arguments must follow their schema in every respect.
-    pub(crate) strict: Vec<String>,
+/// Reads `tools` in the shape of the chat API. Tools that are no functions are left out.
+pub(crate) fn of_chat(list: Vec<Tool>, ignored: &mut Ignored) -> ApiResult<Tools> {
+    let mut tools = Tools::default();
+    for (i, tool) in list.into_iter().enumerate() {
+        let at = format!("tools[{i}]");
+        match tool.function {
+            _ if tool.r#type.as_ref().is_some_and(|kind| kind != "function") => {
+                ignored.add_named(&at);
+            }
+            Some(function) => add(&mut tools, function, &format!("{at}.function"))?,
+            None => return Err(ApiError::field(format!("{at}.function"), "it is missing")),
+        }
+    }
+    Ok(tools)
 }
 
-impl Tools {
-    /// Reads `tools` in the shape of the chat API. Tools that are no functions are left out.
-    pub(crate) fn of_chat(list: Vec<Tool>, ignored: &mut Ignored) -> ApiResult<Tools> {
-        let mut tools = Tools::default();
-        for (i, tool) in list.into_iter().enumerate() {
-            let at = format!("tools[{i}]");
-            match tool.function {
-                _ if tool.r#type.as_ref().is_some_and(|kind| kind != "function") => {
-                    ignored.add_named(&at);
-                }
-                Some(function) => tools.add(function, &format!("{at}.function"))?,
-                None => return Err(ApiError::field(format!("{at}.function"), "it is missing")),
-            }
-        }
-        Ok(tools)
+/// Adds the function that stands at a path.
+pub(crate) fn add(tools: &mut Tools, function: Function, at: &str) -> ApiResult<()> {
+    if tools.functions.len() == MAX_TOOLS {
+        return Err(ApiError::field("tools", format!("there may be at most {MAX_TOOLS}")));
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.functions.is_empty()
+    let Function { name, description, parameters: schema, strict } = function;
+    let refuse = |problem: String| ApiError::field(format!("{at}.name"), problem);
+    if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
+        return Err(refuse(format!("it must have 1 to {MAX_NAME} characters")));
     }
-
-    /// Adds the function that stands at a path.
-    pub(crate) fn add(&mut self, function: Function, at: &str) -> ApiResult<()> {
-        if self.functions.len() == MAX_TOOLS {
-            return Err(ApiError::field("tools", format!("there may be at most {MAX_TOOLS}")));
-        }
-        let Function { name, description, parameters: schema, strict } = function;
-        let refuse = |problem: String| ApiError::field(format!("{at}.name"), problem);
-        if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
-            return Err(refuse(format!("it must have 1 to {MAX_NAME} characters")));
-        }
-        if self.functions.iter().any(|other| other["function"]["name"] == *name) {
-            return Err(refuse(String::from("it is taken")));
-        }
-        let mut value = Map::new();
-        value.insert("name".into(), Value::from(name.as_str()));
-        if let Some(text) = description {
-            value.insert("description".into(), Value::from(text));
-        }
-        value.insert("parameters".into(), parameters(schema, at)?);
-        if strict == Some(true) {
-            self.strict.push(name);
-        }
-        self.functions.push(json!({"type": "function", "function": value}));
-        Ok(())
+    if tools.functions.iter().any(|other| other["function"]["name"] == *name) {
+        return Err(refuse(String::from("it is taken")));
     }
+    let mut value = Map::new();
+    value.insert("name".into(), Value::from(name.as_str()));
+    if let Some(text) = description {
+        value.insert("description".into(), Value::from(text));
+    }
+    value.insert("parameters".into(), parameters(schema, at)?);
+    if strict == Some(true) {
+        tools.strict.push(name);
+    }
+    tools.functions.push(json!({"type": "function", "function": value}));
+    Ok(())
 }
 
 /// `parameters`: a schema. Templates read an object.

@@ -24,6 +24,7 @@ mod nesting;
 mod output;
 mod pieces;
 mod pipeline;
+mod prompting;
 mod render_request;
 mod renderer;
 mod source;
@@ -46,6 +47,9 @@ pub use guard::catch_panic;
 pub use message::Message;
 pub(crate) use output::{Calls, DSML, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
 pub use output::{Delta, NoCalls, OutputFormat, OutputParser, ToolSyntax};
+pub use prompting::{
+    AnswerReader, ChatModel, Conversation, Part, Prepared, PromptError, ToolChoice, Tools,
+};
 pub use render_request::RenderRequest;
 pub use renderer::{render_in_children, run_renderer};
 pub use source::TextSource;

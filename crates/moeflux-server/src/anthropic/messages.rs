@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use moeflux_text::{AnswerShape, Message};
+use moeflux_text::{AnswerShape, Conversation, Message};
 use serde_json::{Map, Value, json};
 
 use super::reply::{MessageStream, whole};
@@ -11,7 +11,7 @@ use super::request::{Format, MessageRequest};
 use super::{blocks, tools, turns};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Conversation, Names};
+use crate::conversation::{ConversationRequest, Names};
 use crate::error::{ApiError, ApiResult};
 use crate::events;
 use crate::events::EventStream;
@@ -53,7 +53,7 @@ fn conversation(
     model: &Model,
     mut body: MessageRequest,
     ignored: &mut Ignored,
-) -> ApiResult<Conversation> {
+) -> ApiResult<ConversationRequest> {
     model.check_name(body.model.as_deref())?;
     let mut settings = body.sampling().settings(model)?;
     settings.max_tokens = body.max_tokens.map(|Integer(most)| most);
@@ -85,17 +85,18 @@ fn conversation(
     let conversation = Conversation {
         messages,
         tools,
-        choice,
+        tool_choice: choice,
         may_call_many,
         shape,
         thinking: thinking.thinks,
         variables: thinking.variables,
         continues,
-        names: Names { shape: shape_field, thinking: "thinking" },
-        settings,
+        expected: None,
     };
-    conversation.check_continued(model)?;
-    Ok(conversation)
+    let names = Names { shape: shape_field, thinking: "thinking" };
+    let request = ConversationRequest { conversation, names, settings };
+    request.check_continued(model)?;
+    Ok(request)
 }
 
 fn shape(Format { r#type: kind, schema }: Format, at: &str) -> ApiResult<AnswerShape> {

@@ -246,7 +246,7 @@ mod tests {
 
     /// Events of an answer that begins with thoughts or not.
     async fn events(app: &Arc<App>, thinks: bool, pieces: &'static [&'static str]) -> Vec<Value> {
-        let parser = OutputParser::new(&OutputFormat::of(&app.tokenizer), None, thinks);
+        let parser = OutputParser::new(&OutputFormat::of(app.text.tokenizer()), None, thinks);
         let (answers, sender) = slow::answers(app, parser, thinks);
         let encoder = MessageStream::new(Arc::clone(app), answers.n_prompt(), answers.may_think());
         slow::values(&slow::stream(answers, sender, Box::new(encoder), pieces).await)

@@ -1,12 +1,12 @@
 //! Tools of a request, and whether one must be called.
 
+use moeflux_text::{ToolChoice as Choice, Tools};
 use serde_json::{Map, Value, json};
 
 use super::request::{Tool, ToolChoice};
-use crate::conversation::Choice;
 use crate::error::{ApiError, ApiResult};
 use crate::request::{Ignored, List};
-use crate::tools::{Function, MAX_TOOLS, Tools};
+use crate::tools::{self, Function, MAX_TOOLS};
 
 /// Reads `tools`. Those that would run on a server are left out.
 pub(super) fn read(List(list): List<Tool, MAX_TOOLS>, ignored: &mut Ignored) -> ApiResult<Tools> {
@@ -29,7 +29,7 @@ pub(super) fn read(List(list): List<Tool, MAX_TOOLS>, ignored: &mut Ignored) -> 
         let name = name.or_else(|| known.map(|known| known.name.to_owned()));
         let name = name.ok_or_else(|| missing("name"))?;
         let parameters = Some(Value::Object(schema));
-        tools.add(Function { name, description, parameters, strict }, &at)?;
+        tools::add(&mut tools, Function { name, description, parameters, strict }, &at)?;
     }
     Ok(tools)
 }

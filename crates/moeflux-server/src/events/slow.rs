@@ -100,7 +100,7 @@ pub(crate) fn answers(
     may_think: bool,
 ) -> (Answers, mpsc::UnboundedSender<(usize, Event)>) {
     let (sender, events) = mpsc::unbounded_channel();
-    (Answers::of_events(app, events, parser, N_PROMPT, may_think), sender)
+    (Answers::of_events(app, events, parser.into(), N_PROMPT, may_think), sender)
 }
 
 fn answer() -> Answer {

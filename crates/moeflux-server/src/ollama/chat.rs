@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use moeflux_text::Conversation;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::format::{self, NAMES};
 use super::messages::{self, ChatMessage, is_begun};
+use super::names;
 use super::options::{self, Options};
 use super::reply::{Loading, Shape, Target, answer, loaded};
-use super::{format, names};
 use crate::app::App;
-use crate::conversation::{Choice, Conversation, Names};
+use crate::conversation::ConversationRequest;
 use crate::error::ApiResult;
 use crate::messages::MAX_MESSAGES;
 use crate::openai::sampling::MAX_TOP;
@@ -18,7 +20,7 @@ use crate::openai::thinking::ThinkingFields;
 use crate::prepare::ask;
 use crate::reply::Reply;
 use crate::request::{Body, Integer, List, Request, Toggle, object, read};
-use crate::tools::{MAX_TOOLS, Tool, Tools};
+use crate::tools::{self, MAX_TOOLS, Tool};
 
 /// A request for the next turn of a conversation.
 #[derive(Clone, Debug, Deserialize)]
@@ -65,23 +67,20 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let fields = ThinkingFields { think: body.think, ..ThinkingFields::default() };
     let thinking = fields.request()?.of(&app);
     let List(tools) = body.tools.unwrap_or_default();
-    let tools = Tools::of_chat(tools, &mut ignored)?;
+    let tools = tools::of_chat(tools, &mut ignored)?;
     let messages = messages::read(messages)?;
     let conversation = Conversation {
         continues: messages.last().is_some_and(is_begun),
-        messages,
         tools,
-        choice: Choice::Auto,
-        may_call_many: true,
         shape: format::shape(body.format)?,
         thinking: thinking.thinks,
         variables: thinking.variables,
-        names: Names { shape: "format", thinking: "think" },
-        settings,
+        ..Conversation::new(messages)
     };
-    conversation.check_continued(&app)?;
+    let request = ConversationRequest { conversation, names: NAMES, settings };
+    request.check_continued(&app)?;
     let ignored = ignored.accept(&app)?;
-    let answers = ask(&app, conversation).await?;
+    let answers = ask(&app, request).await?;
     let target = Target { model: body.model, shape: Shape::Chat, with_logprobs: top.is_some() };
     let reply = answer(app, answers, target, body.stream.unwrap_or(true)).await?;
     Ok(ignored.mark(reply))

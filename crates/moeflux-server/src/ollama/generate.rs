@@ -3,31 +3,27 @@
 use std::sync::Arc;
 
 use moeflux_engine::TokenId;
-use moeflux_text::{
-    AnswerShape, Constraint, Grammar, Markup, Message, OutputFormat, OutputParser, Turn,
-};
+use moeflux_text::{AnswerShape, Conversation, Markup, Message, Prepared, Turn};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::format::{self, Format};
+use super::format::{self, Format, NAMES};
 use super::messages::{Images, with_images};
 use super::names;
 use super::options::{self, Options};
 use super::reply::{Loading, Shape, Target, answer, loaded};
 use crate::app::App;
-use crate::ask::{Answers, Ask, submit};
-use crate::conversation::{Choice, Conversation, Names};
+use crate::ask::Answers;
+use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::offload::offload;
 use crate::openai::sampling::MAX_TOP;
 use crate::openai::thinking::ThinkingFields;
-use crate::prepare::{prepare, submit_prepared, text_refused};
+use crate::prepare::{prepare, submit_prepared};
 use crate::reply::Reply;
 use crate::request::{Body, Given, Integer, List, Request, Toggle, TokenNumber, object, read};
 use crate::settings::Settings;
-use crate::tool_names::ToolNames;
-use crate::tools::Tools;
 
 /// Tokens of `context` at most.
 const MAX_CONTEXT: usize = 10_000_000;
@@ -127,20 +123,15 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         let fields = ThinkingFields { think: body.think, ..ThinkingFields::default() };
         let thinking = fields.request()?.of(&app);
         let conversation = Conversation {
-            messages,
-            tools: Tools::default(),
-            choice: Choice::Auto,
-            may_call_many: true,
             shape,
             thinking: thinking.thinks,
             variables: thinking.variables,
-            continues: false,
-            names: Names { shape: "format", thinking: "think" },
-            settings,
+            ..Conversation::new(messages)
         };
+        let request = ConversationRequest { conversation, names: NAMES, settings };
         let List(before) = body.context.unwrap_or_default();
         let before = known_tokens(&app, before)?;
-        let (answers, tokens) = after(&app, before, conversation).await?;
+        let (answers, tokens) = after(&app, before, request).await?;
         (answers, Shape::Text { prompt: Some(tokens) })
     };
     let target = Target { model: body.model, shape, with_logprobs: top.is_some() };
@@ -161,13 +152,13 @@ fn known_tokens(model: &Model, tokens: Vec<TokenNumber>) -> ApiResult<Vec<TokenI
 async fn after(
     app: &Arc<App>,
     before: Vec<TokenId>,
-    conversation: Conversation,
+    request: ConversationRequest,
 ) -> ApiResult<(Answers, Vec<TokenId>)> {
-    let settings = conversation.settings.clone();
+    let settings = request.settings.clone();
     let shared = Arc::clone(app);
-    let mut prepared = offload(move || prepare(&shared, &conversation)).await??;
+    let mut prepared = offload(move || prepare(&shared, &request)).await??;
     if !before.is_empty() {
-        let start = app.tokenizer.bos_id();
+        let start = app.text.tokenizer().bos_id();
         let turn = &prepared.turn.tokens;
         let skipped = usize::from(start.is_some() && turn.first().copied() == start);
         let tokens = before.iter().chain(&turn[skipped..]).copied().collect();
@@ -185,51 +176,21 @@ async fn raw(
     shape: AnswerShape,
 ) -> ApiResult<Answers> {
     let shared = Arc::clone(app);
-    let prepared = offload(move || prepare_raw(&shared, &prompt, shape)).await?;
-    let (tokens, constraint) = prepared?;
-    let format = OutputFormat::plain();
-    let parser = OutputParser::new(&format, None, false);
-    let ask = Ask {
-        prompts: vec![Turn::raw(tokens)],
-        expected: Arc::default(),
-        settings,
-        format,
-        parser,
-        tool_names: ToolNames::default(),
-        may_think: false,
-        constraint,
-        no_calls: None,
-    };
-    submit(app, ask)
+    let prepared = offload(move || prepare_raw(&shared, &prompt, &shape)).await??;
+    submit_prepared(app, prepared, settings)
 }
 
-fn prepare_raw(
-    model: &Model,
-    prompt: &str,
-    shape: AnswerShape,
-) -> ApiResult<(Vec<TokenId>, Option<Constraint>)> {
-    let tokens = model.tokenizer.encode_prompt(prompt, Markup::Parse, model.max_prompt());
-    let mut tokens = tokens.map_err(|err| text_refused("prompt", err))?;
+fn prepare_raw(model: &Model, prompt: &str, shape: &AnswerShape) -> ApiResult<Prepared> {
+    let (text, tokenizer) = (&model.text, model.text.tokenizer());
+    let tokens = tokenizer.encode_prompt(prompt, Markup::Parse, text.max_prompt());
+    let mut tokens = tokens.map_err(|err| ApiError::text_of("prompt", err))?;
     // Prompts that begin with the token that begins all texts have it once.
-    let start = model.tokenizer.bos_id();
+    let start = tokenizer.bos_id();
     if let [first, second, ..] = tokens[..]
         && Some(first) == start
         && Some(second) == start
     {
         tokens.remove(0);
     }
-    if shape == AnswerShape::Text {
-        return Ok((tokens, None));
-    }
-    let grammar = Grammar {
-        format: OutputFormat::plain(),
-        is_thinking: false,
-        shape,
-        tools: Vec::new(),
-        must_call: false,
-        may_call_many: false,
-    };
-    let compiled = model.grammars()?.compile(&grammar);
-    let compiled = compiled.map_err(|err| ApiError::field("format", err.to_string()))?;
-    Ok((tokens, Some(compiled)))
+    text.prepare_tokens(tokens, shape).map_err(|err| NAMES.refusal(err))
 }

@@ -75,7 +75,7 @@ pub(super) fn details(app: &App) -> Value {
 
 /// What the model can do.
 pub(super) fn capabilities(app: &App) -> Vec<&'static str> {
-    let tools = app.format.syntax().map(|_| "tools");
-    let thinking = app.format.can_think().then_some("thinking");
+    let tools = app.text.format().syntax().map(|_| "tools");
+    let thinking = app.text.format().can_think().then_some("thinking");
     ["completion"].into_iter().chain(tools).chain(thinking).collect()
 }

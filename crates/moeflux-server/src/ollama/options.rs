@@ -86,7 +86,7 @@ impl Options {
         model: &Model,
         top_logprobs: Option<usize>,
     ) -> ApiResult<Settings> {
-        let ctx = model.facts.ctx;
+        let ctx = model.text.ctx();
         if let Some(Integer(wanted)) = self.num_ctx
             && wanted > ctx
         {

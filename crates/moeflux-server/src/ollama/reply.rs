@@ -163,8 +163,8 @@ fn end(value: &mut Value, answer: &Answer, context: Option<Vec<u32>>) {
 /// into a history, so there is none of an answer that was thought about.
 fn context(app: &App, shape: &Shape, text: &str, thinks: bool) -> Option<Vec<u32>> {
     let Shape::Text { prompt: Some(prompt) } = shape else { return None };
-    let answer = app.tokenizer.encode(text, Markup::Literal).ok().filter(|_| !thinks)?;
-    let end = app.tokenizer.eos_ids().first();
+    let answer = app.text.tokenizer().encode(text, Markup::Literal).ok().filter(|_| !thinks)?;
+    let end = app.text.tokenizer().eos_ids().first();
     Some(prompt.iter().chain(&answer).chain(end).map(|token| token.0).collect())
 }
 
@@ -179,7 +179,7 @@ fn call_value(app: &App, index: usize, name: &str, arguments: &str) -> Option<Va
 }
 
 fn entries(app: &App, logprobs: &[TokenLogprob]) -> Vec<Value> {
-    logprobs.iter().map(|logprob| logprobs::entry(&app.tokenizer, logprob)).collect()
+    logprobs.iter().map(|logprob| logprobs::entry(app.text.tokenizer(), logprob)).collect()
 }
 
 /// The time as RFC 3339 has it.

@@ -36,8 +36,8 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let Request { body, ignored } = read::<ShowRequest>(body)?;
     let name = body.model.filter(|name| !name.is_empty()).or(body.name).unwrap_or_default();
     names::check(&app, &name)?;
-    let has_tools = app.format.syntax().is_some();
-    let template = app.tokenizer.chat_template_source(has_tools).unwrap_or_default();
+    let has_tools = app.text.format().syntax().is_some();
+    let template = app.text.tokenizer().chat_template_source(has_tools).unwrap_or_default();
     let value = json!({
         "modelfile": format!("# A model that moeflux serves.\nFROM {}\n", app.model_name()),
         "parameters": parameters(&app),
@@ -52,7 +52,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
 
 /// How answers are made where a request does not say it: a line for each option.
 fn parameters(model: &Model) -> String {
-    let advised = model.tokenizer.generation_defaults();
+    let advised = model.text.tokenizer().generation_defaults();
     let mut text = String::new();
     let numbers = [
         ("temperature", advised.temperature),
@@ -69,7 +69,7 @@ fn parameters(model: &Model) -> String {
     if let Some(top_k) = advised.top_k {
         let _ = writeln!(text, "{:<30} {top_k}", "top_k");
     }
-    let _ = write!(text, "{:<30} {}", "num_ctx", model.facts.ctx);
+    let _ = write!(text, "{:<30} {}", "num_ctx", model.text.ctx());
     text
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_text::Message;
+use moeflux_text::{Conversation, Message, ToolChoice as Choice, Tools};
 use serde_json::{Map, Value};
 
 use super::chat_reply::{CallShape, ChatStream, Head, whole};
@@ -10,7 +10,7 @@ use super::chat_request::{ChatRequest, NamedFunction, Prediction, ToolChoice};
 use super::format::FormatFields;
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Choice, Conversation, Names};
+use crate::conversation::{ConversationRequest, Names};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::model::Model;
@@ -18,7 +18,7 @@ use crate::openai::chat_reply::Streaming;
 use crate::prepare::ask;
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
-use crate::tools::{Function, MAX_TOOLS, Tools};
+use crate::tools::{self, Function, MAX_TOOLS};
 use crate::{events, messages};
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
@@ -45,7 +45,7 @@ pub(crate) fn conversation(
     model: &Model,
     mut body: ChatRequest,
     ignored: &mut Ignored,
-) -> ApiResult<Conversation> {
+) -> ApiResult<ConversationRequest> {
     model.check_name(body.model.as_deref())?;
     if let Some((name, why)) = body.refused().next() {
         return Err(ApiError::not_supported(name, why));
@@ -53,7 +53,7 @@ pub(crate) fn conversation(
     let mut settings = body.sampling().settings(model)?;
     settings.max_tokens = max_tokens(&body);
     settings.top_logprobs = top_logprobs(&body)?;
-    settings.prediction = body.prediction.take().map(prediction).transpose()?;
+    let expected = body.prediction.take().map(prediction).transpose()?;
     check_modalities(&body)?;
     if body.best_of.is_some_and(|Integer(best_of)| best_of != settings.n) {
         return Err(ApiError::field("best_of", "it must be n: every answer is given"));
@@ -71,7 +71,7 @@ pub(crate) fn conversation(
     // The older shape of an answer has room for one call.
     let may_call_many = body.parallel_tool_calls.unwrap_or(true) && !body.has_functions();
     let (tools, choice) = match body.tools.take() {
-        Some(List(tools)) => (Tools::of_chat(tools, ignored)?, tool_choice(body.tool_choice)?),
+        Some(List(tools)) => (tools::of_chat(tools, ignored)?, tool_choice(body.tool_choice)?),
         None => functions(body.functions.take(), body.tool_choice, body.function_call)?,
     };
     if tools.is_empty() && !matches!(choice, Choice::Auto | Choice::Never) {
@@ -82,17 +82,18 @@ pub(crate) fn conversation(
     let conversation = Conversation {
         messages,
         tools,
-        choice,
+        tool_choice: choice,
         may_call_many,
         shape: wanted.shape,
         thinking: thinking.thinks,
         variables,
         continues,
-        names: Names { shape: wanted.field, thinking: "reasoning_effort" },
-        settings,
+        expected,
     };
-    conversation.check_continued(model)?;
-    Ok(conversation)
+    let names = Names { shape: wanted.field, thinking: "reasoning_effort" };
+    let request = ConversationRequest { conversation, names, settings };
+    request.check_continued(model)?;
+    Ok(request)
 }
 
 /// `prediction`: text that the answer is expected to hold much of.
@@ -171,7 +172,7 @@ fn functions(
         return Ok((tools, self::tool_choice(tool_choice)?));
     };
     for (i, function) in functions.into_iter().enumerate() {
-        tools.add(function, &format!("functions[{i}]"))?;
+        tools::add(&mut tools, function, &format!("functions[{i}]"))?;
     }
     let choice = match call {
         None => Choice::Auto,

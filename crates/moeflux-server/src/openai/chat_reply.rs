@@ -137,7 +137,7 @@ fn reason(answer: &Answer, has_calls: bool, shape: CallShape) -> &'static str {
 
 fn logprobs_value(app: &App, all: &[TokenLogprob]) -> Value {
     let entries: Vec<Value> =
-        all.iter().map(|token| logprobs::entry(&app.tokenizer, token)).collect();
+        all.iter().map(|token| logprobs::entry(app.text.tokenizer(), token)).collect();
     json!({"content": entries, "refusal": null})
 }
 

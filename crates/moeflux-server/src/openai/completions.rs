@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_text::{Delta, OutputFormat, OutputParser, Turn};
+use moeflux_text::{Delta, Prepared};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -21,7 +21,6 @@ use crate::offload::offload;
 use crate::openai::chat_reply::Streaming;
 use crate::reply::{self, Dialect, Reply, error_value};
 use crate::request::{Body, Given, Integer, Limit, Request, Seed, hints, object, read};
-use crate::tool_names::ToolNames;
 use crate::{events, logprobs};
 
 /// Tokens of an answer where the client says nothing.
@@ -215,25 +214,11 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let shared = Arc::clone(&app);
     let prompts = offload(move || prompt.read(&shared, echo)).await??;
     let echoes: Vec<String> = prompts.iter().map(|prompt| prompt.echo.clone()).collect();
-    let format = OutputFormat::plain();
-    let parser = OutputParser::new(&format, None, false);
     let with_logprobs = settings.top_logprobs.is_some();
     let head = Head::new(&app, "cmpl-", settings.n, with_logprobs);
-    let prompts = prompts.into_iter().map(|prompt| Turn::raw(prompt.tokens)).collect();
-    let expected = Arc::default();
-    let ask = Ask {
-        prompts,
-        expected,
-        settings,
-        format,
-        parser,
-        tool_names: ToolNames::default(),
-        may_think: false,
-        constraint: None,
-        // The text may offer tools in the client's own words.
-        no_calls: None,
-    };
-    let answers = submit(&app, ask)?;
+    // The text may offer tools in the client's own words: calls are not ruled out.
+    let prompts = prompts.into_iter().map(|prompt| Prepared::of_tokens(prompt.tokens)).collect();
+    let answers = submit(&app, Ask { prompts, settings })?;
     if streaming.is_on {
         let encoder = TextStream::new(app, head, streaming, echoes);
         return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
@@ -250,8 +235,9 @@ fn whole(app: &App, head: &Head, echoes: &[String], all: Vec<Whole>) -> Value {
             usage.add(i, head.n, answer);
             finish_reason(answer.finish)
         });
-        let logprobs =
-            head.with_logprobs.then(|| logprobs::lists(&app.tokenizer, &whole.logprobs, &mut 0));
+        let logprobs = head
+            .with_logprobs
+            .then(|| logprobs::lists(app.text.tokenizer(), &whole.logprobs, &mut 0));
         let text = format!("{}{}", echoes[i / head.n], whole.content);
         choices.push(json!({
             "index": i, "text": text, "logprobs": logprobs, "finish_reason": finish,
@@ -324,7 +310,7 @@ impl Encoder for TextStream {
             }
         }
         let logprobs = match self.head.with_logprobs && !all.is_empty() {
-            true => logprobs::lists(&self.app.tokenizer, &all, &mut self.offsets[i]),
+            true => logprobs::lists(self.app.text.tokenizer(), &all, &mut self.offsets[i]),
             false => Value::Null,
         };
         let finish = answer.as_ref().map(|answer| {

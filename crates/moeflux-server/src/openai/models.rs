@@ -41,8 +41,8 @@ fn model(app: &App, name: &str) -> Value {
 }
 
 fn capabilities(app: &App) -> Value {
-    let thinks = app.format.can_think();
-    let calls_tools = app.format.syntax().is_some();
+    let thinks = app.text.format().can_think();
+    let calls_tools = app.text.format().syntax().is_some();
     let supported = |is_supported: bool| json!({"supported": is_supported});
     json!({
         // Anthropic's.
@@ -57,7 +57,7 @@ fn capabilities(app: &App) -> Value {
             "types": {"enabled": supported(thinks), "adaptive": supported(thinks)},
         },
         // Mistral's.
-        "completion_chat": app.tokenizer.chat_template_source(false).is_some(),
+        "completion_chat": app.text.tokenizer().chat_template_source(false).is_some(),
         "function_calling": calls_tools,
         "vision": false,
     })
@@ -81,10 +81,10 @@ fn supported_parameters(app: &App) -> Vec<&'static str> {
         "top_logprobs",
         "top_p",
     ];
-    if app.format.syntax().is_some() {
+    if app.text.format().syntax().is_some() {
         names.extend(["tool_choice", "tools"]);
     }
-    if app.format.can_think() {
+    if app.text.format().can_think() {
         names.extend(["include_reasoning", "reasoning"]);
     }
     names
@@ -95,10 +95,10 @@ pub(crate) fn list(app: &App) -> Value {
     let names = &app.options.model_names;
     let data: Vec<Value> = names.iter().map(|name| model(app, name)).collect();
     let mut abilities = vec!["completion"];
-    if app.format.syntax().is_some() {
+    if app.text.format().syntax().is_some() {
         abilities.push("tools");
     }
-    if app.format.can_think() {
+    if app.text.format().can_think() {
         abilities.push("thinking");
     }
     let models = names.iter().map(

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::{ApiError, ApiResult};
-use crate::prepare::text_refused;
 use crate::request::TokenNumber;
 
 /// Prompts of a request at most.
@@ -50,8 +49,12 @@ impl Given {
         let tokens = match &self {
             // Text of a prompt may come from others: it holds no control tokens.
             Given::Text(text) => {
-                let tokens = app.tokenizer.encode_prompt(text, Markup::Literal, app.max_prompt());
-                tokens.map_err(|err| text_refused("prompt", err))?
+                let tokens = app.text.tokenizer().encode_prompt(
+                    text,
+                    Markup::Literal,
+                    app.text.max_prompt(),
+                );
+                tokens.map_err(|err| ApiError::text_of("prompt", err))?
             }
             Given::Tokens(ids) if ids.iter().all(|id| (*id as usize) < vocab) => {
                 ids.iter().copied().map(TokenId).collect()
@@ -67,7 +70,7 @@ impl Given {
         let echo = match (echo, self) {
             (false, _) => String::new(),
             (true, Given::Text(text)) => text,
-            (true, Given::Tokens(_)) => app.tokenizer.decode(&tokens),
+            (true, Given::Tokens(_)) => app.text.tokenizer().decode(&tokens),
         };
         Ok(Prompt { tokens, echo })
     }

@@ -83,7 +83,7 @@ impl Sampling {
         let penalty = |penalty: Option<Penalty>| penalty.map_or(0.0, |Number(value)| value);
         let mut tokens = self.logit_bias.map_or(Ok(Vec::new()), |map| logit_bias(model, map))?;
         if self.ignore_eos == Some(true) {
-            tokens.extend(model.tokenizer.eos_ids().iter().map(|id| (*id, -1000.0)));
+            tokens.extend(model.text.tokenizer().eos_ids().iter().map(|id| (*id, -1000.0)));
         }
         settings.bias = Bias {
             tokens,

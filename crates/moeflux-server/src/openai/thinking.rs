@@ -85,7 +85,7 @@ impl ThinkingRequest {
 
     /// What may be wanted of a model.
     pub(crate) fn of(self, model: &Model) -> ThinkingRequest {
-        match model.format.can_think() {
+        match model.text.format().can_think() {
             true => self,
             false => ThinkingRequest {
                 thinks: self.thinks.filter(|thinks| !thinks),

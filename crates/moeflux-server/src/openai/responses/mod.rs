@@ -11,7 +11,7 @@ mod tools;
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use moeflux_text::{AnswerShape, Message};
+use moeflux_text::{AnswerShape, Conversation, Message};
 use serde_json::Value;
 
 use self::items::Reader;
@@ -22,7 +22,7 @@ use super::format::ResponseFormat;
 use super::thinking::{Reasoning, ThinkingRequest};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Conversation, Names};
+use crate::conversation::{ConversationRequest, Names};
 use crate::error::{ApiError, ApiResult};
 use crate::events;
 use crate::events::EventStream;
@@ -56,7 +56,7 @@ fn conversation(
     model: &Model,
     body: ResponseRequest,
     ignored: &mut Ignored,
-) -> ApiResult<(Conversation, ToolTable)> {
+) -> ApiResult<(ConversationRequest, ToolTable)> {
     model.check_name(body.model.as_deref())?;
     if let Some((name, why)) = body.refused() {
         return Err(ApiError::not_supported(name, why));
@@ -78,16 +78,16 @@ fn conversation(
     let conversation = Conversation {
         messages,
         tools: table.functions.clone(),
-        choice,
+        tool_choice: choice,
         may_call_many: body.parallel_tool_calls.unwrap_or(true),
         shape,
         thinking: thinking.thinks,
         variables: thinking.variables,
         continues: false,
-        names: Names { shape: "text.format", thinking: "reasoning.effort" },
-        settings,
+        expected: None,
     };
-    Ok((conversation, table))
+    let names = Names { shape: "text.format", thinking: "reasoning.effort" };
+    Ok((ConversationRequest { conversation, names, settings }, table))
 }
 
 fn top_logprobs(body: &ResponseRequest) -> Option<usize> {

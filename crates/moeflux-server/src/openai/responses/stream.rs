@@ -98,7 +98,7 @@ impl ResponseHead {
 
 /// Tokens of what was thought.
 fn n_tokens(app: &App, text: &str) -> usize {
-    app.tokenizer.encode(text, Markup::Literal).map_or(0, |tokens| tokens.len())
+    app.text.tokenizer().encode(text, Markup::Literal).map_or(0, |tokens| tokens.len())
 }
 
 /// An answer at once.
@@ -136,7 +136,7 @@ fn is_cut(answer: &Answer) -> bool {
 }
 
 fn entries(app: &App, all: &[TokenLogprob]) -> Vec<Value> {
-    all.iter().map(|entry| logprobs::entry(&app.tokenizer, entry)).collect()
+    all.iter().map(|entry| logprobs::entry(app.text.tokenizer(), entry)).collect()
 }
 
 /// An answer as it comes.

@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 
+use moeflux_text::{ToolChoice as Choice, Tools};
 use serde_json::{Map, Value, json};
 
 use super::request::{NamedTool, TextFormat, Tool, ToolChoice};
-use crate::conversation::Choice;
 use crate::error::{ApiError, ApiResult};
 use crate::request::{Ignored, List, StringOr};
-use crate::tools::{Function, MAX_TOOLS, Tools};
+use crate::tools::{self, Function, MAX_TOOLS};
 
 /// What calls of a tool are as items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,8 +119,8 @@ impl ToolTable {
         };
         let function = self.function_name(&name, namespace);
         let client = ClientTool { kind, name, namespace: namespace.map(str::to_owned) };
-        self.functions
-            .add(Function { name: function.clone(), description, parameters, strict }, at)?;
+        let described = Function { name: function.clone(), description, parameters, strict };
+        tools::add(&mut self.functions, described, at)?;
         self.by_function.insert(function, client);
         Ok(true)
     }

@@ -7,14 +7,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use moeflux_text::Delta;
 use serde_json::Value;
 
-use crate::conversation::{Choice, Conversation};
+use super::conversation::{Conversation, ToolChoice};
+use crate::output::Delta;
 
 /// The names of a request's tools that models read in another form.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ToolNames {
+pub(super) struct ToolNames {
     /// By the client's name.
     for_model: HashMap<String, String>,
     /// By the model's name.
@@ -42,7 +42,7 @@ impl ToolNames {
     }
 
     /// The conversation as the model reads it, and the names that were changed for it.
-    pub(crate) fn applied(conversation: &Conversation) -> Option<(Conversation, ToolNames)> {
+    pub(super) fn applied(conversation: &Conversation) -> Option<(Conversation, ToolNames)> {
         let names = || conversation.tools.functions.iter().filter_map(name_of);
         let called = conversation.messages.iter().filter_map(|message| message.tool_calls.as_ref());
         let called = called.filter_map(Value::as_array).flatten().filter_map(name_of);
@@ -53,7 +53,7 @@ impl ToolNames {
         let mut changed = conversation.clone();
         changed.tools.functions.iter_mut().for_each(|tool| found.rename(tool));
         changed.tools.strict.iter_mut().for_each(|name| *name = found.model_name(name));
-        if let Choice::Named(name) = &mut changed.choice {
+        if let ToolChoice::Named(name) = &mut changed.tool_choice {
             *name = found.model_name(name);
         }
         for message in &mut changed.messages {
@@ -83,7 +83,7 @@ impl ToolNames {
     }
 
     /// Gives calls the client's names.
-    pub(crate) fn restore(&self, deltas: &mut [Delta]) {
+    pub(super) fn restore(&self, deltas: &mut [Delta]) {
         for delta in deltas {
             if let Delta::Call { name } = delta
                 && let Some(own) = self.for_client.get(name)

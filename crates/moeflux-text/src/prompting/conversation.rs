@@ -1,0 +1,76 @@
+//! A conversation whose next turn is wanted, whoever asks for it.
+
+use serde_json::{Map, Value};
+
+use crate::constrain::AnswerShape;
+use crate::message::Message;
+
+/// A conversation whose next turn is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conversation {
+    /// All turns so far.
+    pub messages: Vec<Message>,
+    /// Tools that the model may call.
+    pub tools: Tools,
+    /// Whether it may, or must.
+    pub tool_choice: ToolChoice,
+    /// Whether several calls at a time are wanted.
+    pub may_call_many: bool,
+    /// Form of the answer.
+    pub shape: AnswerShape,
+    /// Whether the model is to think, where it can; as its template has it where absent.
+    pub thinking: Option<bool>,
+    /// Further variables of the template.
+    pub variables: Map<String, Value>,
+    /// Whether the last message is the beginning of the answer.
+    pub continues: bool,
+    /// Text that the answer is expected to repeat in large parts, such as a file that it edits. Tokens
+    /// are drafted from it. Changes no token.
+    pub expected: Option<String>,
+}
+
+impl Conversation {
+    /// Asks for text, without tools.
+    pub fn new(messages: Vec<Message>) -> Conversation {
+        Conversation {
+            messages,
+            tools: Tools::default(),
+            tool_choice: ToolChoice::Auto,
+            may_call_many: true,
+            shape: AnswerShape::Text,
+            thinking: None,
+            variables: Map::new(),
+            continues: false,
+            expected: None,
+        }
+    }
+}
+
+/// Tools that a model may call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tools {
+    /// Descriptions as templates read them: `{"type": "function", "function": {…}}`.
+    pub functions: Vec<Value>,
+    /// Names of those whose arguments must follow their schema in every respect.
+    pub strict: Vec<String>,
+}
+
+impl Tools {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+}
+
+/// Whether the model may call tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// As it sees fit.
+    Auto,
+    /// It may not, but knows them.
+    Never,
+    /// It must call one.
+    Required,
+    /// It must call this one.
+    Named(String),
+}
