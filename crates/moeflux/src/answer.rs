@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use moeflux_engine::{Answer as Figures, Event, Finish};
-use moeflux_text::{Delta, Message, OutputParser};
+use moeflux_engine::{Answer as Figures, Event, Finish, TokenLogprob};
+use moeflux_text::{AnswerReader, Delta, Message};
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -71,7 +71,7 @@ pub struct Answer<'chat> {
     /// Keeps the model's thread alive.
     _model: Model,
     events: Receiver<Event>,
-    parser: OutputParser,
+    reader: AnswerReader,
     cancelled: Arc<AtomicBool>,
     chat: Option<&'chat mut Vec<Message>>,
     pending: VecDeque<Piece>,
@@ -81,12 +81,13 @@ pub struct Answer<'chat> {
     n_calls: usize,
     /// What was yielded so far.
     said: Said,
+    logprobs: Vec<TokenLogprob>,
     summary: Option<Summary>,
     has_ended: bool,
 }
 
 /// What an answer has yielded, as a message holds it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Said {
     text: String,
     thoughts: String,
@@ -97,7 +98,7 @@ impl<'chat> Answer<'chat> {
     pub(crate) fn new(
         model: Model,
         events: Receiver<Event>,
-        parser: OutputParser,
+        reader: AnswerReader,
         cancelled: Arc<AtomicBool>,
         chat: Option<&'chat mut Vec<Message>>,
     ) -> Answer<'chat> {
@@ -105,13 +106,14 @@ impl<'chat> Answer<'chat> {
         Answer {
             _model: model,
             events,
-            parser,
+            reader,
             cancelled,
             chat,
             pending: VecDeque::new(),
             open_call: None,
             n_calls: chat_calls,
             said: Said::default(),
+            logprobs: Vec::new(),
             summary: None,
             has_ended: false,
         }
@@ -137,6 +139,17 @@ impl<'chat> Answer<'chat> {
             piece?;
         }
         Ok(self.said.calls.clone())
+    }
+
+    /// The message that was yielded so far, to be added to a conversation.
+    pub fn message(&self) -> Message {
+        self.said.clone().into_message()
+    }
+
+    /// Tokens that were received so far, where [`Request::top_logprobs`](crate::Request) asks for
+    /// them.
+    pub fn logprobs(&self) -> &[TokenLogprob] {
+        &self.logprobs
     }
 
     /// The figures, once the answer has ended.
@@ -171,7 +184,7 @@ impl<'chat> Answer<'chat> {
     }
 
     fn end(&mut self, figures: &Figures) {
-        let deltas = self.parser.finish();
+        let deltas = self.reader.finish();
         self.take(deltas);
         self.close_call();
         self.has_ended = true;
@@ -201,7 +214,8 @@ impl Iterator for Answer<'_> {
             match self.events.recv() {
                 Ok(Event::Prompt { .. }) => {}
                 Ok(Event::Text(text)) => {
-                    let deltas = self.parser.push(&text.text);
+                    self.logprobs.extend(text.logprobs);
+                    let deltas = self.reader.push(&text.text);
                     self.take(deltas);
                 }
                 Ok(Event::Done(figures)) => self.end(&figures),

@@ -1,11 +1,10 @@
 //! A conversation with a model.
 
-use moeflux_text::{Message, OutputParser, RenderRequest, Turn};
-use serde_json::{Map, Value};
+use moeflux_text::Message;
+use serde_json::Value;
 
 use crate::answer::Answer;
 use crate::error::Error;
-use crate::generate::Prepared;
 use crate::model::Model;
 use crate::request::Request;
 
@@ -15,7 +14,7 @@ impl Model {
     /// # Errors
     /// [`Error::NoChatTemplate`].
     pub fn chat(&self) -> Result<Chat, Error> {
-        self.template(false)?;
+        self.text().template(false).map_err(|err| self.refusal(err))?;
         Ok(Chat::new(self.clone()))
     }
 }
@@ -65,8 +64,8 @@ impl Chat {
     /// As [`Chat::answer`]; the message is not kept then.
     pub fn send(&mut self, text: impl Into<String>) -> Result<Answer<'_>, Error> {
         self.messages.push(Message::new("user", text));
-        match self.prepare() {
-            Ok(prepared) => self.model.submit(prepared, &self.request, Some(&mut self.messages)),
+        match self.model.prepare(&self.messages, &self.request) {
+            Ok(prepared) => self.model.start(prepared, &self.request, Some(&mut self.messages)),
             Err(err) => {
                 self.messages.pop();
                 Err(err)
@@ -86,36 +85,7 @@ impl Chat {
     /// Where the template refuses the messages, they are longer than the context, or the request's
     /// tools or schema cannot be used.
     pub fn answer(&mut self) -> Result<Answer<'_>, Error> {
-        let prepared = self.prepare()?;
-        self.model.submit(prepared, &self.request, Some(&mut self.messages))
-    }
-
-    fn prepare(&self) -> Result<Prepared, Error> {
-        let (model, request) = (&self.model, &self.request);
-        let tools = (!request.tools.is_empty()).then(|| Value::from(request.tools.clone()));
-        let template = model.template(tools.is_some())?;
-        let mut extra = Map::new();
-        if let Some(thinks) = request.thinking {
-            // Templates know it by two names.
-            for name in ["enable_thinking", "thinking"] {
-                extra.insert(name.to_owned(), Value::from(thinks));
-            }
-        }
-        let rendered = RenderRequest {
-            messages: &self.messages,
-            tools: tools.as_ref(),
-            add_generation_prompt: true,
-            extra,
-        };
-        let turn = Turn::of(model.tokenizer(), template, &rendered, model.max_prompt())?;
-        let format = model.format();
-        let is_thinking = format.prompt_opens_thinking(&turn.tokens, model.tokenizer());
-        let parser = OutputParser::new(format, tools.as_ref(), is_thinking);
-        let constraint = model.constraint(request, format, is_thinking)?;
-        let no_calls = match tools {
-            Some(_) => None,
-            None => format.no_calls(&self.messages, &turn.tokens),
-        };
-        Ok(Prepared { turn, parser, constraint, no_calls, shown: format.shown() })
+        let prepared = self.model.prepare(&self.messages, &self.request)?;
+        self.model.start(prepared, &self.request, Some(&mut self.messages))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_engine::{EngineError, SubmitError};
-use moeflux_text::{ConstraintError, TextError};
+use moeflux_text::{ConstraintError, Part, TextError};
 
 /// What can go wrong between opening a model and the end of an answer. Each message is one line
 /// that names the file or the value, and a remedy where there is one.
@@ -36,6 +36,14 @@ pub enum Error {
     NoTools {
         /// The model's directory.
         model: String,
+    },
+    /// A part of the request makes no sense.
+    #[error("{reason}")]
+    Refused {
+        /// The part.
+        part: Part,
+        /// Why.
+        reason: String,
     },
     /// The model's thread ended before the answer did.
     #[error("the thread of the model has ended")]

@@ -2,74 +2,134 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc;
 
-use moeflux_core::TokenId;
-use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::{Bias, EngineError, Event, Job};
-use moeflux_text::{Constraint, Markup, Message, NoCalls, OutputFormat, OutputParser, Turn};
+use moeflux_engine::{EngineError, Job, Listener, SubmitError};
+use moeflux_text::{Markup, Message, Prepared};
 
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::model::Model;
-use crate::request::Request;
+use crate::request::{Request, Settings};
 
-/// A prompt and how its answer is read.
-pub(crate) struct Prepared {
-    pub(crate) turn: Turn,
-    pub(crate) parser: OutputParser,
-    pub(crate) constraint: Option<Constraint>,
-    pub(crate) no_calls: Option<NoCalls>,
-    pub(crate) shown: Arc<[TokenId]>,
+/// An answer to be made whose events its caller receives as they come: for servers, and for other
+/// programs that wait for many answers at a time. [`Model::answer`] is simpler.
+pub struct Order {
+    /// The prompt.
+    pub prepared: Prepared,
+    /// How tokens are chosen.
+    pub settings: Settings,
+    /// The caller sets it to end the answer.
+    pub cancelled: Arc<AtomicBool>,
+    /// Receives the events on the model's thread. It must not block.
+    pub listener: Listener,
 }
 
 impl Model {
+    /// Answers a conversation, which the caller keeps: the answer belongs to nobody else and may go
+    /// to any thread. What the conversation has in common with earlier ones is not evaluated again.
+    ///
+    /// ```no_run
+    /// use moeflux::{Message, Model, Request};
+    ///
+    /// # fn main() -> Result<(), moeflux::Error> {
+    /// let model = Model::open("models/qwen3.6-35b-a3b")?;
+    /// let messages = [Message::new("user", "Why is the sky blue?")];
+    /// println!("{}", model.answer(&messages, &Request::default())?.text()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Where the template refuses the messages, they are longer than the context, or the request's
+    /// tools or schema cannot be used.
+    pub fn answer(
+        &self,
+        messages: &[Message],
+        request: &Request,
+    ) -> Result<Answer<'static>, Error> {
+        let prepared = self.prepare(messages, request)?;
+        self.start(prepared, request, None)
+    }
+
     /// Continues a text, without a chat template. Control tokens in `prompt` are read as text;
-    /// [`Request::tools`] and [`Request::thinking`] do not apply.
+    /// what a [`Request`] says of tools and thinking does not apply.
     ///
     /// # Errors
     /// Where the prompt has no tokens or more than the context, or the format is no usable schema.
     pub fn generate(&self, prompt: &str, request: &Request) -> Result<Answer<'static>, Error> {
-        let max_tokens = self.max_prompt();
-        let tokens = self.tokenizer().encode_prompt(prompt, Markup::Literal, max_tokens)?;
-        if tokens.is_empty() {
-            return Err(EngineError::EmptyPrompt.into());
-        }
-        let format = OutputFormat::plain();
-        let parser = OutputParser::new(&format, None, false);
-        let constraint = self.constraint(request, &format, false)?;
-        let (turn, shown) = (Turn::raw(tokens), format.shown());
-        let prepared = Prepared { turn, parser, constraint, no_calls: None, shown };
-        self.submit(prepared, request, None)
+        let shape = request.format.shape();
+        let prepared = self.text().prepare_text(prompt, Markup::Literal, &shape);
+        self.start(prepared.map_err(|err| self.refusal(err))?, request, None)
+    }
+
+    /// Queues answers, all or none of them.
+    ///
+    /// # Errors
+    /// Where too many wait already, or the model's thread has ended.
+    pub fn submit(&self, orders: Vec<Order>) -> Result<(), SubmitError> {
+        self.scheduler().submit_all(orders.into_iter().map(Order::into_job).collect())
+    }
+
+    /// Reads a conversation as the model does.
+    pub(crate) fn prepare(
+        &self,
+        messages: &[Message],
+        request: &Request,
+    ) -> Result<Prepared, Error> {
+        let conversation = request.conversation(messages);
+        self.text().prepare(&conversation).map_err(|err| self.refusal(err))
     }
 
     /// Queues a prompt; its answer belongs to `chat` where there is one.
-    pub(crate) fn submit<'chat>(
+    pub(crate) fn start<'chat>(
         &self,
         prepared: Prepared,
         request: &Request,
         chat: Option<&'chat mut Vec<Message>>,
     ) -> Result<Answer<'chat>, Error> {
-        let Prepared { turn, parser, constraint, no_calls, shown } = prepared;
-        let (sender, events): (_, Receiver<Event>) = mpsc::channel();
+        if prepared.turn.tokens.is_empty() {
+            return Err(EngineError::EmptyPrompt.into());
+        }
+        let (sender, events) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let recommended = || SamplerOptions::recommended(self.tokenizer().generation_defaults());
-        let job = Job {
-            prompt: turn,
-            expected: Arc::default(),
-            max_tokens: request.max_tokens,
-            stop: request.stop.clone(),
-            sampler: request.sampling.clone().unwrap_or_else(recommended),
-            bias: Bias::default(),
-            constraint,
-            no_calls,
-            shown,
-            top_logprobs: None,
+        let reader = prepared.reader.clone();
+        let order = Order {
+            prepared,
+            settings: request.settings(self.text().tokenizer()),
             cancelled: Arc::clone(&cancelled),
             // An answer that was dropped receives nothing.
             listener: Box::new(move |event| drop(sender.send(event))),
         };
-        self.run(job)?;
-        Ok(Answer::new(self.clone(), events, parser, cancelled, chat))
+        self.submit(vec![order])?;
+        Ok(Answer::new(self.clone(), events, reader, cancelled, chat))
+    }
+}
+
+impl Order {
+    fn into_job(self) -> Job {
+        let Order { prepared, settings, cancelled, listener } = self;
+        let Prepared { turn, expected, constraint, no_calls, shown, .. } = prepared;
+        let Settings { max_tokens, stop, sampling, bias, top_logprobs } = settings;
+        Job {
+            prompt: turn,
+            expected,
+            max_tokens,
+            stop,
+            sampler: sampling,
+            bias,
+            constraint,
+            no_calls,
+            shown,
+            top_logprobs,
+            cancelled,
+            listener,
+        }
+    }
+}
+
+impl std::fmt::Debug for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Order").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -56,13 +56,15 @@ mod request;
 
 pub use moeflux_engine::sampler::SamplerOptions as Sampling;
 pub use moeflux_engine::{
-    Activations, ComputeOptions, Device, EngineOptions as Options, ExpertOptions, Finish, KvType,
-    MemoryOptions, Plan, PromptCacheOptions, Speculation,
+    Activations, Bias, ComputeOptions, Device, EngineOptions as Options, ExpertOptions, Finish,
+    KvType, MemoryOptions, Plan, PromptCacheOptions, SchedulerOptions, Speculation, SubmitError,
+    TokenLogprob,
 };
-pub use moeflux_text::Message;
+pub use moeflux_text::{Message, Part, ToolChoice};
 
 pub use self::answer::{Answer, Piece, Summary, ToolCall};
 pub use self::chat::Chat;
 pub use self::error::Error;
+pub use self::generate::Order;
 pub use self::model::Model;
-pub use self::request::{Format, Request};
+pub use self::request::{Format, Request, Settings};

@@ -1,16 +1,12 @@
 //! A loaded model.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use moeflux_engine::{Engine, EngineOptions as Options, Job, Plan, Scheduler, SchedulerOptions};
-use moeflux_text::{
-    AnswerShape, ChatTemplate, Constraint, ConstraintError, Grammar, Grammars, OutputFormat,
-    Tokenizer,
-};
+use moeflux_engine::{Engine, EngineOptions as Options, Plan, Scheduler, SchedulerOptions};
+use moeflux_text::{ChatModel, PromptError, Tokenizer};
 
 use crate::error::Error;
-use crate::request::{Format, Request};
 
 /// Requests that may wait for a session.
 const MAX_WAITING: usize = 1 << 16;
@@ -24,12 +20,7 @@ pub struct Model {
 struct Shared {
     engine: Engine,
     scheduler: Scheduler,
-    tokenizer: Arc<Tokenizer>,
-    template: Option<ChatTemplate>,
-    tool_template: Option<ChatTemplate>,
-    format: OutputFormat,
-    /// Prepared when the first answer is constrained.
-    grammars: OnceLock<Result<Grammars, Arc<ConstraintError>>>,
+    text: Arc<ChatModel>,
 }
 
 impl Model {
@@ -48,21 +39,24 @@ impl Model {
     /// As [`Model::open`], and where an option makes no sense for the model or the machine.
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Model, Error> {
         let engine = Engine::open(path.as_ref(), options)?;
-        let tokenizer = Arc::new(engine.tokenizer()?);
         let n_sessions = options.memory.sessions.unwrap_or(1).max(1);
         let limits = SchedulerOptions { n_sessions, max_waiting: MAX_WAITING };
+        let model = Model::of_engine(engine, limits)?;
+        model.text().read_templates()?;
+        Ok(model)
+    }
+
+    /// A model whose engine is open: for programs that open it with options of their own. Its
+    /// templates are read when they are needed first.
+    ///
+    /// # Errors
+    /// Where the model has no tokenizer, or the system starts no thread.
+    pub fn of_engine(engine: Engine, limits: SchedulerOptions) -> Result<Model, Error> {
+        let tokenizer = Arc::new(engine.tokenizer()?);
         let scheduler = Scheduler::start(engine.clone(), Arc::clone(&tokenizer), limits)
             .map_err(|err| Error::Thread(Arc::new(err)))?;
-        let shared = Shared {
-            template: tokenizer.chat_template(false).transpose()?,
-            tool_template: tokenizer.chat_template(true).transpose()?,
-            format: OutputFormat::of(&tokenizer),
-            grammars: OnceLock::new(),
-            engine,
-            scheduler,
-            tokenizer,
-        };
-        Ok(Model { shared: Arc::new(shared) })
+        let text = Arc::new(ChatModel::new(tokenizer, engine.plan().ctx));
+        Ok(Model { shared: Arc::new(Shared { engine, scheduler, text }) })
     }
 
     /// What opening a checkpoint would take in memory, row by row. Reads headers, no weights.
@@ -95,63 +89,36 @@ impl Model {
         &self.shared.engine
     }
 
+    /// The thread that runs this model's answers: what it does, and how it ends.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.shared.scheduler
+    }
+
+    /// The text side of the model: what conversations become prompts with.
+    pub fn text(&self) -> &Arc<ChatModel> {
+        &self.shared.text
+    }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.shared.tokenizer
+        self.shared.text.tokenizer()
     }
 
-    /// Takes a job to the thread that runs the model's steps.
-    pub(crate) fn run(&self, job: Job) -> Result<(), Error> {
-        Ok(self.shared.scheduler.submit(job)?)
-    }
-
-    /// The model's directory, for messages.
-    pub(crate) fn name(&self) -> String {
-        self.shared.engine.root().display().to_string()
-    }
-
-    /// Tokens that a prompt may have: one position is left for the answer.
-    pub(crate) fn max_prompt(&self) -> usize {
-        self.context_length().saturating_sub(1)
-    }
-
-    pub(crate) fn template(&self, with_tools: bool) -> Result<&ChatTemplate, Error> {
-        let shared = &self.shared;
-        if with_tools && shared.format.syntax().is_none() {
-            return Err(Error::NoTools { model: self.name() });
+    /// Why a conversation is refused, with the model's directory.
+    pub(crate) fn refusal(&self, err: PromptError) -> Error {
+        match err {
+            PromptError::Text(err) => err.into(),
+            PromptError::NoTemplate => Error::NoChatTemplate { model: self.name() },
+            PromptError::NoTools => Error::NoTools { model: self.name() },
+            PromptError::Refused { part, reason } => Error::Refused { part, reason },
+            PromptError::Constraint { source, .. } | PromptError::Vocabulary(source) => {
+                source.into()
+            }
         }
-        let template = if with_tools { &shared.tool_template } else { &shared.template };
-        template.as_ref().ok_or_else(|| Error::NoChatTemplate { model: self.name() })
     }
 
-    pub(crate) fn format(&self) -> &OutputFormat {
-        &self.shared.format
-    }
-
-    /// The grammar of an answer; none where any text will do.
-    pub(crate) fn constraint(
-        &self,
-        request: &Request,
-        format: &OutputFormat,
-        is_thinking: bool,
-    ) -> Result<Option<Constraint>, Error> {
-        let shape = match &request.format {
-            Format::Text if request.tools.is_empty() => return Ok(None),
-            Format::Text => AnswerShape::Text,
-            Format::Json(schema) => AnswerShape::Json(schema.clone()),
-        };
-        let grammar = Grammar {
-            format: format.clone(),
-            is_thinking,
-            shape,
-            tools: request.tools.clone(),
-            must_call: false,
-            may_call_many: true,
-        };
-        let prepare = || Grammars::new(&self.shared.tokenizer).map_err(Arc::new);
-        let grammars = self.shared.grammars.get_or_init(prepare).as_ref();
-        let grammars = grammars.map_err(|err| Error::Constraint(Arc::clone(err)))?;
-        Ok(Some(grammars.compile(&grammar)?))
+    fn name(&self) -> String {
+        self.shared.engine.root().display().to_string()
     }
 }
 

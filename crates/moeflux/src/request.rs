@@ -1,6 +1,8 @@
 //! How an answer is made.
 
+use moeflux_engine::Bias;
 use moeflux_engine::sampler::SamplerOptions as Sampling;
+use moeflux_text::{AnswerShape, Conversation, Message, Tokenizer, ToolChoice, Tools};
 use serde_json::Value;
 
 /// The form of an answer's text.
@@ -12,6 +14,31 @@ pub enum Format {
     Text,
     /// JSON that follows this JSON schema.
     Json(Value),
+}
+
+impl Format {
+    pub(crate) fn shape(&self) -> AnswerShape {
+        match self {
+            Format::Text => AnswerShape::Text,
+            Format::Json(schema) => AnswerShape::Json(schema.clone()),
+        }
+    }
+}
+
+/// How tokens are chosen, and where the answer ends.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Tokens at most; where absent, as many as the context has room for.
+    pub max_tokens: Option<usize>,
+    /// Texts that end the answer; they are not part of it.
+    pub stop: Vec<String>,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Changes of the logits before that.
+    pub bias: Bias,
+    /// How many of the likeliest tokens are reported with the probability of each token; where
+    /// absent, no probabilities are reported.
+    pub top_logprobs: Option<usize>,
 }
 
 /// How an answer is made. The default is what the makers of the model recommend.
@@ -38,6 +65,23 @@ pub struct Request {
     pub format: Format,
     /// Tools that the model may call, each as `{"type": "function", "function": {…}}`.
     pub tools: Vec<Value>,
+    /// Names of tools whose arguments must follow their schema in every respect: a schema that
+    /// cannot be enforced is refused.
+    pub strict: Vec<String>,
+    /// Whether the model may, or must, call a tool; as it sees fit where absent.
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether the model calls at most one tool.
+    pub one_call: bool,
+    /// Whether the last message is the beginning of the answer.
+    pub continues: bool,
+    /// Text that the answer is expected to repeat in large parts, such as a file that it edits. It
+    /// makes the answer faster and changes no token.
+    pub expected: Option<String>,
+    /// Changes of the logits before a token is chosen.
+    pub bias: Bias,
+    /// How many of the likeliest tokens [`Answer::logprobs`](crate::Answer::logprobs) has beside
+    /// each token; where absent, it has none.
+    pub top_logprobs: Option<usize>,
 }
 
 impl Request {
@@ -81,5 +125,66 @@ impl Request {
     pub fn tools(mut self, tools: impl IntoIterator<Item = Value>) -> Request {
         self.tools = tools.into_iter().collect();
         self
+    }
+
+    /// Sets [`tool_choice`](Request::tool_choice).
+    #[must_use]
+    pub fn tool_choice(mut self, choice: ToolChoice) -> Request {
+        self.tool_choice = Some(choice);
+        self
+    }
+
+    /// Sets [`bias`](Request::bias).
+    #[must_use]
+    pub fn bias(mut self, bias: Bias) -> Request {
+        self.bias = bias;
+        self
+    }
+
+    /// Sets [`top_logprobs`](Request::top_logprobs).
+    #[must_use]
+    pub fn top_logprobs(mut self, n: usize) -> Request {
+        self.top_logprobs = Some(n);
+        self
+    }
+
+    /// Has the answer go on with the last message, which is its beginning.
+    #[must_use]
+    pub fn continuing(mut self) -> Request {
+        self.continues = true;
+        self
+    }
+
+    /// Sets [`expected`](Request::expected).
+    #[must_use]
+    pub fn expecting(mut self, text: impl Into<String>) -> Request {
+        self.expected = Some(text.into());
+        self
+    }
+
+    /// A conversation that is answered so.
+    pub(crate) fn conversation(&self, messages: &[Message]) -> Conversation {
+        Conversation {
+            tools: Tools { functions: self.tools.clone(), strict: self.strict.clone() },
+            tool_choice: self.tool_choice.clone().unwrap_or(ToolChoice::Auto),
+            may_call_many: !self.one_call,
+            shape: self.format.shape(),
+            thinking: self.thinking,
+            continues: self.continues,
+            expected: self.expected.clone(),
+            ..Conversation::new(messages.to_vec())
+        }
+    }
+
+    /// How its tokens are chosen by the model of a tokenizer.
+    pub(crate) fn settings(&self, tokenizer: &Tokenizer) -> Settings {
+        let advised = || Sampling::recommended(tokenizer.generation_defaults());
+        Settings {
+            max_tokens: self.max_tokens,
+            stop: self.stop.clone(),
+            sampling: self.sampling.clone().unwrap_or_else(advised),
+            bias: self.bias.clone(),
+            top_logprobs: self.top_logprobs,
+        }
     }
 }
