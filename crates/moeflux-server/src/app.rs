@@ -1,11 +1,12 @@
 //! What all requests share.
 
+use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use moeflux_engine::{Engine, EngineError, Scheduler, SchedulerOptions};
-use moeflux_text::ChatModel;
+use moeflux::SchedulerOptions;
+use moeflux_engine::Engine;
 
 use crate::error::ServerError;
 use crate::ids::now;
@@ -15,8 +16,8 @@ use crate::options::ServerOptions;
 
 pub(crate) struct App {
     model: Model,
-    pub(crate) engine: Engine,
-    pub(crate) scheduler: Scheduler,
+    /// The model with its weights, which makes the answers.
+    pub(crate) loaded: moeflux::Model,
     pub(crate) options: ServerOptions,
     pub(crate) metrics: Metrics,
     pub(crate) started: Instant,
@@ -43,18 +44,20 @@ impl App {
             log_requests: options.log_requests,
             is_strict: options.is_strict,
         };
-        let text = ChatModel::new(Arc::new(engine.tokenizer()?), engine.plan().ctx);
-        text.read_templates().map_err(EngineError::from)?;
-        let model = Model::new(Arc::new(text), facts);
+        let fingerprint = format!("moeflux-{}", engine.identity().get(..12).unwrap_or_default());
         let limits =
             SchedulerOptions { n_sessions: options.n_sessions, max_waiting: options.max_waiting };
-        let scheduler =
-            Scheduler::start(engine.clone(), Arc::clone(model.text.tokenizer()), limits);
-        let fingerprint = format!("moeflux-{}", engine.identity().get(..12).unwrap_or_default());
+        let loaded = moeflux::Model::of_engine(engine, limits).map_err(|err| match err {
+            moeflux::Error::Thread(err) => {
+                ServerError::Start(io::Error::new(err.kind(), err.to_string()))
+            }
+            err => err.into(),
+        })?;
+        loaded.text().read_templates().map_err(moeflux::Error::from)?;
+        let model = Model::new(Arc::clone(loaded.text()), facts);
         Ok(App {
-            scheduler: scheduler.map_err(ServerError::Start)?,
             model,
-            engine,
+            loaded,
             options,
             metrics: Metrics::new(),
             started: Instant::now(),

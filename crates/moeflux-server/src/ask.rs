@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use moeflux_engine::{Answer, EngineError, Event, Finish, Job, SpeculationStats, TokenLogprob};
+use moeflux::Order;
+use moeflux_engine::{Answer, EngineError, Event, Finish, SpeculationStats, TokenLogprob};
 use moeflux_text::{AnswerReader, ConstraintError, Delta, Prepared};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -49,14 +50,13 @@ pub(crate) struct Answers {
 
 /// Queues what a client wants.
 pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
-    let ctx = app.engine.plan().ctx;
+    let ctx = app.loaded.engine().plan().ctx;
     let (sender, events) = mpsc::unbounded_channel();
     let cancelled = Arc::new(AtomicBool::new(false));
-    let mut jobs = Vec::new();
+    let (mut orders, mut readers) = (Vec::new(), Vec::new());
     let Ask { prompts, settings } = ask;
     let n_prompt = prompts.first().map_or(0, |prompt| prompt.turn.tokens.len());
     let may_think = prompts.first().is_some_and(|prompt| prompt.may_think);
-    let mut readers = Vec::new();
     for prompt in &prompts {
         let n_prompt = prompt.turn.tokens.len();
         if n_prompt >= ctx {
@@ -66,31 +66,20 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
             log(&marked(app.text.tokenizer(), &prompt.turn.tokens));
         }
         for i in 0..settings.n {
-            let (index, sender) = (jobs.len(), sender.clone());
+            let (index, sender) = (orders.len(), sender.clone());
             // The send fails after the receiver is dropped, which cancels the answer.
             let listener = move |event| drop(sender.send((index, event)));
-            let limit = [settings.max_tokens, app.options.max_tokens];
-            let Prepared { turn, expected, constraint, no_calls, shown, reader, .. } =
-                prompt.clone();
-            readers.push(reader);
-            jobs.push(Job {
-                prompt: turn,
-                expected,
-                max_tokens: limit.into_iter().flatten().min(),
-                stop: settings.stop.clone(),
-                sampler: settings.sampler.of_answer(i as u64),
-                bias: settings.bias.clone(),
-                constraint,
-                no_calls,
-                shown,
-                top_logprobs: settings.top_logprobs,
+            readers.push(prompt.reader.clone());
+            orders.push(Order {
+                prepared: prompt.clone(),
+                settings: settings.of_answer(i, app.options.max_tokens),
                 cancelled: Arc::clone(&cancelled),
                 listener: Box::new(listener),
             });
         }
     }
-    let n_open = jobs.len();
-    app.scheduler.submit_all(jobs).inspect_err(|_| app.metrics.refused())?;
+    let n_open = orders.len();
+    app.loaded.submit(orders).inspect_err(|_| app.metrics.refused())?;
     let app = Arc::clone(app);
     Ok(Answers { app, events, readers, n_open, cancelled, n_prompt, may_think })
 }

@@ -41,7 +41,7 @@ pub enum ServerError {
     Start(#[source] std::io::Error),
     /// The model cannot be talked to.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Model(#[from] moeflux::Error),
 }
 
 /// Why a request is refused.

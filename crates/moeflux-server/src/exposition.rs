@@ -22,9 +22,9 @@ pub(crate) fn reply(app: &App) -> Reply {
 
 /// What the engine counts, now.
 fn engine_figures(app: &App) -> Registry {
-    let load = app.scheduler.stats();
-    let store = app.engine.stats();
-    let rows = app.engine.row_stats().unwrap_or_default();
+    let load = app.loaded.scheduler().stats();
+    let store = app.loaded.engine().stats();
+    let rows = app.loaded.engine().row_stats().unwrap_or_default();
     let read_seconds = store.read_ns as f64 / 1e9;
     let mut registry = Registry::default();
     for (name, help, value) in [
@@ -67,7 +67,11 @@ fn engine_figures(app: &App) -> Registry {
         ("moeflux_waiting", "Requests that wait for a session", load.n_waiting as u64),
         ("moeflux_sessions", "Sessions", app.options.n_sessions as u64),
         ("moeflux_expert_cache_bytes", "Size of the cache of experts", store.cache_bytes),
-        ("moeflux_planned_bytes", "Memory that was planned for", app.engine.plan().total_bytes()),
+        (
+            "moeflux_planned_bytes",
+            "Memory that was planned for",
+            app.loaded.engine().plan().total_bytes(),
+        ),
         (
             "moeflux_resident_bytes",
             "Resident memory of the process",

@@ -114,7 +114,7 @@ impl Server {
             start_runtime().map_err(|err| ServerError::Start(explain_thread_error(err)))?;
         let app = Arc::clone(&self.app);
         let result = runtime.block_on(self.serve(stop));
-        app.scheduler.shutdown(Duration::ZERO);
+        app.loaded.scheduler().shutdown(Duration::ZERO);
         runtime.shutdown_timeout(Duration::from_secs(1));
         result
     }
@@ -137,7 +137,7 @@ impl Server {
         // There may be no connections.
         let _ = is_ending.send(true);
         // This blocks one thread; the others serve the open connections.
-        app.scheduler.shutdown(app.options.grace);
+        app.loaded.scheduler().shutdown(app.options.grace);
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connections.all_closed()).await;
         Ok(())
     }
@@ -263,7 +263,7 @@ fn start_runtime() -> io::Result<Runtime> {
 async fn log_warnings(app: Arc<App>) {
     loop {
         tokio::time::sleep(WARNINGS_PAUSE).await;
-        for warning in app.engine.take_warnings() {
+        for warning in app.loaded.engine().take_warnings() {
             if app.options.log_requests {
                 log(&format!("warning: {warning}"));
             }

@@ -21,7 +21,7 @@ pub(crate) fn props(app: &App) -> Reply {
         "default_generation_settings": {
             "id": 0,
             "id_task": -1,
-            "n_ctx": app.engine.plan().ctx,
+            "n_ctx": app.loaded.engine().plan().ctx,
             "speculative": false,
             "is_processing": false,
             "params": params(app),
@@ -30,7 +30,7 @@ pub(crate) fn props(app: &App) -> Reply {
         },
         "total_slots": app.options.n_sessions,
         "model_alias": app.model_name(),
-        "model_path": app.engine.root().display().to_string(),
+        "model_path": app.loaded.engine().root().display().to_string(),
         "chat_template": app.text.tokenizer().chat_template_source(false).unwrap_or_default(),
         "chat_template_tool_use": app.text.tokenizer().chat_template_source(true).unwrap_or_default(),
         "chat_template_caps": {
@@ -67,7 +67,7 @@ pub(crate) async fn slots(
     State(app): State<Arc<App>>,
     query: Result<Query<SlotsQuery>, QueryRejection>,
 ) -> ApiResult<Reply> {
-    let n_running = app.scheduler.stats().n_running;
+    let n_running = app.loaded.scheduler().stats().n_running;
     let fails = query.ok().and_then(|Query(query)| query.fail_on_no_slot);
     if fails.is_some_and(|value| value != "0") && n_running >= app.options.n_sessions {
         let message = "all sessions are at work";
@@ -77,7 +77,7 @@ pub(crate) async fn slots(
         json!({
             "id": id,
             "id_task": -1,
-            "n_ctx": app.engine.plan().ctx,
+            "n_ctx": app.loaded.engine().plan().ctx,
             "speculative": false,
             "is_processing": id < n_running,
             "params": params(&app),

@@ -137,7 +137,7 @@ where
 }
 
 async fn health(State(app): State<Arc<App>>) -> ApiResult<Reply> {
-    match app.scheduler.is_running() {
+    match app.loaded.scheduler().is_running() {
         true => Ok(reply::json(StatusCode::OK, &json!({"status": "ok"}))),
         false => Err(ApiError::shutting_down()),
     }

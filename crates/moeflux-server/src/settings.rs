@@ -1,7 +1,6 @@
 //! How answers are made.
 
-use moeflux_engine::Bias;
-use moeflux_engine::sampler::SamplerOptions;
+use moeflux::{Bias, Sampling};
 
 use crate::model::Model;
 
@@ -12,7 +11,7 @@ pub(crate) struct Settings {
     pub(crate) n: usize,
     pub(crate) max_tokens: Option<usize>,
     pub(crate) stop: Vec<String>,
-    pub(crate) sampler: SamplerOptions,
+    pub(crate) sampler: Sampling,
     pub(crate) bias: Bias,
     pub(crate) top_logprobs: Option<usize>,
 }
@@ -20,8 +19,8 @@ pub(crate) struct Settings {
 impl Settings {
     /// What the model's makers advise, else greedy; a seed of its own.
     pub(crate) fn of(app: &Model) -> Settings {
-        let advised = SamplerOptions::recommended(app.text.tokenizer().generation_defaults());
-        let sampler = SamplerOptions { seed: app.ids.seed(), ..advised };
+        let advised = Sampling::recommended(app.text.tokenizer().generation_defaults());
+        let sampler = Sampling { seed: app.ids.seed(), ..advised };
         Settings {
             n: 1,
             max_tokens: None,
@@ -29,6 +28,17 @@ impl Settings {
             sampler,
             bias: Bias::default(),
             top_logprobs: None,
+        }
+    }
+
+    /// How answer `i` to a prompt is made, of at most `most` tokens.
+    pub(crate) fn of_answer(&self, i: usize, most: Option<usize>) -> moeflux::Settings {
+        moeflux::Settings {
+            max_tokens: [self.max_tokens, most].into_iter().flatten().min(),
+            stop: self.stop.clone(),
+            sampling: self.sampler.of_answer(i as u64),
+            bias: self.bias.clone(),
+            top_logprobs: self.top_logprobs,
         }
     }
 }

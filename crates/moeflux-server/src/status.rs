@@ -8,8 +8,8 @@ use crate::settings::Settings;
 
 /// What does not change, and what does.
 pub(crate) fn status(app: &App) -> Value {
-    let (shape, plan) = (app.engine.shape(), app.engine.plan());
-    let (load, store) = (app.scheduler.stats(), app.engine.stats());
+    let (shape, plan) = (app.loaded.engine().shape(), app.loaded.engine().plan());
+    let (load, store) = (app.loaded.scheduler().stats(), app.loaded.engine().stats());
     let sampler = Settings::of(app).sampler;
     let introduction = app.options.introduction.as_ref();
     let introduction =
@@ -18,7 +18,7 @@ pub(crate) fn status(app: &App) -> Value {
         "model": {
             "name": app.model_name(),
             "introduction": introduction,
-            "family": app.engine.family(),
+            "family": app.loaded.engine().family(),
             "layers": shape.n_layers,
             "experts": shape.n_experts,
             "experts_per_token": shape.top_k,

@@ -31,7 +31,7 @@ pub(crate) fn running(app: &App) -> Reply {
     let mut model = entry(app, app.model_name());
     let until = Utc::now().checked_add_days(FOREVER).unwrap_or(DateTime::<Utc>::MAX_UTC);
     model["expires_at"] = Value::from(until.to_rfc3339_opts(SecondsFormat::Secs, true));
-    let plan = app.engine.plan();
+    let plan = app.loaded.engine().plan();
     model["size"] = Value::from(plan.total_bytes());
     model["size_vram"] = Value::from(plan.device_expert_bytes.unwrap_or(0));
     model["context_length"] = Value::from(plan.ctx);
@@ -39,13 +39,13 @@ pub(crate) fn running(app: &App) -> Reply {
 }
 
 fn entry(app: &App, name: &str) -> Value {
-    let plan = app.engine.plan();
+    let plan = app.loaded.engine().plan();
     json!({
         "name": tagged(name),
         "model": tagged(name),
         "modified_at": modified_at(app),
         "size": plan.resident_bytes + plan.expert_bytes,
-        "digest": app.engine.identity(),
+        "digest": app.loaded.engine().identity(),
         "details": details(app),
         "capabilities": capabilities(app),
     })
@@ -60,7 +60,7 @@ pub(super) fn modified_at(app: &App) -> String {
 }
 
 pub(super) fn details(app: &App) -> Value {
-    let family = app.engine.family();
+    let family = app.loaded.engine().family();
     json!({
         "parent_model": "",
         "format": "safetensors",
@@ -68,8 +68,8 @@ pub(super) fn details(app: &App) -> Value {
         "families": [family],
         "parameter_size": "",
         "quantization_level": "",
-        "context_length": app.engine.plan().ctx,
-        "embedding_length": app.engine.shape().hidden,
+        "context_length": app.loaded.engine().plan().ctx,
+        "embedding_length": app.loaded.engine().shape().hidden,
     })
 }
 

@@ -76,12 +76,12 @@ fn parameters(model: &Model) -> String {
 /// Figures by the names that GGUF files have for them. The context is the one that the server
 /// planned: what clients may use.
 fn model_info(app: &App) -> Map<String, Value> {
-    let (family, shape) = (app.engine.family(), app.engine.shape());
+    let (family, shape) = (app.loaded.engine().family(), app.loaded.engine().shape());
     let mut info = Map::new();
     info.insert("general.architecture".into(), json!(family));
     info.insert("general.basename".into(), json!(app.model_name()));
     for (name, number) in [
-        ("context_length", app.engine.plan().ctx),
+        ("context_length", app.loaded.engine().plan().ctx),
         ("embedding_length", shape.hidden),
         ("block_count", shape.n_layers),
         ("expert_count", shape.n_experts),

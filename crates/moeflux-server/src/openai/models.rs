@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::error::ApiResult;
 
 fn model(app: &App, name: &str) -> Value {
-    let (shape, ctx) = (app.engine.shape(), app.engine.plan().ctx);
+    let (shape, ctx) = (app.loaded.engine().shape(), app.loaded.engine().plan().ctx);
     let max_tokens = app.options.max_tokens.map_or(ctx, |n| n.min(ctx));
     json!({
         "id": name,

@@ -15,7 +15,7 @@ use operations::{OPERATIONS, Operation};
 /// The description of this server.
 pub(crate) fn describe(app: &App) -> Value {
     let mut value = description();
-    let last_token = app.engine.shape().vocab.saturating_sub(1);
+    let last_token = app.loaded.engine().shape().vocab.saturating_sub(1);
     fill_in(&mut value, &app.options.model_names, last_token);
     value
 }

@@ -37,11 +37,12 @@ const ARROWS: &[Arrows] = &[
         &[],
     ),
     Arrows("moeflux", &["moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
-    Arrows("moeflux-server", &["moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
+    Arrows("moeflux-server", &["moeflux", "moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
     Arrows(
         "moeflux-cli",
         &[
             "moeflux-server",
+            "moeflux",
             "moeflux-convert",
             "moeflux-engine",
             "moeflux-text",
