@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use moeflux_core::TokenId;
 use moeflux_text::{NoCalls, Special, StopMatcher, StreamDecoder, Tokenizer};
 
-use crate::choose::{choose, n_top, without};
+use crate::decoding::{Finish, choose, n_top, without};
 use crate::engine::step::{Logits, RowLogits};
 use crate::error::EngineError;
 use crate::sampler::{self, Sampler, SamplerOptions};
@@ -40,21 +40,6 @@ impl Default for GenerateOptions {
             no_calls: None,
         }
     }
-}
-
-/// Why an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// The model generated an end-of-text token.
-    EndOfText,
-    /// The answer contained a stop text.
-    Stop,
-    /// The answer has `max_tokens` tokens.
-    MaxTokens,
-    /// The context has no room for another token.
-    ContextFull,
-    /// The caller cancelled it.
-    Cancelled,
 }
 
 /// Statistics of an answer.

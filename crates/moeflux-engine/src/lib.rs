@@ -17,8 +17,8 @@
 #![forbid(unsafe_code)]
 
 mod choice;
-mod choose;
 mod conversation;
+mod decoding;
 mod device;
 mod engine;
 mod error;
@@ -42,6 +42,7 @@ mod speculation;
 
 pub use choice::{DeviceChoice, Reason, test_device};
 pub use conversation::{Conversation, ConversationError, ModelName};
+pub use decoding::{Bias, DecodingOptions, Finish, TokenLogprob, TokenText};
 pub use device::{
     Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, built_isa_names, devices, isa_names,
 };
@@ -50,7 +51,7 @@ pub use error::EngineError;
 pub use expert_stats::read_expert_stats;
 pub use forecast::{Forecast, Rate, Rates};
 pub use format_name::ExpertFormat;
-pub use generate::{Finish, GenerateOptions, Generated, Sink, generate, generate_after};
+pub use generate::{GenerateOptions, Generated, Sink, generate, generate_after};
 pub use inspect::{Inspection, Storage, check, choose_device, inspect};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};
 pub use moeflux_core::checkpoint::CheckpointKind;
@@ -60,8 +61,7 @@ pub use options::{Activations, ComputeOptions, EngineOptions, ExpertOptions, Mem
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::{Alternative, MAX_SESSIONS, ModelSizes, Plan, PlanRow, RowKind, Shortage};
 pub use scheduler::{
-    Answer, Bias, Event, Job, Listener, Scheduler, SchedulerOptions, SchedulerStats, SubmitError,
-    TokenLogprob, TokenText,
+    Answer, Event, Job, Listener, Scheduler, SchedulerOptions, SchedulerStats, SubmitError,
 };
 pub use session::{
     ChunkInput, EMBEDDED, InputRow, Logits, LogitsSink, Prompt, Read, RowError, RowInput,

@@ -73,6 +73,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
             orders.push(Order {
                 prepared: prompt.clone(),
                 settings: settings.of_answer(i, app.options.max_tokens),
+                keeps_answer: true,
                 cancelled: Arc::clone(&cancelled),
                 listener: Box::new(listener),
             });

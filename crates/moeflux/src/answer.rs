@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use moeflux_engine::{Answer as Figures, Event, Finish, TokenLogprob};
+use moeflux_engine::{Answer as Figures, Event, Finish, SpeculationStats, TokenLogprob};
 use moeflux_text::{AnswerReader, Delta, Message};
 use serde_json::{Value, json};
 
@@ -63,6 +63,64 @@ pub struct Summary {
     pub first_token: Option<Duration>,
     /// Time from the first token to the end.
     pub decode: Duration,
+    /// Tokens drafted and accepted.
+    pub speculation: SpeculationStats,
+    /// The stop text that ended it.
+    pub stop: Option<String>,
+}
+
+impl Summary {
+    fn of(figures: Figures) -> Summary {
+        Summary {
+            finish: figures.finish,
+            prompt_tokens: figures.n_prompt,
+            reused_tokens: figures.n_reused,
+            generated_tokens: figures.n_generated,
+            first_token: figures.first_token,
+            decode: figures.decode,
+            speculation: figures.speculation,
+            stop: figures.stop,
+        }
+    }
+
+    /// Tokens of the prompt that were evaluated.
+    pub fn evaluated_tokens(&self) -> usize {
+        self.prompt_tokens - self.reused_tokens
+    }
+
+    /// Prompt tokens a second.
+    pub fn prompt_rate(&self) -> f64 {
+        rate(self.evaluated_tokens(), self.first_token.unwrap_or_default())
+    }
+
+    /// Generated tokens a second, the first not counted.
+    pub fn decode_rate(&self) -> f64 {
+        rate(self.generated_tokens.saturating_sub(1), self.decode)
+    }
+}
+
+fn rate(n: usize, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { n as f64 / time.as_secs_f64() }
+}
+
+/// More of an answer, or of its prompt.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Update {
+    /// More of the prompt was evaluated.
+    Prompt {
+        /// Tokens done, reused ones included.
+        n_done: usize,
+        /// Tokens of the prompt.
+        n_total: usize,
+    },
+    /// More of the answer.
+    Text {
+        /// What the model thinks, says and calls.
+        deltas: Vec<Delta>,
+        /// The tokens of it, where [`Settings::top_logprobs`](crate::Settings) asks for them.
+        tokens: Vec<TokenLogprob>,
+    },
 }
 
 /// An answer while it is made: an iterator over its pieces. It ends after the last piece, or with
@@ -100,23 +158,59 @@ impl<'chat> Answer<'chat> {
         events: Receiver<Event>,
         reader: AnswerReader,
         cancelled: Arc<AtomicBool>,
-        chat: Option<&'chat mut Vec<Message>>,
     ) -> Answer<'chat> {
-        let chat_calls = chat.as_deref().map_or(0, |messages| count_calls(messages));
         Answer {
             _model: model,
             events,
             reader,
             cancelled,
-            chat,
+            chat: None,
             pending: VecDeque::new(),
             open_call: None,
-            n_calls: chat_calls,
+            n_calls: 0,
             said: Said::default(),
             logprobs: Vec::new(),
             summary: None,
             has_ended: false,
         }
+    }
+
+    /// This answer, which is appended to the messages of a chat where there is one.
+    pub(crate) fn of_chat(mut self, chat: Option<&'chat mut Vec<Message>>) -> Answer<'chat> {
+        self.n_calls = chat.as_deref().map_or(0, |messages| count_calls(messages));
+        self.chat = chat;
+        self
+    }
+
+    /// Waits for more of the answer, its prompt included; `None` at the end. For programs that show
+    /// progress or probabilities: what is received so is no [`Piece`] any more.
+    ///
+    /// # Errors
+    /// Where a step fails; nothing comes after that.
+    pub fn next_update(&mut self) -> Option<Result<Update, Error>> {
+        if self.has_ended {
+            return None;
+        }
+        let update = match self.events.recv() {
+            Ok(Event::Prompt { n_done, n_total, .. }) => Ok(Update::Prompt { n_done, n_total }),
+            Ok(Event::Text(text)) => {
+                Ok(Update::Text { deltas: self.reader.push(&text.text), tokens: text.logprobs })
+            }
+            Ok(Event::Done(figures)) => {
+                self.has_ended = true;
+                self.summary = Some(Summary::of(figures));
+                Ok(Update::Text { deltas: self.reader.finish(), tokens: Vec::new() })
+            }
+            Ok(Event::Failed(err)) => Err(Error::Engine(err)),
+            Err(_) => Err(Error::Stopped),
+        };
+        self.has_ended |= update.is_err();
+        Some(update)
+    }
+
+    /// Ends the answer soon; what has come until then is still received.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
     }
 
     /// Waits for the end and gives the whole text, thoughts and calls left out.
@@ -182,21 +276,6 @@ impl<'chat> Answer<'chat> {
             self.pending.push_back(Piece::Call(call));
         }
     }
-
-    fn end(&mut self, figures: &Figures) {
-        let deltas = self.reader.finish();
-        self.take(deltas);
-        self.close_call();
-        self.has_ended = true;
-        self.summary = Some(Summary {
-            finish: figures.finish,
-            prompt_tokens: figures.n_prompt,
-            reused_tokens: figures.n_reused,
-            generated_tokens: figures.n_generated,
-            first_token: figures.first_token,
-            decode: figures.decode,
-        });
-    }
 }
 
 impl Iterator for Answer<'_> {
@@ -208,25 +287,16 @@ impl Iterator for Answer<'_> {
                 self.said.add(&piece);
                 return Some(Ok(piece));
             }
-            if self.has_ended {
-                return None;
-            }
-            match self.events.recv() {
-                Ok(Event::Prompt { .. }) => {}
-                Ok(Event::Text(text)) => {
-                    self.logprobs.extend(text.logprobs);
-                    let deltas = self.reader.push(&text.text);
+            match self.next_update()? {
+                Ok(Update::Prompt { .. }) => {}
+                Ok(Update::Text { deltas, tokens }) => {
+                    self.logprobs.extend(tokens);
                     self.take(deltas);
+                    if self.has_ended {
+                        self.close_call();
+                    }
                 }
-                Ok(Event::Done(figures)) => self.end(&figures),
-                Ok(Event::Failed(err)) => {
-                    self.has_ended = true;
-                    return Some(Err(Error::Engine(err)));
-                }
-                Err(_) => {
-                    self.has_ended = true;
-                    return Some(Err(Error::Stopped));
-                }
+                Err(err) => return Some(Err(err)),
             }
         }
     }
@@ -267,7 +337,9 @@ impl Said {
 
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        if !self.has_ended {
+            self.cancel();
+        }
         let said = std::mem::take(&mut self.said);
         // An answer that failed or was dropped at once leaves no message.
         if let Some(messages) = self.chat.take()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
-use moeflux_engine::{EngineError, Job, Listener, SubmitError};
+use moeflux_engine::{DecodingOptions, EngineError, Job, Listener, SubmitError};
 use moeflux_text::{Markup, Message, Prepared};
 
 use crate::answer::Answer;
@@ -19,10 +19,21 @@ pub struct Order {
     pub prepared: Prepared,
     /// How tokens are chosen.
     pub settings: Settings,
+    /// Whether the prompt cache keeps the answer beside the prompt, for a conversation that goes on.
+    pub keeps_answer: bool,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Receives the events on the model's thread. It must not block.
     pub listener: Listener,
+}
+
+/// What an answer has to do with others.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerOptions {
+    /// Whether no conversation goes on from here: the prompt cache keeps the prompt alone.
+    pub is_last: bool,
+    /// Ends the answer where another thread sets it.
+    pub cancelled: Arc<AtomicBool>,
 }
 
 impl Model {
@@ -63,6 +74,32 @@ impl Model {
         self.start(prepared.map_err(|err| self.refusal(err))?, request, None)
     }
 
+    /// Answers a prompt that has been prepared: for programs that look at it, or change how its answer
+    /// is read, before.
+    ///
+    /// # Errors
+    /// Where too many answers wait already, or the model's thread has ended.
+    pub fn answer_prepared(
+        &self,
+        prepared: Prepared,
+        settings: Settings,
+        options: AnswerOptions,
+    ) -> Result<Answer<'static>, Error> {
+        let (sender, events) = mpsc::channel();
+        let AnswerOptions { is_last, cancelled } = options;
+        let reader = prepared.reader.clone();
+        let order = Order {
+            prepared,
+            settings,
+            keeps_answer: !is_last,
+            cancelled: Arc::clone(&cancelled),
+            // An answer that was dropped receives nothing.
+            listener: Box::new(move |event| drop(sender.send(event))),
+        };
+        self.submit(vec![order])?;
+        Ok(Answer::new(self.clone(), events, reader, cancelled))
+    }
+
     /// Queues answers, all or none of them.
     ///
     /// # Errors
@@ -91,40 +128,29 @@ impl Model {
         if prepared.turn.tokens.is_empty() {
             return Err(EngineError::EmptyPrompt.into());
         }
-        let (sender, events) = mpsc::channel();
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let reader = prepared.reader.clone();
-        let order = Order {
-            prepared,
-            settings: request.settings(self.text().tokenizer()),
-            cancelled: Arc::clone(&cancelled),
-            // An answer that was dropped receives nothing.
-            listener: Box::new(move |event| drop(sender.send(event))),
-        };
-        self.submit(vec![order])?;
-        Ok(Answer::new(self.clone(), events, reader, cancelled, chat))
+        let settings = request.settings(self.text().tokenizer());
+        Ok(self.answer_prepared(prepared, settings, AnswerOptions::default())?.of_chat(chat))
     }
 }
 
 impl Order {
     fn into_job(self) -> Job {
-        let Order { prepared, settings, cancelled, listener } = self;
+        let Order { prepared, settings, keeps_answer, cancelled, listener } = self;
         let Prepared { turn, expected, constraint, no_calls, shown, .. } = prepared;
         let Settings { max_tokens, stop, sampling, bias, top_logprobs } = settings;
-        Job {
-            prompt: turn,
-            expected,
+        let sampler = sampling;
+        let decoding = DecodingOptions {
             max_tokens,
             stop,
-            sampler: sampling,
+            sampler,
             bias,
             constraint,
             no_calls,
             shown,
             top_logprobs,
-            cancelled,
-            listener,
-        }
+            expected,
+        };
+        Job { prompt: turn, decoding, keeps_answer, cancelled, listener }
     }
 }
 

@@ -57,14 +57,14 @@ mod request;
 pub use moeflux_engine::sampler::SamplerOptions as Sampling;
 pub use moeflux_engine::{
     Activations, Bias, ComputeOptions, Device, EngineOptions as Options, ExpertOptions, Finish,
-    KvType, MemoryOptions, Plan, PromptCacheOptions, SchedulerOptions, Speculation, SubmitError,
-    TokenLogprob,
+    KvType, MemoryOptions, Plan, PromptCacheOptions, SchedulerOptions, Speculation,
+    SpeculationStats, SubmitError, TokenLogprob,
 };
 pub use moeflux_text::{Message, Part, ToolChoice};
 
-pub use self::answer::{Answer, Piece, Summary, ToolCall};
+pub use self::answer::{Answer, Piece, Summary, ToolCall, Update};
 pub use self::chat::Chat;
 pub use self::error::Error;
-pub use self::generate::Order;
+pub use self::generate::{AnswerOptions, Order};
 pub use self::model::Model;
 pub use self::request::{Format, Request, Settings};

@@ -4,52 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use moeflux_core::TokenId;
-use moeflux_text::{Constraint, NoCalls, Turn};
+use moeflux_text::Turn;
 
+use crate::decoding::{DecodingOptions, Finish, TokenText};
 use crate::error::EngineError;
-use crate::generate::Finish;
-use crate::sampler::SamplerOptions;
 use crate::speculation::options::SpeculationStats;
 
 /// Receives the events of a job on the engine's thread. It must not block.
 pub type Listener = Box<dyn FnMut(Event) + Send>;
 
-/// Changes of logits before a token is chosen.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Bias {
-    /// Values that are added to the logits of tokens.
-    pub tokens: Vec<(TokenId, f32)>,
-    /// Subtracted from a token's logit for every occurrence in the answer.
-    pub frequency_penalty: f32,
-    /// Subtracted once from the logit of every token that occurs in the answer.
-    pub presence_penalty: f32,
-}
-
 /// A request for one answer.
 pub struct Job {
     /// The prompt.
     pub prompt: Turn,
-    /// Text that the answer is expected to repeat in large parts, such as a file that it edits.
-    /// Tokens are drafted from it too. Changes no token.
-    pub expected: Arc<[TokenId]>,
-    /// The most tokens of the answer; where absent, what the context has room for.
-    pub max_tokens: Option<usize>,
-    /// Texts that end the answer; they are not part of it.
-    pub stop: Vec<String>,
-    /// How tokens are chosen.
-    pub sampler: SamplerOptions,
-    /// Changes of the logits before that.
-    pub bias: Bias,
-    /// A grammar that the answer must match.
-    pub constraint: Option<Constraint>,
-    /// Rules out calls of tools, where none were offered.
-    pub no_calls: Option<NoCalls>,
-    /// Special tokens that are part of the text; all others are left out.
-    pub shown: Arc<[TokenId]>,
-    /// How many of the likeliest tokens are reported with the probability of each token; where
-    /// absent, no probabilities are reported.
-    pub top_logprobs: Option<usize>,
+    /// How its answer is decoded.
+    pub decoding: DecodingOptions,
+    /// Whether the prefix cache keeps the answer beside the prompt, for a conversation that goes on.
+    pub keeps_answer: bool,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Receives the events of this job.
@@ -80,26 +51,6 @@ pub enum Event {
     Done(Answer),
     /// A step failed, or the prompt is invalid.
     Failed(Arc<EngineError>),
-}
-
-/// Text that no stop text can remove any more.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TokenText {
-    /// The text.
-    pub text: String,
-    /// The tokens of the text, where [`Job::top_logprobs`] asks for them.
-    pub logprobs: Vec<TokenLogprob>,
-}
-
-/// A token and its probability by the model's own logits, before any bias.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenLogprob {
-    /// The token.
-    pub token: TokenId,
-    /// The natural logarithm of its probability.
-    pub logprob: f32,
-    /// The likeliest tokens in its place, the likeliest first.
-    pub top: Vec<(TokenId, f32)>,
 }
 
 /// Statistics of an answer.

@@ -21,8 +21,9 @@ use moeflux_text::Tokenizer;
 use self::runner::Runner;
 use crate::engine::Engine;
 use crate::scheduler::shared::{Command, Shared};
+use crate::session::Session;
 
-pub use self::job::{Answer, Bias, Event, Job, Listener, TokenLogprob, TokenText};
+pub use self::job::{Answer, Event, Job, Listener};
 pub use crate::scheduler::shared::{SchedulerOptions, SchedulerStats};
 
 /// Why a job was not queued.
@@ -103,6 +104,24 @@ impl Scheduler {
             sent.map_err(|_| SubmitError::Stopped)?;
         }
         Ok(())
+    }
+
+    /// Calls `work` on the scheduler's thread with the session that was used last, once no job has
+    /// it, and waits for what it returns: to save a conversation, or to go on with a saved one. What
+    /// the prefix cache is to keep of the session is kept before.
+    ///
+    /// # Errors
+    /// Where the scheduler has stopped.
+    pub fn with_session<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Session) -> T + Send + 'static,
+    ) -> Result<T, SubmitError> {
+        let (sender, result) = mpsc::channel();
+        // The receiver waits.
+        let visit = move |session: &mut Session| drop(sender.send(work(session)));
+        let sent = self.commands.send(Command::Visit(Box::new(visit)));
+        sent.map_err(|_| SubmitError::Stopped)?;
+        result.recv().map_err(|_| SubmitError::Stopped)
     }
 
     /// Whether the thread is running.

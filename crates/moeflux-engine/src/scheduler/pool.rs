@@ -11,9 +11,17 @@ use crate::session::Session;
 pub(super) struct Slot {
     pub(super) session: Session,
     pub(super) running: Option<Running>,
-    /// Positions of checkpoints, where the session is not in the prefix cache yet.
-    pub(super) unsaved: Option<Vec<usize>>,
+    /// Where the session is not in the prefix cache yet.
+    pub(super) unsaved: Option<Unsaved>,
     last_use: u64,
+}
+
+/// What the prefix cache is to keep of a session.
+pub(super) struct Unsaved {
+    /// Positions of checkpoints.
+    pub(super) checkpoints: Vec<usize>,
+    /// Whether the end is kept, too.
+    pub(super) has_end: bool,
 }
 
 /// The shortest prefix for which a job waits while another job evaluates it.
@@ -54,6 +62,12 @@ impl Pool {
         fits.or_else(oldest).map(|(i, _)| i)
     }
 
+    /// The session without a job that was used last.
+    pub(super) fn newest_idle(&self) -> Option<usize> {
+        let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
+        idle.max_by_key(|(_, slot)| slot.last_use).map(|(i, _)| i)
+    }
+
     /// The least recently used of the sessions that have tokens and no job.
     pub(super) fn oldest_idle(&self) -> Option<usize> {
         let all = self.slots.iter().enumerate();
@@ -65,15 +79,14 @@ impl Pool {
     /// copied.
     pub(super) fn is_being_evaluated(&self, tokens: &[TokenId]) -> bool {
         self.slots.iter().any(|slot| {
-            let Some(Running { phase: Phase::Prompt(n_done), job, .. }) = &slot.running else {
+            let Some(Running { phase: Phase::Prompt(n_done), prompt, .. }) = &slot.running else {
                 return false;
             };
-            let known = job.prompt.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            let known = prompt.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
             let n_common = known.min(tokens.len().saturating_sub(1));
             // Recurrent states can only be copied at a checkpoint.
             let n_usable = match slot.session.checkpoints() {
-                Some(_) => job
-                    .prompt
+                Some(_) => prompt
                     .checkpoints
                     .iter()
                     .copied()

@@ -10,15 +10,15 @@ use moeflux_backend::DeviceError;
 use moeflux_core::TokenId;
 use moeflux_text::Tokenizer;
 
-use super::answer::{Evaluated, Phase, Running};
+use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
-use super::pool::{Pool, Slot};
+use super::pool::{Pool, Slot, Unsaved};
+use crate::decoding::{Decoding, Evaluated, Finish};
 use crate::engine::Engine;
 use crate::engine::step::RowLogits;
 use crate::error::EngineError;
-use crate::generate::Finish;
-use crate::sampler::Sampler;
-use crate::scheduler::shared::{Command, SchedulerOptions, Shared};
+use crate::sampler::error::SamplerError;
+use crate::scheduler::shared::{Command, SchedulerOptions, Shared, Visit};
 use crate::session::{ChunkInput, DraftChunk, SequenceChunk, eval_draft_batch};
 use crate::speculation::drafter::{Draft, DraftContext};
 use crate::speculation::mtp::{MtpRequest, mtp_draft};
@@ -32,6 +32,7 @@ pub(super) struct Runner {
     shared: Arc<Shared>,
     inbox: Receiver<Command>,
     waiting: VecDeque<(Box<Job>, Instant)>,
+    visits: VecDeque<Visit>,
     pool: Pool,
     /// After a shutdown began, the time at which running jobs are cancelled.
     stop_at: Option<Instant>,
@@ -67,7 +68,8 @@ impl Runner {
         inbox: Receiver<Command>,
     ) -> Runner {
         let pool = Pool::new(&engine, options.n_sessions);
-        Runner { engine, tokenizer, shared, inbox, waiting: VecDeque::new(), pool, stop_at: None }
+        let (waiting, visits) = (VecDeque::new(), VecDeque::new());
+        Runner { engine, tokenizer, shared, inbox, waiting, visits, pool, stop_at: None }
     }
 
     pub(super) fn run(mut self) {
@@ -75,6 +77,7 @@ impl Runner {
             self.receive();
             self.drop_cancelled();
             self.admit();
+            self.visit();
             if self.pool.n_running() > 0 {
                 self.step();
                 continue;
@@ -112,6 +115,7 @@ impl Runner {
     fn take(&mut self, command: Command) {
         match command {
             Command::Run(job) => self.waiting.push_back((job, Instant::now())),
+            Command::Visit(visit) => self.visits.push_back(visit),
             Command::Stop(at) => self.stop(at),
         }
     }
@@ -126,7 +130,7 @@ impl Runner {
     fn drop_cancelled(&mut self) {
         let is_over = self.stop_at.is_some_and(|at| at <= Instant::now());
         for slot in &mut self.pool.slots {
-            let cancelled = |running: &mut Running| is_over || running.job.is_cancelled();
+            let cancelled = |running: &mut Running| is_over || running.is_cancelled();
             if let Some(running) = slot.running.take_if(cancelled) {
                 end(&self.shared, slot, running, Ok(Finish::Cancelled));
             }
@@ -160,10 +164,22 @@ impl Runner {
         }
     }
 
+    /// Lends a session to those who asked for one, once no job has it.
+    fn visit(&mut self) {
+        while !self.visits.is_empty()
+            && let Some(slot) = self.pool.newest_idle()
+        {
+            self.save(slot);
+            if let Some(visit) = self.visits.pop_front() {
+                visit(&mut self.pool.slots[slot].session);
+            }
+        }
+    }
+
     fn begin(&mut self, i: usize, mut job: Job, arrived: Instant) {
-        let ready = Sampler::new(job.sampler.clone()).map_err(EngineError::from);
-        let ready = ready.and_then(|sampler| Ok((sampler, self.prepare(i, &job.prompt.tokens)?)));
-        let (sampler, n_reused) = match ready {
+        let ready = self.decoding(&mut job).map_err(EngineError::from);
+        let ready = ready.and_then(|decoding| Ok((decoding, self.prepare(i, &job.prompt.tokens)?)));
+        let (decoding, n_reused) = match ready {
             Ok(ready) => ready,
             Err(err) => return (job.listener)(Event::Failed(Arc::new(err))),
         };
@@ -176,12 +192,18 @@ impl Runner {
         }
         (job.listener)(Event::Prompt { n_done: n_reused, n_total, n_reused });
         let slot = &mut self.pool.slots[i];
-        slot.unsaved = Some(job.prompt.checkpoints.clone());
-        let (speculation, tokenizer) = (self.engine.speculation(), &self.tokenizer);
+        let (checkpoints, has_end) = (job.prompt.checkpoints.clone(), job.keeps_answer);
+        slot.unsaved = Some(Unsaved { checkpoints, has_end });
         let requested = slot.session.request_rows(&job.prompt.tokens[n_reused..]);
-        let mut running = Running::new(job, sampler, speculation, tokenizer, n_reused, arrived);
-        running.requested = requested;
-        slot.running = Some(running);
+        slot.running = Some(Running::new(job, decoding, requested, n_reused, arrived));
+    }
+
+    /// Takes a job's options.
+    fn decoding(&self, job: &mut Job) -> Result<Decoding, SamplerError> {
+        let options = std::mem::take(&mut job.decoding);
+        let (speculation, tokenizer) = (self.engine.speculation(), Arc::clone(&self.tokenizer));
+        let ctx = self.engine.plan().ctx;
+        Decoding::new(options, &job.prompt.tokens, speculation, tokenizer, ctx)
     }
 
     fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {
@@ -271,7 +293,7 @@ impl Runner {
                     wants_logits: true,
                     checkpoint_after: false,
                 }),
-                Phase::Prompt(n_done) => prompts.push((slot, n_done, &running.job.prompt)),
+                Phase::Prompt(n_done) => prompts.push((slot, n_done, &running.prompt)),
             }
         }
         let chunk = self.engine.plan().chunk;
@@ -321,7 +343,7 @@ impl Runner {
         for (entry, draft) in batch.iter_mut().zip(drafts) {
             if draft.is_empty() {
                 if let Some(running) = &mut self.pool.slots[entry.slot].running {
-                    running.discard_draft();
+                    running.decoding.discard_draft();
                 }
                 continue;
             }
@@ -343,7 +365,7 @@ impl Runner {
                 continue;
             };
             let rates = self.engine.speculation_rates();
-            let draft = running.draft(&DraftContext {
+            let draft = running.decoding.draft(&DraftContext {
                 step_cost: &rates.step_cost,
                 rows,
                 n_others: batch.len() - 1,
@@ -353,7 +375,7 @@ impl Runner {
             });
             drop(rates);
             if draft.is_empty() || !session.prepare_rollback() {
-                running.discard_draft();
+                running.decoding.discard_draft();
                 drafts.push(Draft::Tokens(Vec::new()));
                 continue;
             }
@@ -375,7 +397,7 @@ impl Runner {
         let choosing = batch.iter().filter(|entry| entry.wants_logits);
         let wanted = choosing.map(|entry| {
             let running = self.pool.slots[entry.slot].running.as_ref()?;
-            running.n_top(entry.draft())
+            running.decoding.n_top(entry.draft())
         });
         wanted.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
@@ -402,20 +424,14 @@ impl Runner {
     fn advance(&mut self, entry: &BatchEntry, logits: &mut [RowLogits]) {
         let slot = &mut self.pool.slots[entry.slot];
         let Some(running) = &mut slot.running else { return };
-        if let Phase::Prompt(n_done) = running.phase {
-            let n_done = n_done + entry.tokens.len();
-            running.phase = Phase::Prompt(n_done);
-            let (n_total, n_reused) = (running.job.prompt.tokens.len(), running.n_reused);
-            (running.job.listener)(Event::Prompt { n_done, n_total, n_reused });
-        }
+        running.advance_prompt(entry.tokens.len());
         if logits.is_empty() {
             return;
         }
-        let ctx = self.engine.plan().ctx;
         // The drafts were dropped where the step failed with them.
         let draft = &entry.draft()[..entry.n_drafted.min(logits.len() - 1)];
         let step = Evaluated { draft, logits };
-        let ended = match running.take_step(step, &mut slot.session, &self.tokenizer, ctx) {
+        let ended = match running.take_step(step, &mut slot.session) {
             Ok(None) => return,
             Ok(Some(finish)) => Ok(finish),
             Err(err) => Err(Arc::new(err)),
@@ -435,12 +451,16 @@ impl Runner {
     /// Stores a session in the prefix cache if it is not there yet. Returns whether it was not.
     fn save(&mut self, i: usize) -> bool {
         let slot = &mut self.pool.slots[i];
-        let Some(checkpoints) = slot.unsaved.take() else { return false };
+        let Some(Unsaved { checkpoints, has_end }) = slot.unsaved.take() else { return false };
         let end = slot.session.position();
         let checkpoints: Vec<usize> = checkpoints.into_iter().filter(|at| *at < end).collect();
         if end > 0 {
-            // A session that cannot be stored is evaluated again; the cache records a warning.
-            let _ = slot.session.store_turn(&checkpoints, true);
+            // A session that is not stored is evaluated again.
+            if let Err(err) = slot.session.store_turn(&checkpoints, has_end)
+                && let Some(cache) = self.engine.prefix_cache()
+            {
+                cache.warn(format!("the prompt is not kept: {err}"));
+            }
         }
         true
     }
@@ -476,7 +496,7 @@ fn draft_with_mtp(pool: &mut Pool, batch: &[BatchEntry], plans: Vec<Draft>) -> V
         Draft::Mtp(_) => {
             let tokens = drafts.remove(&entry.slot).unwrap_or_default();
             if let Some(running) = &mut pool.slots[entry.slot].running {
-                running.set_mtp_len(tokens.len());
+                running.decoding.set_mtp_len(tokens.len());
             }
             tokens
         }
@@ -494,21 +514,21 @@ fn is_out_of_memory(err: &EngineError) -> bool {
 fn end(
     shared: &Shared,
     slot: &mut Slot,
-    mut running: Running,
+    running: Running,
     ended: Result<Finish, Arc<EngineError>>,
 ) {
     {
         let mut stats = shared.stats();
         stats.n_running -= 1;
-        stats.n_generated += ended.as_ref().map_or(0, |_| running.n_generated as u64);
-        stats.speculation += running.speculation_stats();
+        stats.n_generated += ended.as_ref().map_or(0, |_| running.decoding.n_generated() as u64);
+        stats.speculation += running.decoding.speculation_stats();
         stats.n_ended += 1;
         stats.served += running.started.elapsed();
     }
     match ended {
         Ok(finish) => running.finish(finish),
         Err(err) => {
-            (running.job.listener)(Event::Failed(err));
+            running.fail(err);
             slot.unsaved = None;
         }
     }

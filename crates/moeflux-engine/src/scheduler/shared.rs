@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::job::Job;
+use crate::session::Session;
 use crate::speculation::options::SpeculationStats;
 
 /// Limits of a scheduler.
@@ -43,8 +44,12 @@ pub struct SchedulerStats {
     pub served: Duration,
 }
 
+/// Work on a session that no job has.
+pub(super) type Visit = Box<dyn FnOnce(&mut Session) + Send>;
+
 pub(super) enum Command {
     Run(Box<Job>),
+    Visit(Visit),
     /// Finish jobs until then, cancel the rest, store sessions in the prefix cache.
     Stop(Instant),
 }

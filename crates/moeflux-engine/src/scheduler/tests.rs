@@ -11,9 +11,8 @@ use moeflux_text::Turn;
 use super::{Event, Job, Scheduler};
 use crate::engine::Engine;
 use crate::options::EngineOptions;
-use crate::sampler::SamplerOptions;
 use crate::scheduler::shared::SchedulerOptions;
-use crate::{Answer, Bias};
+use crate::{Answer, DecodingOptions};
 
 struct Bench {
     engine: Engine,
@@ -51,15 +50,8 @@ fn of(tokens: Vec<TokenId>, checkpoints: Vec<usize>) -> (Job, Receiver<Event>) {
     let (sender, events) = mpsc::channel();
     let job = Job {
         prompt: Turn { checkpoints, ..Turn::raw(tokens) },
-        expected: Arc::default(),
-        max_tokens: Some(5),
-        stop: Vec::new(),
-        sampler: SamplerOptions::default(),
-        bias: Bias::default(),
-        constraint: None,
-        no_calls: None,
-        shown: Arc::from([]),
-        top_logprobs: None,
+        decoding: DecodingOptions { max_tokens: Some(5), ..DecodingOptions::default() },
+        keeps_answer: true,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

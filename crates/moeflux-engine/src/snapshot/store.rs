@@ -224,7 +224,8 @@ impl PrefixCache {
         entries
     }
 
-    fn warn(&self, text: String) {
+    /// Keeps a warning for the user.
+    pub(crate) fn warn(&self, text: String) {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 

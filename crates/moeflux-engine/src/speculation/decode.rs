@@ -10,11 +10,7 @@ use crate::error::EngineError;
 use crate::session::handle::Session;
 use crate::speculation::drafter::{Draft, DraftContext, Drafter};
 use crate::speculation::options::{Speculation, SpeculationStats};
-
-/// Chooses a token by the logits after the tokens that are passed; breaks where the text ends
-/// with it.
-pub(crate) type Choose<'a, B> =
-    dyn FnMut(&mut RowLogits, &[TokenId]) -> Result<ControlFlow<B, TokenId>, EngineError> + 'a;
+use crate::speculation::verify::verify;
 
 /// Chooses the tokens of an answer.
 pub(crate) trait Chooser<B> {
@@ -22,7 +18,7 @@ pub(crate) trait Chooser<B> {
     /// it; `None` where all are needed.
     fn n_top(&self, draft: &[TokenId]) -> Option<usize>;
 
-    /// As [`Choose`].
+    /// As [`Choose`](crate::speculation::verify::Choose).
     ///
     /// # Errors
     /// Where no token can be chosen.
@@ -43,14 +39,6 @@ pub(crate) struct SpeculativeDecoder {
 struct Drafted {
     tokens: Vec<TokenId>,
     mtp_time: Duration,
-}
-
-/// The outcome of [`verify`].
-pub(crate) struct Verified<B> {
-    /// The token that was chosen last, after the accepted drafts.
-    pub(crate) chosen: ControlFlow<B, TokenId>,
-    /// How many drafts were accepted.
-    pub(crate) n_accepted: usize,
 }
 
 impl SpeculativeDecoder {
@@ -135,42 +123,4 @@ impl SpeculativeDecoder {
             }
         }
     }
-}
-
-impl Session {
-    /// Has the rows of a chosen token read, which the next step evaluates.
-    fn request_rows_of<B>(&mut self, chosen: &ControlFlow<B, TokenId>) {
-        if let ControlFlow::Continue(token) = chosen {
-            self.request_next_rows(&[*token]);
-        }
-    }
-}
-
-/// Chooses tokens after a token and its drafts, which a session has just evaluated, as long as
-/// the drafts are what is chosen. Rolls the session back to before the first rejected draft.
-///
-/// # Errors
-/// Those of `choose`, and those of the device.
-pub(crate) fn verify<B>(
-    session: &mut Session,
-    draft: &[TokenId],
-    logits: &mut [RowLogits],
-    choose: &mut Choose<'_, B>,
-) -> Result<Verified<B>, EngineError> {
-    let n_before = session.tokens().len() - draft.len();
-    let mut n_accepted = 0;
-    let chosen = loop {
-        match choose(&mut logits[n_accepted], &session.tokens()[..n_before + n_accepted]) {
-            Ok(ControlFlow::Continue(token)) if draft.get(n_accepted) == Some(&token) => {
-                n_accepted += 1;
-            }
-            chosen => break chosen,
-        }
-    };
-    if !draft.is_empty() {
-        session.roll_back(draft.len() - n_accepted)?;
-    }
-    let chosen = chosen?;
-    session.request_rows_of(&chosen);
-    Ok(Verified { chosen, n_accepted })
 }

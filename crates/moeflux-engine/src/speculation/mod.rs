@@ -21,3 +21,4 @@ mod rollback;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
+pub(crate) mod verify;

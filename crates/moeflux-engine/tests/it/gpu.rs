@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use moeflux_convert::pack::PackOptions;
 use moeflux_engine::sampler::{Sampler, SamplerOptions};
 use moeflux_engine::{
-    Activations, Bias, Device, DeviceFacts, Engine, EngineOptions, Event, GenerateOptions, Job,
-    Prompt, Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats, TokenId, devices,
-    generate,
+    Activations, DecodingOptions, Device, DeviceFacts, Engine, EngineOptions, Event,
+    GenerateOptions, Job, Prompt, Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats,
+    TokenId, devices, generate,
 };
 use moeflux_store::{IoChoice, IoMode};
 use moeflux_text::{Message, RenderRequest, Special, Turn};
@@ -252,15 +252,12 @@ fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> R
     let (sender, events) = mpsc::channel();
     let job = Job {
         prompt: Turn { tokens: prompt.to_vec(), checkpoints: Vec::new() },
-        expected: Arc::default(),
-        max_tokens: Some(12),
-        stop: Vec::new(),
-        sampler: sampler.clone(),
-        bias: Bias::default(),
-        constraint: None,
-        no_calls: None,
-        shown: Arc::from([]),
-        top_logprobs: None,
+        decoding: DecodingOptions {
+            max_tokens: Some(12),
+            sampler: sampler.clone(),
+            ..DecodingOptions::default()
+        },
+        keeps_answer: true,
         cancelled: Arc::default(),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

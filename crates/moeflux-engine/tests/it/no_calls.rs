@@ -9,8 +9,8 @@ use std::sync::mpsc;
 
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
-    Bias, Engine, EngineOptions, Event, GenerateOptions, Job, Prompt, Scheduler, SchedulerOptions,
-    Sink, Speculation, TokenId, generate,
+    Bias, DecodingOptions, Engine, EngineOptions, Event, GenerateOptions, Job, Prompt, Scheduler,
+    SchedulerOptions, Sink, Speculation, TokenId, generate,
 };
 use moeflux_text::{Message, NoCalls, OutputFormat, RenderRequest, Tokenizer, Turn};
 
@@ -78,15 +78,15 @@ fn scheduled(
     let (sender, events) = mpsc::channel();
     let job = Job {
         prompt: Turn::raw(prompt.to_vec()),
-        expected: Arc::default(),
-        max_tokens: Some(24),
-        stop: Vec::new(),
-        sampler: sampler.clone(),
-        bias,
-        constraint: None,
-        no_calls,
-        shown: Arc::from([]),
-        top_logprobs: Some(0),
+        decoding: DecodingOptions {
+            max_tokens: Some(24),
+            sampler: sampler.clone(),
+            bias,
+            no_calls,
+            top_logprobs: Some(0),
+            ..DecodingOptions::default()
+        },
+        keeps_answer: true,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
-    Answer, Bias, Engine, EngineError, EngineOptions, Event, Finish, GenerateOptions, Job, Prompt,
-    PromptCacheOptions, Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats,
-    SubmitError, generate,
+    Answer, DecodingOptions, Engine, EngineError, EngineOptions, Event, Finish, GenerateOptions,
+    Job, Prompt, PromptCacheOptions, Scheduler, SchedulerOptions, Sink, Speculation,
+    SpeculationStats, SubmitError, generate,
 };
 use moeflux_store::IoChoice;
 use moeflux_text::{
@@ -61,15 +61,12 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
     let cancelled = Arc::new(AtomicBool::new(false));
     let job = Job {
         prompt,
-        expected: Arc::default(),
-        max_tokens: Some(max_tokens),
-        stop: Vec::new(),
-        sampler,
-        bias: Bias::default(),
-        constraint: None,
-        no_calls: None,
-        shown: Arc::from([]),
-        top_logprobs: None,
+        decoding: DecodingOptions {
+            max_tokens: Some(max_tokens),
+            sampler,
+            ..DecodingOptions::default()
+        },
+        keeps_answer: true,
         cancelled: Arc::clone(&cancelled),
         listener: Box::new(move |event| drop(sender.send(event))),
     };
@@ -274,7 +271,7 @@ fn forced_tokens_are_drafted_and_change_no_answer() {
         let scheduler = Scheduler::start(engine, Arc::clone(&tokenizer), options).unwrap();
         let prompt = turn(&tokenizer, None, "What is the weather like?");
         let (mut job, one) = job(prompt, 200, SamplerOptions::default());
-        job.constraint = Some(constraint);
+        job.decoding.constraint = Some(constraint);
         scheduler.submit(job).unwrap();
         one.answer()
     });
@@ -381,7 +378,7 @@ fn logprobs_cover_the_text_and_nothing_of_a_stop_text() {
     for (stop, finish) in [(vec![], Finish::EndOfText), (vec!["back of".to_owned()], Finish::Stop)]
     {
         let (mut job, one) = job(prompt.clone(), 40, SamplerOptions::default());
-        (job.stop, job.top_logprobs) = (stop.clone(), Some(2));
+        (job.decoding.stop, job.decoding.top_logprobs) = (stop.clone(), Some(2));
         scheduler.submit(job).unwrap();
         let (mut text, mut spelled) = (String::new(), Vec::new());
         let answer = loop {
