@@ -3,11 +3,12 @@
 use std::io::{self, IsTerminal, Write};
 
 use console::Term;
+use moeflux::{Finish, SpeculationStats, Summary};
 use moeflux_core::StandIn;
 use moeflux_core::checkpoint::DenseModel;
 use moeflux_core::system::peak_memory_bytes;
 use moeflux_core::visible;
-use moeflux_engine::{DeviceChoice, Engine, Finish, Generated, Reason, SpeculationStats};
+use moeflux_engine::{DeviceChoice, Engine, Reason};
 use moeflux_store::IoMode;
 
 use crate::bytes;
@@ -90,7 +91,7 @@ pub(crate) fn is_dumb_terminal() -> bool {
 }
 
 /// The statistics of an answer in one line.
-pub(crate) fn statistics_line(answer: &Generated) {
+pub(crate) fn statistics_line(answer: &Summary) {
     let end = match answer.finish {
         Finish::Cancelled => " (stopped)",
         Finish::MaxTokens => " (--max-tokens)",
@@ -99,35 +100,37 @@ pub(crate) fn statistics_line(answer: &Generated) {
     };
     let memory =
         peak_memory_bytes().map_or(String::new(), |peak| format!(", memory {}", bytes::show(peak)));
-    let first = answer.prefill.as_secs_f64();
-    let n = answer.n_generated;
+    let first = answer.first_token;
+    let first =
+        first.map_or(String::new(), |time| format!(", first after {:.2} s", time.as_secs_f64()));
+    let n = answer.generated_tokens;
     let s = if n == 1 { "" } else { "s" };
-    aside(false, &format!("{n} token{s}{end}{}, first after {first:.2} s{memory}", rate(answer)));
+    aside(false, &format!("{n} token{s}{end}{}{first}{memory}", rate(answer)));
 }
 
 /// ` at 12.3 tok/s`, where there is a time to divide by.
-fn rate(answer: &Generated) -> String {
-    match answer.n_generated {
+fn rate(answer: &Summary) -> String {
+    match answer.generated_tokens {
         0 | 1 => String::new(),
         _ => format!(" at {:.1} tok/s", answer.decode_rate()),
     }
 }
 
 /// All statistics of an answer.
-pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
+pub(crate) fn statistics(engine: &Engine, answer: &Summary) {
     let stats = engine.stats();
-    let n_steps = answer.n_prompt + answer.n_generated.saturating_sub(1);
-    let reused = match answer.n_reused {
+    let n_steps = answer.evaluated_tokens() + answer.generated_tokens.saturating_sub(1);
+    let reused = match answer.reused_tokens {
         0 => String::new(),
         n => format!(" ({n} more were cached)"),
     };
     let mut lines = vec![format!(
         "prefill {} tokens{reused} at {:.1} tok/s, decode {} tokens{}, first token after {:.2} s",
-        answer.n_prompt,
-        answer.prefill_rate(),
-        answer.n_generated,
+        answer.evaluated_tokens(),
+        answer.prompt_rate(),
+        answer.generated_tokens,
         rate(answer),
-        answer.prefill.as_secs_f64(),
+        answer.first_token.unwrap_or_default().as_secs_f64(),
     )];
     lines.push(match engine.plan().io_mode {
         // The system reads pages of mapped files when it likes: neither reads nor hits can be

@@ -20,6 +20,9 @@ pub(crate) struct RunArgs {
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
+    /// Have the answer be JSON: `json`, a JSON schema, or a FILE with one
+    #[arg(long, value_name = "SCHEMA", aliases = ["json-schema", "format"])]
+    pub(crate) schema: Option<String>,
     /// Send the prompt without the chat template
     #[arg(long)]
     pub(crate) raw: bool,
@@ -48,6 +51,9 @@ pub(crate) struct ChatArgs {
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
+    /// Have the answer be JSON: `json`, a JSON schema, or a FILE with one
+    #[arg(long, value_name = "SCHEMA", aliases = ["json-schema", "format"])]
+    pub(crate) schema: Option<String>,
     /// Continue and save the conversation in FILE (and FILE.snapshot)
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,

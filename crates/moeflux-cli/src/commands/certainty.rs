@@ -1,5 +1,7 @@
 //! How certain a model is of the first words of its answer.
 
+use moeflux::TokenLogprob;
+
 /// Tokens that are looked at.
 const N_TOKENS: usize = 4;
 
@@ -27,9 +29,18 @@ impl Certainty {
     }
 
     /// Takes the natural logarithm of the probability of the next token.
-    pub(super) fn add(&mut self, logprob: f32) {
+    fn add(&mut self, logprob: f32) {
         self.n += 1;
         self.least = self.least.min(logprob.exp());
+    }
+
+    /// Takes more tokens, as long as it may turn out either way.
+    pub(super) fn add_all(&mut self, tokens: &[TokenLogprob]) {
+        for token in tokens {
+            if self.is_open() {
+                self.add(token.logprob_without_calls);
+            }
+        }
     }
 
     /// Whether a token of the beginning was less likely than all others together.

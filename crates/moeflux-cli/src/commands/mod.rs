@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod answers;
 pub(crate) mod bench;
 pub(crate) mod calibrate;
 mod certainty;
@@ -21,6 +22,7 @@ pub(crate) mod pull;
 pub(crate) mod replay;
 pub(crate) mod rm;
 pub(crate) mod run;
+mod schema;
 pub(crate) mod serve;
 pub(crate) mod synth;
 mod turns;
@@ -30,39 +32,23 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Result;
+use moeflux::TokenLogprob;
 use moeflux_core::visible;
-use moeflux_engine::{GenerateOptions, Sink};
 use moeflux_hub::Download;
-use moeflux_text::{ChatTemplate, Delta, Message, OutputParser, Special, Tokenizer};
+use moeflux_text::{ChatTemplate, Delta, Message, Tokenizer};
 use serde_json::{Value, json};
 
+use self::answers::View;
 use self::certainty::Certainty;
 pub(crate) use self::turns::explain;
-use crate::args::SampleArgs;
 use crate::bytes::show;
-use crate::error::{OutputError, UsageError};
+use crate::error::OutputError;
 use crate::locate::{n_files, room};
 use crate::model::Inspected;
 use crate::progress::Bar;
 
 pub(crate) fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
-    let template = tokenizer.chat_template(false).ok_or_else(|| {
-        let names: Vec<&str> = tokenizer.chat_template_names().collect();
-        let why = match names.as_slice() {
-            [] => String::from("no chat template"),
-            names => format!(
-                "no default chat template, only {} (save one of them as chat_template.jinja)",
-                names.join(", ")
-            ),
-        };
-        let file = tokenizer.file();
-        let model = file.parent().filter(|_| file.extension() != Some("gguf".as_ref()));
-        let model = model.unwrap_or(file).display();
-        UsageError(format!(
-            "{model} has {why}, so it cannot chat: run --raw continues a text; a \
-             chat_template.jinja beside its files would give it one"
-        ))
-    })?;
+    let template = tokenizer.chat_template(false).ok_or_else(|| turns::no_template(tokenizer))?;
     Ok(template?)
 }
 
@@ -80,22 +66,10 @@ fn opening(system: Option<&str>) -> Vec<Message> {
     system.map(|text| Message::new("system", text)).into_iter().collect()
 }
 
-fn generate_options(args: &SampleArgs, tokenizer: &Tokenizer) -> GenerateOptions {
-    GenerateOptions {
-        max_tokens: args.max_tokens,
-        stop: args.stop.clone(),
-        sampler: args.sampler(tokenizer.generation_defaults()),
-        special: Special::Hide,
-        no_calls: None,
-    }
-}
-
-/// Prints an answer to standard output as it comes.
+/// Prints an answer to standard output as it comes, without thoughts.
 struct Printer {
     bar: Option<Bar>,
     n_prompt: u64,
-    /// Takes analysis and commentary out, where they come in channels.
-    channels: Option<OutputParser>,
     /// Holds the beginning of an answer back, until it is known to be no guess.
     certainty: Option<Certainty>,
     held: String,
@@ -105,15 +79,9 @@ struct Printer {
 }
 
 impl Printer {
-    fn new(
-        bar: Bar,
-        n_prompt: usize,
-        channels: Option<OutputParser>,
-        certainty: Option<Certainty>,
-    ) -> Printer {
+    fn new(bar: Bar, n_prompt: usize, certainty: Option<Certainty>) -> Printer {
         let (bar, n_prompt) = (Some(bar), n_prompt as u64);
-        let (held, text) = (String::new(), String::new());
-        Printer { bar, n_prompt, channels, certainty, held, text, error: None }
+        Printer { bar, n_prompt, certainty, held: String::new(), text: String::new(), error: None }
     }
 
     fn print(&mut self, text: &str) {
@@ -130,12 +98,12 @@ impl Printer {
 
     /// Ends the last line. Whether the answer was withheld, as a guess.
     fn finish(mut self) -> Result<bool, OutputError> {
+        self.bar = None;
         if self.is_guess() {
             return self.error.map_or(Ok(true), Err);
         }
         self.certainty = None;
-        let rest = self.channels.as_mut().map(OutputParser::finish).unwrap_or_default();
-        self.print(&said(rest));
+        self.print("");
         if self.error.is_none() && !self.text.ends_with('\n') {
             self.error = print("\n").err();
         }
@@ -147,40 +115,23 @@ impl Printer {
     }
 }
 
-impl Sink for Printer {
+impl View for Printer {
     fn prompt_progress(&mut self, n_done: usize) {
         if let Some(bar) = &mut self.bar {
             bar.set(n_done as u64, self.n_prompt);
         }
     }
 
-    fn wants_logprob(&self) -> bool {
-        self.certainty.is_some_and(|certainty| certainty.is_open())
-    }
-
-    fn chosen(&mut self, logprob: f32) {
-        if let Some(certainty) = &mut self.certainty {
-            certainty.add(logprob);
-        }
-    }
-
-    fn is_cancelled(&mut self) -> bool {
-        self.is_guess()
-    }
-
-    fn text(&mut self, piece: &str) -> ControlFlow<()> {
+    fn add(&mut self, deltas: Vec<Delta>, tokens: &[TokenLogprob]) -> ControlFlow<()> {
         self.bar = None;
-        match &mut self.channels {
-            Some(channels) => {
-                let text = said(channels.push(piece));
-                self.print(&text);
-            }
-            None => self.print(piece),
+        if let Some(certainty) = &mut self.certainty {
+            certainty.add_all(tokens);
         }
-        match self.error {
-            None => ControlFlow::Continue(()),
-            Some(_) => ControlFlow::Break(()),
+        self.print(&said(deltas));
+        if self.error.is_some() || self.is_guess() {
+            return ControlFlow::Break(());
         }
+        ControlFlow::Continue(())
     }
 }
 

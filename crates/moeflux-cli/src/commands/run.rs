@@ -3,70 +3,87 @@
 use std::ffi::OsStr;
 
 use anyhow::Result;
-use moeflux_engine::{Prompt, generate};
-use moeflux_text::{Markup, Message, OutputFormat, OutputParser, Special, Turn};
+use moeflux::{AnswerOptions, Model};
+use moeflux_text::{AnswerShape, Conversation, Markup, Message, Prepared};
 
+use super::answers::{self, refusal};
 use super::certainty::Certainty;
 use super::piped::{self, Form};
-use super::turns::{explain, store, turn};
-use super::{Printer, chat_template, generate_options, opening};
+use super::schema::shape;
+use super::{Printer, opening};
 use crate::args::RunArgs;
 use crate::error::UsageError;
 use crate::progress::{Bar, Unit};
 use crate::{demo, model, report};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    let shape = shape(args.schema.as_deref())?;
     let prompt = prompt(args)?;
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
-    let tokenizer = engine.tokenizer()?;
-    let mut options = generate_options(&args.sample, &tokenizer);
-    let format = if args.raw { OutputFormat::plain() } else { OutputFormat::of(&tokenizer) };
-    let has_channels = !format.can_call_behind_text();
-    if has_channels {
-        options.special = Special::Show;
-    }
-    let prompt = if args.raw {
-        let tokens = tokenizer.encode_prompt(&prompt, Markup::Parse, engine.plan().ctx);
-        let tokens = tokens.map_err(|err| explain(&tokenizer, err))?;
-        if tokens.is_empty() {
-            let file = tokenizer.file().display();
-            let message = format!("{file} has no tokens for this prompt: give another one");
-            return Err(UsageError(message).into());
-        }
-        Turn::raw(tokens)
-    } else {
-        let mut messages = opening(args.system.as_deref());
-        messages.push(Message::new("user", prompt));
-        let turn = turn(&tokenizer, &chat_template(&tokenizer)?, &messages, engine.plan().ctx)?;
-        options.no_calls = format.no_calls(&messages, &turn.tokens);
-        turn
+    let model = answers::model(engine)?;
+    let mut settings = answers::settings(&args.sample, model.tokenizer());
+    let prepared = match args.raw {
+        true => prepare_raw(&model, &prompt, &shape)?,
+        false => prepare(&model, args.system.as_deref(), prompt, shape)?,
     };
-    let Turn { tokens, checkpoints } = &prompt;
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
-    let channels = has_channels.then(|| OutputParser::new(&format, None, false));
     let is_demo = args.model.model.is_none();
     // Who asks for the answer alone, or for a draw, gets what the model says.
-    let may_guess = !is_demo || args.quiet || args.raw || options.sampler.temperature > 0.0;
+    let may_guess = !is_demo || args.quiet || args.raw || settings.sampling.temperature > 0.0;
+    if !may_guess {
+        settings.top_logprobs = Some(0);
+    }
     let certainty = (!may_guess).then(Certainty::new);
-    let mut printer = Printer::new(bar, tokens.len(), channels, certainty);
-    let mut session = engine.session();
-    let prompt = Prompt { tokens, checkpoints };
-    let answer = generate(&mut session, &tokenizer, prompt, &options, &mut printer)?;
+    let mut printer = Printer::new(bar, prepared.turn.tokens.len(), certainty);
+    let options = AnswerOptions { is_last: true, ..AnswerOptions::default() };
+    let answer = model.answer_prepared(prepared, settings, options)?;
+    let summary = answers::show(answer, &mut printer)?;
     let is_withheld = printer.finish()?;
     // After the answer: a run that fails prints its error alone.
     if is_demo {
         let shown = args.prompt.as_deref().and_then(OsStr::to_str).unwrap_or_default();
         demo::introduce(shown, is_withheld, args.quiet);
     }
+    let engine = model.engine();
     report::device_aside(args.quiet, engine.device());
     match () {
         () if args.quiet => {}
-        () if args.stats => report::statistics(&engine, &answer),
+        () if args.stats => report::statistics(engine, &summary),
         () if is_withheld => {}
-        () => report::statistics_line(&answer),
+        () => report::statistics_line(&summary),
     }
-    store(&engine, &mut session, checkpoints, false);
-    Ok(())
+    answers::keep(&model)
+}
+
+/// A question by the model's template. Where the model does not write in channels, its thoughts are
+/// part of what is printed.
+fn prepare(
+    model: &Model,
+    system: Option<&str>,
+    prompt: String,
+    shape: AnswerShape,
+) -> Result<Prepared> {
+    let mut messages = opening(system);
+    messages.push(Message::new("user", prompt));
+    let conversation = Conversation { shape, ..Conversation::new(messages) };
+    let prepared = model.text().prepare(&conversation);
+    let prepared = prepared.map_err(|err| refusal(model.tokenizer(), err))?;
+    match model.text().format().can_call_behind_text() {
+        true => Ok(prepared.read_as_text()),
+        false => Ok(prepared),
+    }
+}
+
+/// A prompt that goes to the model as it is.
+fn prepare_raw(model: &Model, prompt: &str, shape: &AnswerShape) -> Result<Prepared> {
+    let prepared = model.text().prepare_text(prompt, Markup::Parse, shape);
+    let prepared = prepared.map_err(|err| refusal(model.tokenizer(), err))?;
+    if prepared.turn.tokens.is_empty() {
+        let file = model.tokenizer().file().display();
+        let message = format!("{file} has no tokens for this prompt: give another one");
+        return Err(UsageError(message).into());
+    }
+    Ok(prepared)
 }
 
 /// The prompt of the command line and what standard input brings to it; `-`, or no prompt, is

@@ -1,20 +1,28 @@
-//! Conversations as prompts, and prompts that are kept for later ones.
+//! Texts of a model that cannot be used, with what helps.
 
-use anyhow::{Result, anyhow};
-use moeflux_engine::{Engine, Session};
-use moeflux_text::{ChatTemplate, Message, RenderRequest, TextError, Tokenizer, Turn};
+use anyhow::anyhow;
+use moeflux_text::{TextError, Tokenizer};
 
-use crate::report;
+use crate::error::UsageError;
 
-/// A conversation by the model's template, of at most `ctx` tokens.
-pub(crate) fn turn(
-    tokenizer: &Tokenizer,
-    template: &ChatTemplate,
-    messages: &[Message],
-    ctx: usize,
-) -> Result<Turn> {
-    let request = RenderRequest { messages, ..RenderRequest::default() };
-    Turn::of(tokenizer, template, &request, ctx).map_err(|err| explain(tokenizer, err))
+/// A model that has no chat template, and what helps.
+pub(super) fn no_template(tokenizer: &Tokenizer) -> anyhow::Error {
+    let names: Vec<&str> = tokenizer.chat_template_names().collect();
+    let why = match names.as_slice() {
+        [] => String::from("no chat template"),
+        names => format!(
+            "no default chat template, only {} (save one of them as chat_template.jinja)",
+            names.join(", ")
+        ),
+    };
+    let file = tokenizer.file();
+    let model = file.parent().filter(|_| file.extension() != Some("gguf".as_ref()));
+    let model = model.unwrap_or(file).display();
+    let message = format!(
+        "{model} has {why}, so it cannot chat: run --raw continues a text; a \
+         chat_template.jinja beside its files would give it one"
+    );
+    UsageError(message).into()
 }
 
 /// An error of a text, with the file of the model that it comes from and what helps.
@@ -34,20 +42,5 @@ pub(crate) fn explain(tokenizer: &Tokenizer, err: TextError) -> anyhow::Error {
             anyhow!("{}: {err}; download the file again", tokenizer.file().display())
         }
         _ => err.into(),
-    }
-}
-
-/// Writes the session to the prompt cache, if there is one. A failure is a warning.
-pub(crate) fn store(engine: &Engine, session: &mut Session, checkpoints: &[usize], has_end: bool) {
-    if let Err(err) = session.store_turn(checkpoints, has_end) {
-        report::note(false, &format!("warning: the prompt is not kept: {err}"));
-    }
-    warnings(engine);
-}
-
-/// Tells what the prompt cache met.
-pub(crate) fn warnings(engine: &Engine) {
-    for warning in engine.take_warnings() {
-        report::note(false, &format!("warning: {warning}"));
     }
 }

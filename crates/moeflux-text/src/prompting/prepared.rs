@@ -42,6 +42,12 @@ impl Prepared {
             may_think: false,
         }
     }
+
+    /// This prompt, whose answer is read as text: thoughts are part of it, special tokens are not.
+    #[must_use]
+    pub fn read_as_text(self) -> Prepared {
+        Prepared { shown: OutputFormat::plain().shown(), reader: AnswerReader::plain(), ..self }
+    }
 }
 
 /// Takes an answer apart as it comes: what the model thinks, says and calls.

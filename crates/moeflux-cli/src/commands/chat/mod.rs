@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
-use moeflux_engine::{
-    Conversation, Engine, Finish, GenerateOptions, Generated, ModelName, Prompt, Session, generate,
-};
-use moeflux_text::{ChatTemplate, Message, OutputFormat, OutputParser, Special, Tokenizer};
+use moeflux::{AnswerOptions, Finish, Model, Settings, Summary};
+use moeflux_engine::{Conversation as SavedConversation, ModelName, Session};
+use moeflux_text::{AnswerShape, Conversation, Message};
 
 use self::command::{COMMANDS, HELP, at_home};
 use self::input::Input;
 use self::saved::SessionFile;
 use self::screen::{Said, Screen};
+use super::answers::{self, refusal};
 use super::certainty::Certainty;
-use super::turns::{store, turn, warnings};
-use super::{chat_template, generate_options, opening};
+use super::opening;
+use super::schema::shape;
 use crate::args::ChatArgs;
 use crate::error::{OutputError, UsageError};
 use crate::progress::{Bar, Unit};
@@ -35,28 +35,25 @@ use crate::words::{did_you_mean, one_line};
 use crate::{demo, model, report};
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
+    let shape = shape(args.schema.as_deref())?;
     let mut first = first_message(args)?;
     // A file that cannot be used is refused before the model is loaded.
     let file = args.session.as_deref().map(SessionFile::open).transpose()?;
     let conversation = file.as_ref().map(|file| saved::read(file.path())).transpose()?.flatten();
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let model = args.model.model.as_deref().unwrap_or("the demo model");
-    let tokenizer = engine.tokenizer()?;
-    let format = OutputFormat::of(&tokenizer);
-    let mut options = generate_options(&args.sample, &tokenizer);
-    if format.can_think() {
-        // Tokens around thoughts may be flagged special.
-        options.special = Special::Show;
-    }
+    let name = ModelName::of(&engine, model);
+    let loaded = answers::model(engine)?;
+    let refuse = |err| refusal(loaded.tokenizer(), err);
+    loaded.text().template(false).map_err(refuse)?;
+    let wanted = Conversation { shape: shape.clone(), ..Conversation::new(Vec::new()) };
+    loaded.text().constraint(&wanted).map_err(refuse)?;
     let mut chat = Chat {
-        engine: &engine,
-        tokenizer: &tokenizer,
-        template: chat_template(&tokenizer)?,
-        format,
-        options,
-        session: engine.session(),
+        settings: answers::settings(&args.sample, loaded.tokenizer()),
+        loaded: &loaded,
+        shape,
         messages: opening(args.system.as_deref()),
-        model: ModelName::of(&engine, model),
+        model: name,
         file: file.as_ref(),
         is_saved: true,
         is_quiet: args.quiet,
@@ -69,14 +66,14 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     };
     if let (Some(file), Some(conversation)) = (&file, conversation) {
         chat.require_same_model(file.path(), &conversation)?;
-        chat.resume(file.path(), conversation);
+        chat.resume(file.path(), conversation)?;
         if args.system.is_some() {
             chat.set_system(args.system.as_deref().unwrap_or_default());
         }
     }
     let mut input = Input::open()?;
     chat.interrupted = input.interrupt()?;
-    let ctx = engine.plan().ctx;
+    let ctx = loaded.context_length();
     report::aside(
         args.quiet,
         &format!("{model}, context of {ctx} tokens; /help lists the commands"),
@@ -92,10 +89,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         let done = match (command, argument) {
             ("", _) => Ok(()),
             ("/quit" | "/exit", "") => break,
-            ("/clear", "") => {
-                chat.clear();
-                Ok(())
-            }
+            ("/clear", "") => chat.clear(),
             ("/help", "") => {
                 // When standard error is closed there is no place to report that.
                 let _ = writeln!(io::stderr(), "{HELP}");
@@ -164,13 +158,10 @@ fn unknown(command: &str) -> anyhow::Error {
 }
 
 struct Chat<'a> {
-    engine: &'a Engine,
-    tokenizer: &'a Tokenizer,
-    template: ChatTemplate,
-    /// How the model writes its thoughts.
-    format: OutputFormat,
-    options: GenerateOptions,
-    session: Session,
+    loaded: &'a Model,
+    settings: Settings,
+    /// The form of answers.
+    shape: AnswerShape,
     messages: Vec<Message>,
     model: ModelName,
     /// Where the conversation is kept.
@@ -189,16 +180,17 @@ struct Chat<'a> {
     /// Set by Ctrl-C.
     interrupted: Arc<AtomicBool>,
     /// How the last answer was made.
-    last: Option<Generated>,
+    last: Option<Summary>,
 }
 
 impl Chat<'_> {
     /// Removes all messages but the opening ones, such as the system prompt.
-    fn clear(&mut self) {
+    fn clear(&mut self) -> Result<()> {
         self.messages.truncate(self.n_opening());
-        self.session.clear();
+        self.loaded.scheduler().with_session(Session::clear)?;
         self.is_saved = false;
         report::aside(self.is_quiet, "forgotten");
+        Ok(())
     }
 
     fn n_opening(&self) -> usize {
@@ -216,14 +208,14 @@ impl Chat<'_> {
     }
 
     fn set(&mut self, argument: &str) -> Result<()> {
-        let text = settings::set(&mut self.options, argument)?;
+        let text = settings::set(&mut self.settings, argument)?;
         text.lines().for_each(|line| report::aside(false, line));
         Ok(())
     }
 
     fn statistics(&self) -> Result<()> {
         let Some(last) = &self.last else { bail!("there is no answer yet") };
-        report::statistics(self.engine, last);
+        report::statistics(self.loaded.engine(), last);
         Ok(())
     }
 
@@ -240,7 +232,7 @@ impl Chat<'_> {
         let Some(answer) = self.messages.pop_if(|message| message.role == "assistant") else {
             bail!("there is no answer to make again");
         };
-        let sampler = &mut self.options.sampler;
+        let sampler = &mut self.settings.sampling;
         sampler.seed = sampler.seed.wrapping_add(1);
         if sampler.temperature == 0.0 {
             let note = "temperature is 0, the answer stays the same: /set temperature 0.7";
@@ -266,28 +258,32 @@ impl Chat<'_> {
     /// Answers the last message.
     fn turn(&mut self) -> Result<()> {
         self.interrupted.store(false, Ordering::Relaxed);
-        let turn = turn(self.tokenizer, &self.template, &self.messages, self.engine.plan().ctx)?;
+        let conversation =
+            Conversation { shape: self.shape.clone(), ..Conversation::new(self.messages.clone()) };
+        let prepared = self.loaded.text().prepare(&conversation);
+        let prepared = prepared.map_err(|err| refusal(self.loaded.tokenizer(), err))?;
+        let mut settings = self.settings.clone();
+        let may_guess = !self.is_demo || self.is_quiet || settings.sampling.temperature > 0.0;
         let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
-        let n_prompt = turn.tokens.len();
-        let is_thinking = self.format.prompt_opens_thinking(&turn.tokens, self.tokenizer);
-        let parser = OutputParser::new(&self.format, None, is_thinking);
-        let may_guess = !self.is_demo || self.is_quiet || self.options.sampler.temperature > 0.0;
-        let mut screen =
-            Screen::new(bar, n_prompt, parser, &self.interrupted, self.is_quiet, self.has_markdown);
+        let n_prompt = prepared.turn.tokens.len();
+        let mut screen = Screen::new(bar, n_prompt, self.is_quiet, self.has_markdown);
         if !may_guess {
+            settings.top_logprobs = Some(0);
             screen = screen.without_guesses(Certainty::new());
         }
-        self.options.no_calls = self.format.no_calls(&self.messages, &turn.tokens);
-        self.engine.reset_stats();
-        let (session, options) = (&mut self.session, &self.options);
-        let prompt = Prompt { tokens: &turn.tokens, checkpoints: &turn.checkpoints };
-        let answer = generate(session, self.tokenizer, prompt, options, &mut screen);
+        let engine = self.loaded.engine();
+        engine.reset_stats();
+        let options = AnswerOptions { is_last: false, cancelled: Arc::clone(&self.interrupted) };
+        let answer = self.loaded.answer_prepared(prepared, settings, options)?;
+        let answer = answers::show(answer, &mut screen);
         let said = screen.finish()?;
         let answer = answer?;
-        self.last = Some(answer);
+        self.last = Some(answer.clone());
         let Some(Said { thought, text }) = said else {
+            // The guess was stopped, not the user's patience at its end.
+            self.interrupted.store(false, Ordering::Relaxed);
             if self.has_stats {
-                report::statistics(self.engine, &answer);
+                report::statistics(engine, &answer);
             }
             return Err(Guess.into());
         };
@@ -303,11 +299,10 @@ impl Chat<'_> {
         }
         match () {
             () if self.is_quiet => {}
-            () if self.has_stats => report::statistics(self.engine, &answer),
+            () if self.has_stats => report::statistics(engine, &answer),
             () => report::statistics_line(&answer),
         }
-        store(self.engine, &mut self.session, &turn.checkpoints, true);
-        Ok(())
+        answers::keep(self.loaded)
     }
 
     /// Keeps the conversation where `--session` says.
@@ -344,20 +339,22 @@ impl Chat<'_> {
 
     fn save(&mut self, file: &Path) -> Result<()> {
         let (messages, model) = (self.messages.clone(), Some(self.model.clone()));
-        saved::write(file, &Conversation { messages, model })?;
-        Ok(self.session.save(&saved::snapshot_path(file))?)
+        saved::write(file, &SavedConversation { messages, model })?;
+        let snapshot = saved::snapshot_path(file);
+        let saved = self.loaded.scheduler().with_session(move |session| session.save(&snapshot));
+        Ok(saved??)
     }
 
     fn load(&mut self, file: &Path) -> Result<()> {
         let Some(saved) = saved::read(file)? else { bail!("{}: no such file", file.display()) };
-        self.resume(file, saved);
+        self.resume(file, saved)?;
         self.is_saved = false;
         Ok(())
     }
 
     /// Refuses to go on with another model's conversation in its own file, which
     /// would then be this one's.
-    fn require_same_model(&self, file: &Path, saved: &Conversation) -> Result<()> {
+    fn require_same_model(&self, file: &Path, saved: &SavedConversation) -> Result<()> {
         let other = match &saved.model {
             Some(model) if model.is_same(&self.model) => return Ok(()),
             Some(model) => format!("{} ({})", model.name, model.family),
@@ -377,16 +374,20 @@ impl Chat<'_> {
     /// Whether a snapshot with this identity is of this model, however many
     /// experts a token gets.
     fn is_identity(&self, identity: &str) -> bool {
-        [self.engine.identity(), self.engine.model_identity()].contains(&identity)
+        let engine = self.loaded.engine();
+        [engine.identity(), engine.model_identity()].contains(&identity)
     }
 
     /// Goes on with a conversation. Without a snapshot that fits, the next turn
     /// reads it all again.
-    fn resume(&mut self, file: &Path, saved: Conversation) {
+    fn resume(&mut self, file: &Path, saved: SavedConversation) -> Result<()> {
         self.messages = saved.messages;
-        match self.session.load(&saved::snapshot_path(file)) {
-            Ok(()) => {
-                let (n, known) = (self.messages.len(), self.session.position());
+        let snapshot = saved::snapshot_path(file);
+        let load =
+            move |session: &mut Session| session.load(&snapshot).map(|()| session.position());
+        match self.loaded.scheduler().with_session(load)? {
+            Ok(known) => {
+                let n = self.messages.len();
                 report::aside(self.is_quiet, &format!("{n} messages, {known} tokens are known"));
             }
             Err(err) => {
@@ -394,8 +395,9 @@ impl Chat<'_> {
                 report::note(false, &format!("warning: the conversation is read again: {err}"));
             }
         }
-        warnings(self.engine);
+        answers::warnings(self.loaded.engine());
         recall::show(&self.messages, self.is_quiet);
+        Ok(())
     }
 }
 

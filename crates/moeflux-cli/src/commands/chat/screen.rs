@@ -2,16 +2,16 @@
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use console::Term;
+use moeflux::TokenLogprob;
 use moeflux_core::visible;
-use moeflux_engine::Sink;
-use moeflux_text::{Delta, OutputParser};
+use moeflux_text::Delta;
 
 use super::markdown::Markdown;
 use super::wrap::Wrap;
+use crate::commands::answers::View;
 use crate::commands::certainty::Certainty;
 use crate::commands::{print, print_styled};
 use crate::error::OutputError;
@@ -19,18 +19,14 @@ use crate::progress::Bar;
 use crate::report;
 
 /// Prints an answer to standard output as it comes.
-pub(super) struct Screen<'a> {
+pub(super) struct Screen {
     bar: Option<Bar>,
     n_prompt: u64,
-    /// Tells thoughts from the answer.
-    parser: OutputParser,
     said: Said,
     /// Holds the beginning of an answer back, until it is known to be no guess.
     certainty: Option<Certainty>,
     held: Vec<Delta>,
     error: Option<OutputError>,
-    /// Set by Ctrl-C.
-    interrupted: &'a AtomicBool,
     /// Where standard output is one.
     terminal: Option<Terminal>,
 }
@@ -44,33 +40,24 @@ pub(super) struct Said {
     pub(super) text: String,
 }
 
-impl<'a> Screen<'a> {
-    pub(super) fn new(
-        bar: Bar,
-        n_prompt: usize,
-        parser: OutputParser,
-        interrupted: &'a AtomicBool,
-        is_quiet: bool,
-        has_markdown: bool,
-    ) -> Screen<'a> {
+impl Screen {
+    pub(super) fn new(bar: Bar, n_prompt: usize, is_quiet: bool, has_markdown: bool) -> Screen {
         // A terminal that knows no commands gets the text alone.
         let is_terminal = io::stdout().is_terminal() && !report::is_dumb_terminal();
         let terminal = is_terminal.then(|| Terminal::new(!is_quiet, has_markdown));
         Screen {
             bar: Some(bar),
             n_prompt: n_prompt as u64,
-            parser,
             said: Said::default(),
             certainty: None,
             held: Vec::new(),
             error: None,
-            interrupted,
             terminal,
         }
     }
 
     /// This screen, which shows no answer that is a guess.
-    pub(super) fn without_guesses(self, certainty: Certainty) -> Screen<'a> {
+    pub(super) fn without_guesses(self, certainty: Certainty) -> Screen {
         Screen { certainty: Some(certainty), ..self }
     }
 
@@ -85,9 +72,8 @@ impl<'a> Screen<'a> {
             return Ok(None);
         }
         self.certainty = None;
-        let rest = self.parser.finish();
         if self.error.is_none() {
-            self.error = self.show(rest).err();
+            self.error = self.show(Vec::new()).err();
         }
         if self.error.is_none() {
             let end = if self.said.text.ends_with('\n') { "" } else { "\n" };
@@ -130,37 +116,25 @@ enum Kind {
     Answer,
 }
 
-impl Sink for Screen<'_> {
+impl View for Screen {
     fn prompt_progress(&mut self, n_done: usize) {
         if let Some(bar) = &mut self.bar {
             bar.set(n_done as u64, self.n_prompt);
         }
     }
 
-    fn is_cancelled(&mut self) -> bool {
-        self.interrupted.load(Ordering::Relaxed) || self.is_guess()
-    }
-
-    fn wants_logprob(&self) -> bool {
-        self.certainty.is_some_and(|certainty| certainty.is_open())
-    }
-
-    fn chosen(&mut self, logprob: f32) {
-        if let Some(certainty) = &mut self.certainty {
-            certainty.add(logprob);
-        }
-    }
-
-    fn text(&mut self, piece: &str) -> ControlFlow<()> {
+    fn add(&mut self, deltas: Vec<Delta>, tokens: &[TokenLogprob]) -> ControlFlow<()> {
         self.bar = None;
-        let deltas = self.parser.push(piece);
-        match self.show(deltas) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(err) => {
-                self.error = Some(err);
-                ControlFlow::Break(())
-            }
+        if let Some(certainty) = &mut self.certainty {
+            certainty.add_all(tokens);
         }
+        if self.error.is_none() {
+            self.error = self.show(deltas).err();
+        }
+        if self.error.is_some() || self.is_guess() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     }
 }
 

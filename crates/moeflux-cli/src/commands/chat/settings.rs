@@ -1,7 +1,7 @@
 //! `/set`: how answers are sampled, changed within a conversation.
 
 use anyhow::{Result, bail};
-use moeflux_engine::GenerateOptions;
+use moeflux::Settings;
 
 use crate::values::{
     count, non_negative, penalty, positive_share, probability, seed, whole_number,
@@ -15,7 +15,7 @@ pub(super) const NAMES: [&str; 7] =
 ///
 /// # Errors
 /// Where there is no such setting or no such value.
-pub(super) fn set(options: &mut GenerateOptions, argument: &str) -> Result<String> {
+pub(super) fn set(options: &mut Settings, argument: &str) -> Result<String> {
     let mut words = argument.split([' ', '=']).filter(|word| !word.is_empty());
     let (name, value, rest) = (words.next(), words.next(), words.next());
     let Some(name) = name else { return Ok(all(options)) };
@@ -23,7 +23,7 @@ pub(super) fn set(options: &mut GenerateOptions, argument: &str) -> Result<Strin
     let (Some(value), None) = (value, rest) else {
         bail!("write /set NAME VALUE, such as /set temperature 0.7; /set alone shows all");
     };
-    let sampler = &mut options.sampler;
+    let sampler = &mut options.sampling;
     let done = match name.as_str() {
         "temperature" => non_negative(value).map(|value| sampler.temperature = value),
         "top_p" => positive_share(value).map(|share| sampler.top_p = share),
@@ -43,8 +43,8 @@ pub(super) fn set(options: &mut GenerateOptions, argument: &str) -> Result<Strin
     }
 }
 
-fn all(options: &GenerateOptions) -> String {
-    let sampler = &options.sampler;
+fn all(options: &Settings) -> String {
+    let sampler = &options.sampling;
     format!(
         "temperature = {}\ntop_p = {}\ntop_k = {}\nmin_p = {}\nrepeat_penalty = {}\nseed = {}\nmax_tokens = {}",
         sampler.temperature,
