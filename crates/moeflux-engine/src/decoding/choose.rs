@@ -12,7 +12,7 @@ use crate::sampler::error::SamplerError;
 ///
 /// # Errors
 /// Where the logits are damaged, or nothing is left to choose from.
-pub(crate) fn choose(
+pub(super) fn choose(
     sampler: &mut Sampler,
     no_calls: Option<&NoCalls>,
     logits: &mut RowLogits,
@@ -37,7 +37,7 @@ pub(crate) fn choose(
 
 /// Calls `work` with logits in which what is ruled out is minus infinity. Afterwards the logits are
 /// the model's own again. A copy of them would take longer than many a sampler.
-pub(crate) fn without<T>(
+pub(super) fn without<T>(
     logits: &mut Logits,
     no_calls: Option<&NoCalls>,
     work: impl FnOnce(&[f32]) -> T,
@@ -58,7 +58,7 @@ pub(crate) fn without<T>(
 
 /// How many of the highest logits suffice where `n` of those suffice that are not ruled out, at
 /// every place of a draft.
-pub(crate) fn n_top(
+pub(super) fn n_top(
     n: Option<usize>,
     no_calls: Option<&NoCalls>,
     draft: &[TokenId],

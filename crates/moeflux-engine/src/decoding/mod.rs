@@ -7,7 +7,6 @@ mod options;
 mod values;
 mod writer;
 
-pub(crate) use self::choose::{choose, n_top, without};
 pub(crate) use self::decode::{Decoding, Evaluated};
 pub use self::options::{Bias, DecodingOptions};
 pub use self::values::{Finish, TokenLogprob, TokenText};

@@ -8,9 +8,11 @@ use moeflux_core::TokenId;
 use crate::engine::Engine;
 use crate::engine::step::RowLogits;
 use crate::error::EngineError;
-use crate::speculation::decode::{Chooser, SpeculativeDecoder};
+use crate::session::Session;
+use crate::speculation::drafter::{Draft, DraftContext, Drafter};
 use crate::speculation::limits::MAX_MTP_DRAFT;
 use crate::speculation::options::{Speculation, SpeculationStats};
+use crate::speculation::verify::{Verified, verify};
 
 /// Statistics of [`teacher_force`].
 #[derive(Clone, Copy, Debug)]
@@ -95,34 +97,97 @@ pub fn teacher_force(
     let mut session = engine.session();
     session.eval_prompt(prompt)?;
     let speculation = if speculates { engine.speculation() } else { Speculation::Off };
-    let mut decoder = SpeculativeDecoder::new(speculation, &session);
-    let mut text_ahead = Forced { rest: text.iter() };
-    let mut next = text_ahead.rest.next().copied();
+    let drafter = Drafter::new(speculation, &[], session.tokens());
+    let mut forced = Forced { drafter, rest: text.iter() };
+    let mut next = forced.rest.next().copied();
     let (mut n_steps, start) = (0, Instant::now());
     while let Some(token) = next {
-        let chosen = decoder.step(&mut session, token, &mut text_ahead)?;
+        next = forced.step(&mut session, token)?;
         n_steps += 1;
-        next = chosen.continue_value();
     }
     let time = start.elapsed();
-    Ok(TeacherForced { n_tokens: text.len(), n_steps, speculation: decoder.stats(), time })
+    let speculation = forced.drafter.as_ref().map(Drafter::stats).unwrap_or_default();
+    Ok(TeacherForced { n_tokens: text.len(), n_steps, speculation, time })
 }
 
-/// Chooses the tokens of a text, whatever the model says.
+/// Decodes a text whose tokens are chosen whatever the model says.
 struct Forced<'a> {
+    drafter: Option<Drafter>,
     rest: std::slice::Iter<'a, TokenId>,
 }
 
-impl Chooser<()> for Forced<'_> {
-    fn n_top(&self, _draft: &[TokenId]) -> Option<usize> {
-        Some(1)
+/// A draft of the next step, and how long the MTP layer took for it.
+#[derive(Default)]
+struct Drafted {
+    tokens: Vec<TokenId>,
+    mtp_time: Duration,
+}
+
+impl Forced<'_> {
+    /// Evaluates a token and drafts of those after it. Returns the token of the text that is evaluated
+    /// next; `None` at its end.
+    fn step(
+        &mut self,
+        session: &mut Session,
+        token: TokenId,
+    ) -> Result<Option<TokenId>, EngineError> {
+        let mut start = Instant::now();
+        let Drafted { tokens: mut draft, mtp_time } = self.draft(session, token);
+        let n_pending = session.n_pending();
+        // The logits are not looked at: one is read back in the place of all.
+        let drafted = (!draft.is_empty()).then(|| session.eval_draft(token, &draft, Some(1)));
+        let (mut logits, time) = match drafted {
+            Some(Ok(logits)) => (logits, start.elapsed().saturating_sub(mtp_time)),
+            // Where the step fails, one without drafts may succeed: it needs less memory.
+            None | Some(Err(_)) => {
+                draft.clear();
+                start = Instant::now();
+                (vec![session.eval_next(token, Some(1))?], start.elapsed())
+            }
+        };
+        let rows = 1 + n_pending + draft.len();
+        session.speculation_rates().step_cost.record(rows, time, !draft.is_empty());
+        let rest = &mut self.rest;
+        let Verified { chosen, n_accepted } =
+            verify(session, &draft, &mut logits, &mut |_: &mut RowLogits, _| {
+                Ok(rest.next().copied().map_or(ControlFlow::Break(()), ControlFlow::Continue))
+            })?;
+        if let Some(drafter) = &mut self.drafter {
+            if draft.is_empty() {
+                drafter.discard();
+            }
+            drafter.accept(session, &draft[..n_accepted]);
+        }
+        Ok(chosen.continue_value())
     }
 
-    fn choose(
-        &mut self,
-        _logits: &mut RowLogits,
-        _before: &[TokenId],
-    ) -> Result<ControlFlow<(), TokenId>, EngineError> {
-        Ok(self.rest.next().copied().map_or(ControlFlow::Break(()), ControlFlow::Continue))
+    /// Drafts tokens after `token`; none where there is no memory to roll them back.
+    fn draft(&mut self, session: &mut Session, token: TokenId) -> Drafted {
+        let Some(drafter) = &mut self.drafter else { return Drafted::default() };
+        drafter.push(token);
+        let rows = 1 + session.n_pending();
+        let rates = session.speculation_rates();
+        let context = DraftContext {
+            step_cost: &rates.step_cost,
+            rows,
+            n_others: 0,
+            max_draft: session.max_draft(rows),
+            reevaluates: session.reevaluates_accepted(),
+            mtp: session.can_mtp_draft().then(|| rates.mtp()),
+        };
+        let draft = drafter.draft(&context, &[]);
+        drop(rates);
+        if draft.is_empty() || !session.prepare_rollback() {
+            return Drafted::default();
+        }
+        match draft {
+            Draft::Tokens(tokens) => Drafted { tokens, mtp_time: Duration::ZERO },
+            Draft::Mtp(n) => {
+                let start = Instant::now();
+                let tokens = session.mtp_draft(token, n);
+                drafter.set_mtp_len(tokens.len());
+                Drafted { tokens, mtp_time: start.elapsed() }
+            }
+        }
     }
 }

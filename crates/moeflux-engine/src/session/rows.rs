@@ -29,7 +29,7 @@ impl Session {
     /// rows.extend(text.iter().map(|token| InputRow::token(*token)));
     /// let mut session = engine.session();
     /// let logits = session.eval_rows(&rows)?;
-    /// // Tokens follow as after any prompt: `generate_after` makes a whole answer.
+    /// // Tokens follow as after any prompt.
     /// let token = Sampler::new(SamplerOptions::default())?.sample(&logits, session.tokens())?;
     /// let logits = session.eval_token(token)?;
     /// # Ok(())

@@ -9,7 +9,6 @@
 //! copies and verifies by equality with the sampled token; multi-token prediction
 //! (DeepSeek-V3, 2024).
 
-pub(crate) mod decode;
 pub(crate) mod drafter;
 pub(crate) mod limits;
 mod lookup;

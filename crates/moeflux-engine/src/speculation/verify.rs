@@ -24,7 +24,7 @@ pub(crate) struct Verified<B> {
 
 impl Session {
     /// Has the rows of a chosen token read, which the next step evaluates.
-    pub(crate) fn request_rows_of<B>(&mut self, chosen: &ControlFlow<B, TokenId>) {
+    fn request_rows_of<B>(&mut self, chosen: &ControlFlow<B, TokenId>) {
         if let ControlFlow::Continue(token) = chosen {
             self.request_next_rows(&[*token]);
         }

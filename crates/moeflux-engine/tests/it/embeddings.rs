@@ -1,14 +1,12 @@
 //! Rows of a session that are embeddings, at positions of three parts.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::common::{self, Golden};
 use crate::embedded::{GoldenRows, cases};
 use moeflux_engine::{
-    Activations, ChunkInput, EMBEDDED, Engine, EngineOptions, GenerateOptions, InputRow, Prompt,
-    PromptCacheOptions, RowInput, RowPosition, SequenceChunk, Sink, TokenId, eval_batch, generate,
-    generate_after,
+    Activations, ChunkInput, EMBEDDED, Engine, EngineOptions, InputRow, Prompt, PromptCacheOptions,
+    RowInput, RowPosition, SequenceChunk, TokenId, eval_batch,
 };
 use moeflux_store::{IoChoice, Prefetch};
 use moeflux_text::Markup;
@@ -147,34 +145,6 @@ fn only_tokens_before_the_first_other_row_are_prefixes() {
     let first: Vec<TokenId> = session.tokens().to_vec();
     let want = engine.session().eval_prompt(&[&first[..], &[TokenId(7)]].concat()).unwrap();
     assert!(session.eval_token(TokenId(7)).unwrap() == want);
-}
-
-/// Collects the text of an answer.
-#[derive(Default)]
-struct Text(String);
-
-impl Sink for Text {
-    fn text(&mut self, piece: &str) -> ControlFlow<()> {
-        self.0.push_str(piece);
-        ControlFlow::Continue(())
-    }
-}
-
-#[test]
-fn an_answer_follows_logits_as_it_follows_their_prompt() {
-    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
-    let engine = Engine::open(&demo, &EngineOptions::default()).unwrap();
-    let tokenizer = engine.tokenizer().unwrap();
-    let prompt = tokenizer.encode("The drive is read", Markup::Literal).unwrap();
-    let options = GenerateOptions { max_tokens: Some(12), ..GenerateOptions::default() };
-    let (mut want, mut got) = (Text::default(), Text::default());
-    let turn = Prompt::from(&prompt[..]);
-    let whole = generate(&mut engine.session(), &tokenizer, turn, &options, &mut want).unwrap();
-    let mut session = engine.session();
-    let logits = session.eval_prompt(&prompt).unwrap();
-    let after = generate_after(&mut session, &tokenizer, &logits, &options, &mut got).unwrap();
-    assert_eq!((&got.0, after.n_generated), (&want.0, whole.n_generated));
-    assert_eq!(session.position(), prompt.len() + after.n_generated - 1);
 }
 
 #[track_caller]

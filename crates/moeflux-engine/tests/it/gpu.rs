@@ -4,7 +4,6 @@
 
 mod experts;
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,9 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use moeflux_convert::pack::PackOptions;
 use moeflux_engine::sampler::{Sampler, SamplerOptions};
 use moeflux_engine::{
-    Activations, DecodingOptions, Device, DeviceFacts, Engine, EngineOptions, Event,
-    GenerateOptions, Job, Prompt, Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats,
-    TokenId, devices, generate,
+    Activations, DecodingOptions, Device, DeviceFacts, Engine, EngineOptions, Event, Job,
+    Scheduler, SchedulerOptions, Speculation, SpeculationStats, TokenId, devices,
 };
 use moeflux_store::{IoChoice, IoMode};
 use moeflux_text::{Message, RenderRequest, Special, Turn};
@@ -120,15 +118,6 @@ fn rows_that_are_embeddings_agree_with_the_reference() {
     }
 }
 
-/// Ignores the text of an answer.
-struct Deaf;
-
-impl Sink for Deaf {
-    fn text(&mut self, _piece: &str) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
-
 /// Tokens that are drawn from all logits, which are read back.
 fn drawn(engine: &Engine, prompt: &[TokenId], sampler: &SamplerOptions, n: usize) -> Vec<TokenId> {
     let mut sampler = Sampler::new(sampler.clone()).unwrap();
@@ -160,17 +149,8 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
     ];
     let want: Vec<Vec<TokenId>> =
         samplers.iter().map(|options| drawn(&engine, &prompt, options, 12)).collect();
-    for (sampler, want) in samplers.iter().zip(&want) {
-        let (sampler, special) = (sampler.clone(), Special::Show);
-        let options = twelve_tokens(sampler, special);
-        let mut session = engine.session();
-        let prompt = Prompt { tokens: &prompt, checkpoints: &[] };
-        generate(&mut session, &tokenizer, prompt, &options, &mut Deaf).unwrap();
-        let made = &session.tokens()[prompt.tokens.len()..];
-        assert!(made.len() > 1 && want.starts_with(made), "{made:?} of {want:?}");
-    }
-    // Together: those that need only top logits, then with some that need all logits.
-    for n in [3, samplers.len()] {
+    // Alone, together with others that need only top logits, and with some that need all logits.
+    for n in [1, 3, samplers.len()] {
         let wanted = want[..n].iter().map(|tokens| {
             let end = tokens.iter().position(|id| tokenizer.eos_ids().contains(id));
             let mut stream = tokenizer.stream(Special::Hide);
@@ -217,34 +197,25 @@ fn drafts_change_no_token() {
         let options = off.clone().speculation(Speculation::Fixed(n));
         let engine = open(&demo(), &options, &mut kept);
         let mut counts = SpeculationStats::default();
-        for ((prompt, sampler), want) in prompts.iter().zip(&samplers).zip(&want) {
-            let (sampler, special) = (sampler.clone(), Special::Show);
-            let options = twelve_tokens(sampler, special);
-            let mut session = engine.session();
-            let whole = Prompt { tokens: prompt, checkpoints: &[] };
-            counts +=
-                generate(&mut session, &tokenizer, whole, &options, &mut Deaf).unwrap().speculation;
-            let made = &session.tokens()[prompt.len()..];
-            assert!(made.len() > 1 && want.starts_with(made), "{n}: {made:?} of {want:?}");
+        for n_sessions in [1, 2] {
+            let limits = SchedulerOptions { n_sessions, max_waiting: 2 };
+            let scheduler =
+                Scheduler::start(engine.clone(), Arc::clone(&tokenizer), limits).unwrap();
+            let jobs = prompts.iter().zip(&samplers);
+            let asked: Vec<_> = jobs.map(|(prompt, how)| ask(&scheduler, prompt, how)).collect();
+            for (asked, want) in asked.into_iter().zip(&want) {
+                let end = want.iter().position(|id| tokenizer.eos_ids().contains(id));
+                let mut stream = tokenizer.stream(Special::Hide);
+                let made = want[..end.unwrap_or(want.len())].iter();
+                let text =
+                    made.map(|token| stream.push(*token)).collect::<String>() + &stream.finish();
+                let (said, speculation) = answer_of(&asked);
+                assert_eq!(said, text, "{n}");
+                counts += speculation;
+            }
         }
         assert!(counts.accepted > 0 && counts.accepted < counts.drafted, "{n}: {counts:?}");
-        let scheduler = SchedulerOptions { n_sessions: 2, max_waiting: 2 };
-        let scheduler =
-            Scheduler::start(engine.clone(), Arc::clone(&tokenizer), scheduler).unwrap();
-        let jobs = prompts.iter().zip(&samplers);
-        let asked: Vec<_> = jobs.map(|(prompt, how)| ask(&scheduler, prompt, how)).collect();
-        for (asked, want) in asked.into_iter().zip(&want) {
-            let end = want.iter().position(|id| tokenizer.eos_ids().contains(id));
-            let mut stream = tokenizer.stream(Special::Hide);
-            let made = want[..end.unwrap_or(want.len())].iter();
-            let text = made.map(|token| stream.push(*token)).collect::<String>() + &stream.finish();
-            assert_eq!(text_of(&asked), text, "{n}");
-        }
     }
-}
-
-fn twelve_tokens(sampler: SamplerOptions, special: Special) -> GenerateOptions {
-    GenerateOptions { max_tokens: Some(12), sampler, special, ..GenerateOptions::default() }
 }
 
 /// Has 12 tokens made.
@@ -266,15 +237,21 @@ fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> R
 }
 
 fn text_of(events: &Receiver<Event>) -> String {
-    let mut text = String::new();
+    answer_of(events).0
+}
+
+/// The text of an answer, and how many of its tokens were drafted.
+fn answer_of(events: &Receiver<Event>) -> (String, SpeculationStats) {
+    let (mut text, mut speculation) = (String::new(), SpeculationStats::default());
     for event in events {
         match event {
             Event::Text(piece) => text.push_str(&piece.text),
             Event::Failed(err) => panic!("{err}"),
-            Event::Prompt { .. } | Event::Done(_) => {}
+            Event::Done(answer) => speculation = answer.speculation,
+            Event::Prompt { .. } => {}
         }
     }
-    text
+    (text, speculation)
 }
 
 /// The demo model.

@@ -1,7 +1,6 @@
 //! Calls of tools that were not offered: never sampled, by neither of the decoders, drafted or not,
 //! and what is sampled in their place has the probabilities that it has without them.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,9 +11,9 @@ use moeflux_engine::{
     Bias, DecodingOptions, Engine, EngineOptions, Event, GenerateOptions, Job, Prompt, Scheduler,
     SchedulerOptions, Sink, Speculation, TokenId, generate,
 };
-use moeflux_text::{Message, NoCalls, OutputFormat, RenderRequest, Tokenizer, Turn};
+use moeflux_text::{Message, NoCalls, OutputFormat, RenderRequest, Turn};
 
-use crate::common::{Golden, cases};
+use crate::common::{Golden, Plain, cases, plain_answer};
 
 fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")
@@ -29,42 +28,9 @@ const QUESTIONS: [&str; 5] = [
     "Write a poem about the sea.",
 ];
 
-#[derive(Default)]
-struct Deaf {
-    /// Whether the probability of every token is wanted.
-    wants_logprobs: bool,
-    logprobs: Vec<f32>,
-}
-
-impl Sink for Deaf {
-    fn wants_logprob(&self) -> bool {
-        self.wants_logprobs
-    }
-
-    fn chosen(&mut self, logprob: f32) {
-        self.logprobs.push(logprob);
-    }
-
-    fn text(&mut self, _: &str) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
-
-/// The tokens of an answer of one session.
-fn alone(
-    engine: &Engine,
-    tokenizer: &Tokenizer,
-    prompt: &[TokenId],
-    sampler: &SamplerOptions,
-    no_calls: Option<NoCalls>,
-) -> Vec<TokenId> {
-    let sampler = sampler.clone();
-    let options =
-        GenerateOptions { max_tokens: Some(24), sampler, no_calls, ..GenerateOptions::default() };
-    let mut session = engine.session();
-    let whole = Prompt { tokens: prompt, checkpoints: &[] };
-    generate(&mut session, tokenizer, whole, &options, &mut Deaf::default()).unwrap();
-    session.tokens()[prompt.len()..].to_vec()
+/// How an answer of 24 tokens is made.
+fn how(sampler: &SamplerOptions, no_calls: Option<NoCalls>) -> Plain {
+    Plain { sampler: sampler.clone(), no_calls, max_tokens: 24 }
 }
 
 /// The tokens of an answer of the scheduler.
@@ -75,6 +41,18 @@ fn scheduled(
     bias: Bias,
     no_calls: Option<NoCalls>,
 ) -> Vec<TokenId> {
+    let tokens = reported(scheduler, prompt, sampler, bias, no_calls);
+    tokens.iter().map(|one| one.token).collect()
+}
+
+/// The same with the probabilities of the tokens.
+fn reported(
+    scheduler: &Scheduler,
+    prompt: &[TokenId],
+    sampler: &SamplerOptions,
+    bias: Bias,
+    no_calls: Option<NoCalls>,
+) -> Vec<TokenLogprob> {
     let (sender, events) = mpsc::channel();
     let job = Job {
         prompt: Turn::raw(prompt.to_vec()),
@@ -94,7 +72,7 @@ fn scheduled(
     let mut tokens = Vec::new();
     for event in events {
         match event {
-            Event::Text(text) => tokens.extend(text.logprobs.iter().map(|one| one.token)),
+            Event::Text(text) => tokens.extend(text.logprobs),
             Event::Failed(err) => panic!("{err}"),
             Event::Done(_) | Event::Prompt { .. } => {}
         }
@@ -130,9 +108,11 @@ fn calls_are_never_sampled_and_all_else_is_as_without_them() {
             let no_calls = format.no_calls(&messages, &prompt);
             assert!(no_calls.as_ref().is_some_and(|no_calls| no_calls.rules_out(opens)));
             for sampler in samplers() {
-                let free = alone(&engine, &tokenizer, &prompt, &sampler, None);
+                let free =
+                    plain_answer(&engine, &tokenizer, &prompt, &how(&sampler, None)).unwrap();
                 n_called += usize::from(free.contains(&opens));
-                let got = alone(&engine, &tokenizer, &prompt, &sampler, no_calls.clone());
+                let plain = how(&sampler, no_calls.clone());
+                let got = plain_answer(&engine, &tokenizer, &prompt, &plain).unwrap();
                 assert!(!got.contains(&opens), "{question}");
                 // The distribution is that of a model that cannot say it.
                 let never = Bias { tokens: vec![(opens, f32::NEG_INFINITY)], ..Bias::default() };
@@ -140,7 +120,7 @@ fn calls_are_never_sampled_and_all_else_is_as_without_them() {
                 let of_scheduler =
                     scheduled(&scheduler, &prompt, &sampler, Bias::default(), no_calls.clone());
                 assert_eq!(of_scheduler, want, "{question} {sampler:?}");
-                assert!(want.starts_with(&got[..got.len().min(want.len())]), "{got:?} {want:?}");
+                assert_eq!(got, want, "{question} {sampler:?}");
             }
         }
         assert!(n_called > 4, "the questions are answered with calls: {n_called}");
@@ -150,6 +130,7 @@ fn calls_are_never_sampled_and_all_else_is_as_without_them() {
 #[test]
 fn every_family_goes_on_with_its_next_best_token() {
     let tokenizer = Engine::open(&demo(), &EngineOptions::default()).unwrap().tokenizer().unwrap();
+    let tokenizer = Arc::new(tokenizer);
     for case in cases() {
         let golden = Golden::read(&case);
         let prompt = &golden.greedy_prompt;
@@ -158,7 +139,11 @@ fn every_family_goes_on_with_its_next_best_token() {
                 Engine::open(&case, &EngineOptions::default().speculation(speculation)).unwrap();
             let ruled_out = [golden.greedy_tokens[0], golden.greedy_tokens[2]];
             let no_calls = Some(NoCalls::of_tokens(ruled_out));
-            let got = alone(&engine, &tokenizer, prompt, &SamplerOptions::default(), no_calls);
+            let limits = SchedulerOptions { n_sessions: 1, max_waiting: 1 };
+            let scheduler =
+                Scheduler::start(engine.clone(), Arc::clone(&tokenizer), limits).unwrap();
+            let greedy = SamplerOptions::default();
+            let got = scheduled(&scheduler, prompt, &greedy, Bias::default(), no_calls);
             assert!(!got.is_empty(), "{}", case.display());
             let mut session = engine.session();
             let mut logits = session.eval_prompt(prompt).unwrap();
@@ -176,29 +161,28 @@ fn every_family_goes_on_with_its_next_best_token() {
 #[test]
 fn probabilities_are_among_the_tokens_that_are_left() {
     let engine = Engine::open(&demo(), &EngineOptions::default()).unwrap();
-    let tokenizer = engine.tokenizer().unwrap();
+    let tokenizer = Arc::new(engine.tokenizer().unwrap());
     let prompt = tokenizer.encode("What is", moeflux_text::Markup::Literal).unwrap();
-    let first = alone(&engine, &tokenizer, &prompt, &SamplerOptions::default(), None)[0];
-    let ask = |no_calls| {
-        let options =
-            GenerateOptions { max_tokens: Some(3), no_calls, ..GenerateOptions::default() };
-        let mut sink = Deaf { wants_logprobs: true, ..Deaf::default() };
-        let whole = Prompt { tokens: &prompt, checkpoints: &[] };
-        generate(&mut engine.session(), &tokenizer, whole, &options, &mut sink).unwrap();
-        sink.logprobs
-    };
+    let limits = SchedulerOptions { n_sessions: 1, max_waiting: 1 };
+    let scheduler = Scheduler::start(engine.clone(), Arc::clone(&tokenizer), limits).unwrap();
+    let greedy = SamplerOptions::default();
+    let ask = |no_calls| reported(&scheduler, &prompt, &greedy, Bias::default(), no_calls);
+    let first = ask(None)[0].token;
     let logits = engine.session().eval_prompt(&prompt).unwrap();
     let log_sum = |is_left: &dyn Fn(usize) -> bool| {
         let left = (0..logits.len()).filter(|id| is_left(*id));
         left.map(|id| f64::from(logits[id]).exp()).sum::<f64>().ln()
     };
-    let all = ask(None);
-    assert_eq!(all.len(), 3);
+    let all = &ask(None)[0];
+    assert_eq!(all.logprob, all.logprob_without_calls);
     let want = f64::from(logits[first.0 as usize]) - log_sum(&|_| true);
-    assert!((f64::from(all[0]) - want).abs() < 1e-4, "{all:?} {want}");
-    let left = ask(Some(NoCalls::of_tokens([first])));
+    assert!((f64::from(all.logprob) - want).abs() < 1e-4, "{all:?} {want}");
+    let left = &ask(Some(NoCalls::of_tokens([first])))[0];
     let is_left = |id: usize| id != first.0 as usize;
     let best = (0..logits.len()).filter(|id| is_left(*id)).map(|id| logits[id]);
     let want = f64::from(best.fold(f32::NEG_INFINITY, f32::max)) - log_sum(&is_left);
-    assert!((f64::from(left[0]) - want).abs() < 1e-4, "{left:?} {want}");
+    assert!((f64::from(left.logprob_without_calls) - want).abs() < 1e-4, "{left:?} {want}");
+    // Clients read what the model itself says.
+    let own = f64::from(logits[left.token.0 as usize]) - log_sum(&|_| true);
+    assert!((f64::from(left.logprob) - own).abs() < 1e-4, "{left:?} {own}");
 }

@@ -2,9 +2,61 @@
 
 use std::path::{Path, PathBuf};
 
-use moeflux_engine::{Engine, TokenId};
+use moeflux_engine::sampler::{Sampler, SamplerOptions};
+use moeflux_engine::{Engine, EngineError, TokenId};
+use moeflux_text::{NoCalls, Special, Tokenizer};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
+
+/// How [`plain_answer`] makes an answer.
+#[derive(Clone, Default)]
+pub(crate) struct Plain {
+    pub(crate) sampler: SamplerOptions,
+    pub(crate) no_calls: Option<NoCalls>,
+    pub(crate) max_tokens: usize,
+}
+
+/// The tokens of an answer, made one by one from all logits of a session: what every other way must
+/// equal. The token that ends a text is left out.
+///
+/// # Errors
+/// Where a step fails.
+pub(crate) fn plain_answer(
+    engine: &Engine,
+    tokenizer: &Tokenizer,
+    prompt: &[TokenId],
+    how: &Plain,
+) -> Result<Vec<TokenId>, EngineError> {
+    let mut sampler = Sampler::new(how.sampler.clone())?;
+    let mut no_calls = how.no_calls.clone();
+    let mut session = engine.session();
+    let mut logits = session.eval_prompt(prompt)?.to_vec();
+    let mut answer = Vec::new();
+    loop {
+        for token in no_calls.iter().flat_map(NoCalls::ruled_out) {
+            logits[token.0 as usize] = f32::NEG_INFINITY;
+        }
+        let token = sampler.sample(&logits, session.tokens())?;
+        if tokenizer.eos_ids().contains(&token) {
+            return Ok(answer);
+        }
+        if let Some(no_calls) = &mut no_calls {
+            no_calls.accept(token);
+        }
+        answer.push(token);
+        if answer.len() == how.max_tokens {
+            return Ok(answer);
+        }
+        logits = session.eval_token(token)?.to_vec();
+    }
+}
+
+/// The text of an answer's tokens.
+pub(crate) fn text_of(tokenizer: &Tokenizer, tokens: &[TokenId]) -> String {
+    let mut stream = tokenizer.stream(Special::Hide);
+    let text: String = tokens.iter().map(|token| stream.push(*token)).collect();
+    text + &stream.finish()
+}
 
 /// One tokenised text and what the reference makes of it.
 pub(crate) struct Sequence {
