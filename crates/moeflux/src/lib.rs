@@ -18,15 +18,15 @@
 //!
 //! **Ownership.** A [`Model`] is a handle: clones share one loaded model, and its memory is freed
 //! when the last handle, [`Chat`] and [`Answer`] are gone. A [`Chat`] owns its messages. An
-//! [`Answer`] borrows the chat that it belongs to, and appends to it what it has yielded when it is
-//! dropped.
+//! [`Answer`] of a chat borrows it, and appends to it what it has yielded when it is dropped. Answers
+//! of [`Model::answer`] and [`Model::generate`] borrow nothing.
 //!
 //! **Threads.** Opening a model starts one thread that runs its steps, and a pool of threads that
 //! compute. Every type here is `Send`; a [`Model`] is `Sync`. Answers that are requested from
 //! several threads share steps: up to [`MemoryOptions::sessions`] run at a time, others wait for a
 //! session. Dropping an [`Answer`] cancels it.
 //!
-//! **What blocks.** [`Model::open`] reads all resident weights. [`Chat::send`] and
+//! **What blocks.** [`Model::open`] reads all resident weights. [`Chat::send`], [`Model::answer`] and
 //! [`Model::generate`] tokenise the prompt and return; [`Answer::next`](Iterator::next) blocks until
 //! text is certain. Nothing here is async.
 //!

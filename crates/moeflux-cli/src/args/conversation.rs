@@ -13,6 +13,7 @@ use super::sampling::SampleArgs;
 Examples:
   moeflux run \"What does Vec::push do?\"
   moeflux run \"Summarise this:\" < notes.txt
+  moeflux run --schema person.json \"Invent a person\"
   moeflux run -m org/name --expert-cache 8GiB \"Why is the sky blue?\"")]
 pub(crate) struct RunArgs {
     /// The prompt; what standard input brings is added [default, and -: standard input]
@@ -20,8 +21,8 @@ pub(crate) struct RunArgs {
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Have the answer be JSON: `json`, a JSON schema, or a FILE with one
-    #[arg(long, value_name = "SCHEMA", aliases = ["json-schema", "format"])]
+    /// Answer in JSON: `json`, a JSON schema, or a file with one
+    #[arg(long, value_name = "SCHEMA")]
     pub(crate) schema: Option<String>,
     /// Send the prompt without the chat template
     #[arg(long)]
@@ -51,8 +52,8 @@ pub(crate) struct ChatArgs {
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Have the answer be JSON: `json`, a JSON schema, or a FILE with one
-    #[arg(long, value_name = "SCHEMA", aliases = ["json-schema", "format"])]
+    /// Answer in JSON: `json`, a JSON schema, or a file with one
+    #[arg(long, value_name = "SCHEMA")]
     pub(crate) schema: Option<String>,
     /// Continue and save the conversation in FILE (and FILE.snapshot)
     #[arg(long, value_name = "FILE")]

@@ -55,6 +55,7 @@ const ONE_GPU: &str =
     "a model runs on one GPU: --device gpu:N, and moeflux inspect --devices lists them";
 const TEMPLATE: &str =
     "the model's own chat template is used; another one is chat_template.jinja in its folder";
+const GRAMMARS: &str = "answers follow JSON schemas: --schema FILE, --schema json";
 const SHAPES: &str = "the API takes schemas and grammars: moeflux serve, response_format";
 
 const fn all(names: &'static [&'static str], does: Does) -> Foreign {
@@ -140,6 +141,13 @@ const FLAGS: &[Foreign] = &[
     ),
     all(&["--kv-bits"], Does::Other(CACHE_TYPES)),
     all(&["--chat-template", "--chat-template-file"], Does::Other(TEMPLATE)),
+    of(
+        &["run", "chat"],
+        &["-j", "--json-schema", "-jf", "--json-schema-file"],
+        Does::Is("--schema"),
+    ),
+    of(&["run", "chat"], &["--format"], Does::Is("--schema")),
+    of(&["run", "chat"], &["--grammar", "--grammar-file"], Does::Other(GRAMMARS)),
     all(&["--grammar", "--grammar-file", "--json-schema", "--format"], Does::Other(SHAPES)),
     all(
         &["--lora", "--adapter-path"],

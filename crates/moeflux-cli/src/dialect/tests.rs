@@ -74,6 +74,8 @@ fn flags_of_other_programs_are_translated() {
         ("serve --n-cpu-moe 20 -cmoe -np 2", "serve --sessions=2"),
         ("bench -p 64 -n 8 -r 2", "bench --prompt-tokens=64 --gen-tokens=8 --repeat=2"),
         ("run -c", "run --ctx"),
+        ("run --json-schema {} hi", "run --schema={} hi"),
+        ("chat --format json", "chat --schema=json"),
         ("launch codex -- -c x", "launch codex -- -c x"),
         ("run --system -c 5", "run --system --ctx=5"),
     ] {
@@ -92,6 +94,8 @@ fn flags_of_other_programs_are_translated() {
         ("serve --api-key secret", "MOEFLUX_API_KEY"),
         ("run -hff x.gguf hi", "org/name:x.gguf"),
         ("run -f prompt.txt", "moeflux run < FILE"),
+        ("run --grammar x hi", "--schema"),
+        ("serve --json-schema {}", "response_format"),
         ("-hf org/name", "moeflux chat --model"),
         ("-m org/name", "moeflux chat --model"),
     ] {

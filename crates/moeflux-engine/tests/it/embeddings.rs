@@ -9,7 +9,6 @@ use moeflux_engine::{
     RowInput, RowPosition, SequenceChunk, TokenId, eval_batch,
 };
 use moeflux_store::{IoChoice, Prefetch};
-use moeflux_text::Markup;
 use safetensors::{Dtype, SafeTensors};
 
 fn case() -> PathBuf {
