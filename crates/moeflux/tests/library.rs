@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::thread;
 
-use moeflux::{Error, Finish, Model, Options, Request};
+use moeflux::{Bias, Error, Finish, Message, Model, Options, Part, Request, ToolChoice};
 use serde_json::json;
 
 fn demo() -> PathBuf {
@@ -99,4 +99,71 @@ fn what_cannot_be_is_an_error_and_leaves_the_chat_as_it_was() {
     assert!(chat.messages().is_empty());
     let empty = model.generate("", &Request::default()).unwrap_err().to_string();
     assert!(empty.contains("no tokens"), "{empty}");
+}
+
+#[test]
+fn an_answer_without_a_chat_goes_to_any_thread_and_is_that_of_a_chat() {
+    let model = Model::open(demo()).unwrap();
+    let request = Request::default().max_tokens(24);
+    let question = "What does `Vec::push` do?";
+    let answer = model.answer(&[Message::new("user", question)], &request).unwrap();
+    drop(model.clone());
+    let text = thread::spawn(move || answer.text().unwrap()).join().unwrap();
+    let mut chat = model.chat().unwrap().with_request(request);
+    assert_eq!(text, chat.send(question).unwrap().text().unwrap());
+    assert!(!text.is_empty());
+}
+
+#[test]
+fn probabilities_and_biases_are_the_librarys_too() {
+    let model = Model::open(demo()).unwrap();
+    let request = Request::default().max_tokens(6).top_logprobs(3);
+    let messages = [Message::new("user", "What is 23 + 45?")];
+    let mut answer = model.answer(&messages, &request).unwrap();
+    let text: String = answer.by_ref().map(|piece| piece.unwrap().to_string()).collect();
+    let tokens = answer.logprobs().to_vec();
+    assert!(tokens.len() > 1, "{tokens:?}");
+    for token in &tokens {
+        assert_eq!((token.top.len(), token.top[0].0), (3, token.token), "greedy: {token:?}");
+        assert!(token.logprob <= 0.0 && token.top[0].1 == token.logprob, "{token:?}");
+    }
+    assert_eq!(answer.message().content, Some(json!(text)));
+    let never = Bias { tokens: vec![(tokens[0].token, -100.0)], ..Bias::default() };
+    let other = model.answer(&messages, &request.bias(never)).unwrap().text().unwrap();
+    assert_ne!(other, text);
+}
+
+#[test]
+fn an_answer_that_has_begun_goes_on() {
+    let model = Model::open(demo()).unwrap();
+    let request = Request::default().max_tokens(40);
+    let question = Message::new("user", "What does `Vec::push` do?");
+    let whole = model.answer(std::slice::from_ref(&question), &request).unwrap().text().unwrap();
+    let (begun, rest) = whole.split_at(whole.find(' ').unwrap());
+    let messages = [question, Message::new("assistant", begun)];
+    let request = request.continuing();
+    let text = model.answer(&messages, &request).unwrap().text().unwrap();
+    assert!(text.starts_with(rest.split_at(5).0), "{text:?} goes on from {begun:?}, not {rest:?}");
+    let err = model.answer(&messages, &request.json(json!({"type": "object"}))).unwrap_err();
+    assert!(matches!(err, Error::Refused { part: Part::Shape, .. }), "{err}");
+}
+
+#[test]
+fn a_tool_that_must_be_called_is_called_by_its_own_name() {
+    let model = Model::open(demo()).unwrap();
+    let tool = |name: &str| {
+        json!({"type": "function", "function": {"name": name,
+        "description": "Look a file up", "parameters": {"type": "object",
+        "properties": {"n": {"enum": [1, 2]}}, "required": ["n"],
+        "additionalProperties": false}}})
+    };
+    let request = Request::default().max_tokens(60).tools([tool("files:look/up"), tool("other")]);
+    let messages = [Message::new("user", "Hello")];
+    let named = |name: &str| request.clone().tool_choice(ToolChoice::Named(String::from(name)));
+    let calls = model.answer(&messages, &named("files:look/up")).unwrap().calls().unwrap();
+    assert_eq!(calls[0].name, "files:look/up");
+    let arguments: serde_json::Value = serde_json::from_str(&calls[0].arguments).unwrap();
+    assert!(arguments == json!({"n": 1}) || arguments == json!({"n": 2}), "{arguments}");
+    let err = model.answer(&messages, &named("missing")).unwrap_err();
+    assert!(matches!(err, Error::Refused { part: Part::ToolChoice, .. }), "{err}");
 }

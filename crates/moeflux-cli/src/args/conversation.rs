@@ -7,6 +7,7 @@ use clap::Args;
 use super::cache::PromptCacheArgs;
 use super::model::ModelArgs;
 use super::sampling::SampleArgs;
+use crate::values::whole_number;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -27,6 +28,10 @@ pub(crate) struct RunArgs {
     /// Send the prompt without the chat template
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Print each token's probability after the answer, and those of N others
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub(crate) logprobs: Option<usize>,
     /// Print all statistics after the answer
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) stats: bool,

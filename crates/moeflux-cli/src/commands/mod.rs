@@ -16,6 +16,7 @@ pub(crate) mod pack;
 pub(crate) mod perplexity;
 mod piped;
 pub(crate) mod plan;
+mod probabilities;
 pub(crate) mod prompt;
 pub(crate) mod ps;
 pub(crate) mod pull;
@@ -76,12 +77,21 @@ struct Printer {
     /// What was printed.
     text: String,
     error: Option<OutputError>,
+    /// Tokens of the answer, where they were asked for.
+    tokens: Vec<TokenLogprob>,
 }
 
 impl Printer {
     fn new(bar: Bar, n_prompt: usize, certainty: Option<Certainty>) -> Printer {
-        let (bar, n_prompt) = (Some(bar), n_prompt as u64);
-        Printer { bar, n_prompt, certainty, held: String::new(), text: String::new(), error: None }
+        Printer {
+            bar: Some(bar),
+            n_prompt: n_prompt as u64,
+            certainty,
+            held: String::new(),
+            text: String::new(),
+            error: None,
+            tokens: Vec::new(),
+        }
     }
 
     fn print(&mut self, text: &str) {
@@ -127,6 +137,7 @@ impl View for Printer {
         if let Some(certainty) = &mut self.certainty {
             certainty.add_all(tokens);
         }
+        self.tokens.extend_from_slice(tokens);
         self.print(&said(deltas));
         if self.error.is_some() || self.is_guess() {
             return ControlFlow::Break(());

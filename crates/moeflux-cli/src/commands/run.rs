@@ -10,7 +10,7 @@ use super::answers::{self, refusal};
 use super::certainty::Certainty;
 use super::piped::{self, Form};
 use super::schema::shape;
-use super::{Printer, opening};
+use super::{Printer, opening, probabilities};
 use crate::args::RunArgs;
 use crate::error::UsageError;
 use crate::progress::{Bar, Unit};
@@ -30,14 +30,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let is_demo = args.model.model.is_none();
     // Who asks for the answer alone, or for a draw, gets what the model says.
     let may_guess = !is_demo || args.quiet || args.raw || settings.sampling.temperature > 0.0;
-    if !may_guess {
-        settings.top_logprobs = Some(0);
-    }
+    settings.top_logprobs = args.logprobs.or((!may_guess).then_some(0));
     let certainty = (!may_guess).then(Certainty::new);
     let mut printer = Printer::new(bar, prepared.turn.tokens.len(), certainty);
     let options = AnswerOptions { is_last: true, ..AnswerOptions::default() };
     let answer = model.answer_prepared(prepared, settings, options)?;
     let summary = answers::show(answer, &mut printer)?;
+    let tokens = std::mem::take(&mut printer.tokens);
     let is_withheld = printer.finish()?;
     // After the answer: a run that fails prints its error alone.
     if is_demo {
@@ -45,6 +44,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         demo::introduce(shown, is_withheld, args.quiet);
     }
     let engine = model.engine();
+    if args.logprobs.is_some() {
+        for line in probabilities::lines(model.tokenizer(), &tokens) {
+            report::aside(false, &line);
+        }
+    }
     report::device_aside(args.quiet, engine.device());
     match () {
         () if args.quiet => {}

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::common::{finish, golden, moeflux, succeeds};
+use crate::common::{finish, golden, moeflux, refuses, succeeds};
 use predicates::prelude::*;
 
 const QUESTION: &str = "What does Vec::push do?";
@@ -342,4 +342,56 @@ fn a_message_of_the_command_line_is_the_first() {
     let mut command = moeflux(&["chat", "-q", QUESTION]);
     command.write_stdin("");
     assert!(finish(&mut command).0.starts_with(ANSWER));
+}
+
+const SCHEMA: &str = r#"{"type": "object", "properties": {"n": {"enum": [1, 2]}},
+    "required": ["n"], "additionalProperties": false}"#;
+
+#[test]
+fn a_schema_holds_the_answers_of_run_and_chat() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("schema.json");
+    std::fs::write(&file, SCHEMA).unwrap();
+    let is_held = |answer: &str| {
+        let value: serde_json::Value = serde_json::from_str(answer).unwrap();
+        assert!(value["n"] == 1 || value["n"] == 2, "{value}");
+    };
+    for schema in [SCHEMA, file.to_str().unwrap()] {
+        is_held(&succeeds(&["run", "-q", "How many?", "--schema", schema]).0);
+        is_held(&succeeds(&["run", "-q", "--raw", "n: ", "--schema", schema]).0);
+    }
+    is_held(&succeeds(&["run", "-q", "How many?", "--json-schema", SCHEMA]).0);
+    let mut chat = moeflux(&["chat", "-q", "--schema", SCHEMA]);
+    let (answers, _) = finish(chat.write_stdin("How many?\nAnd now?\n"));
+    assert_eq!(answers.lines().count(), 2, "{answers}");
+    answers.lines().for_each(is_held);
+}
+
+#[test]
+fn a_schema_that_is_none_is_refused_before_the_model_is_opened() {
+    for command in [&["run", "hi", "--schema"][..], &["chat", "--schema"]] {
+        for (schema, words) in [
+            ("{", "--schema: not valid JSON"),
+            ("[1]", "a JSON schema is an object"),
+            ("/nowhere.json", "cannot read /nowhere.json"),
+        ] {
+            refuses(&[command, &[schema]].concat(), 2, &[words]);
+        }
+        let unsupported = r#"{"type": "object", "minProperties": 1000000}"#;
+        refuses(&[command, &[unsupported]].concat(), 1, &["--schema: "]);
+    }
+}
+
+#[test]
+fn probabilities_of_tokens_follow_the_answer() {
+    let args = ["run", QUESTION, "--max-tokens", "3", "--logprobs=2"];
+    let (answer, notes) = succeeds(&args);
+    let lines: Vec<&str> = notes.lines().filter(|line| line.contains("; likeliest: ")).collect();
+    assert_eq!(lines.len(), 3, "{notes}");
+    for line in lines {
+        assert_eq!(line.matches(" %").count(), 3, "{line}");
+    }
+    let without = succeeds(&args[..4]);
+    assert_eq!(answer, without.0);
+    assert!(!without.1.contains("likeliest"), "{}", without.1);
 }
