@@ -1,5 +1,5 @@
-//! Calls of tools that were not offered: never sampled, by neither of the decoders, drafted or not,
-//! and what is sampled in their place has the probabilities that it has without them.
+//! Calls of tools that were not offered: never sampled, drafted or not, and what is sampled in their
+//! place has the probabilities that it has without them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::mpsc;
 
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
-    Bias, DecodingOptions, Engine, EngineOptions, Event, GenerateOptions, Job, Prompt, Scheduler,
-    SchedulerOptions, Sink, Speculation, TokenId, generate,
+    Bias, DecodingOptions, Engine, EngineOptions, Event, Job, Scheduler, SchedulerOptions,
+    Speculation, TokenId, TokenLogprob,
 };
 use moeflux_text::{Message, NoCalls, OutputFormat, RenderRequest, Turn};
 
