@@ -339,6 +339,8 @@ impl Encoder for TextStream {
 
 #[cfg(test)]
 mod tests {
+    use moeflux_text::{OutputFormat, OutputParser};
+
     use super::*;
     use crate::events::slow;
 
