@@ -350,3 +350,45 @@ fn prompts_and_tokens_can_be_looked_at() {
     let closed = start(ServerOptions { api_keys, ..options() });
     assert_eq!(closed.post("/tokenize", &json!({"content": "x"})).status, 401);
 }
+
+#[test]
+fn null_is_no_schema() {
+    let server = start(options());
+    let asked = with(question("What is 7 + 12?"), json!({"max_tokens": 40}));
+    let chat = |format: &Value| {
+        let body = with(asked.clone(), json!({"response_format": format}));
+        server.post("/v1/chat/completions", &body)
+    };
+    let respond = |format: &Value| {
+        let input = json!({"model": "demo", "temperature": 0, "max_output_tokens": 40,
+            "input": asked["messages"], "text": {"format": format}});
+        server.post("/v1/responses", &input)
+    };
+    let plain = server.post("/v1/chat/completions", &asked).json();
+    let plain = plain["choices"][0]["message"]["content"].as_str().unwrap();
+
+    let text = json!({"type": "text", "schema": null});
+    assert_eq!(chat(&text).json()["choices"][0]["message"]["content"], *plain);
+    assert_eq!(respond(&text).json()["output"][0]["content"][0]["text"], *plain);
+
+    let object = json!({"type": "object", "properties": {"n": {"enum": [1, 2]}},
+        "required": ["n"], "additionalProperties": false});
+    let flat = json!({"type": "json_schema", "json_schema": {"schema": null}, "schema": object});
+    let reply = chat(&flat).json();
+    let answer = reply["choices"][0]["message"]["content"].as_str().unwrap();
+    let answer: Value = serde_json::from_str(answer).unwrap();
+    assert!(answer == json!({"n": 1}) || answer == json!({"n": 2}), "{answer}");
+
+    let named = json!({"type": "json_schema", "json_schema": {"name": "f", "schema": null}});
+    let unnamed = json!({"type": "json_schema", "json_schema": null, "schema": null});
+    let respond_named = json!({"type": "json_schema", "name": "f", "schema": null});
+    for (reply, param) in [
+        (chat(&named), "response_format.json_schema.schema"),
+        (chat(&unnamed), "response_format.json_schema.schema"),
+        (respond(&respond_named), "text.format.schema"),
+    ] {
+        let error = &reply.json()["error"];
+        assert_eq!((reply.status, &error["param"]), (400, &json!(param)), "{error}");
+        assert!(error["message"].as_str().unwrap().contains("missing"), "{error}");
+    }
+}

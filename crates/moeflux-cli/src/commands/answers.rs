@@ -56,7 +56,8 @@ pub(super) fn show(mut answer: Answer<'_>, view: &mut dyn View) -> Result<Summar
         match update? {
             Update::Prompt { n_done, .. } => view.prompt_progress(n_done),
             Update::Text { deltas, tokens } => {
-                if view.add(deltas, &tokens).is_break() {
+                let next = view.add(deltas, &tokens);
+                if next.is_break() {
                     answer.cancel();
                 }
             }

@@ -1,5 +1,7 @@
 //! Many answers at a time: the same as one by one, in turn, and no more than asked for.
 
+mod loans;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

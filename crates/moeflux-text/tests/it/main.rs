@@ -1,5 +1,6 @@
 //! Tokenizers, templates, tool syntaxes and grammars over files of families.
 
+mod chat_model;
 mod constrain;
 mod history;
 mod hostile_templates;
