@@ -137,14 +137,14 @@ pub struct Answer<'chat> {
     open_call: Option<ToolCall>,
     /// Calls of the conversation so far, for their ids.
     n_calls: usize,
-    /// What was yielded so far.
+    /// What the caller has received so far.
     said: Said,
     logprobs: Vec<TokenLogprob>,
     summary: Option<Summary>,
     has_ended: bool,
 }
 
-/// What an answer has yielded, as a message holds it.
+/// What the caller has received of an answer, as a message holds it.
 #[derive(Clone, Default)]
 struct Said {
     text: String,
@@ -183,17 +183,29 @@ impl<'chat> Answer<'chat> {
     }
 
     /// Waits for more of the answer, its prompt included; `None` at the end. For programs that show
-    /// progress or probabilities: what is received so is no [`Piece`] any more.
+    /// progress: what is received so is part of the [message](Answer::message), but no [`Piece`] any
+    /// more.
     ///
     /// # Errors
     /// Where a step fails; nothing comes after that.
     pub fn next_update(&mut self) -> Option<Result<Update, Error>> {
+        let update = self.receive()?;
+        if let Ok(Update::Text { deltas, .. }) = &update {
+            for piece in self.pieces(deltas) {
+                self.said.add(&piece);
+            }
+        }
+        Some(update)
+    }
+
+    fn receive(&mut self) -> Option<Result<Update, Error>> {
         if self.has_ended {
             return None;
         }
         let update = match self.events.recv() {
             Ok(Event::Prompt { n_done, n_total, .. }) => Ok(Update::Prompt { n_done, n_total }),
             Ok(Event::Text(text)) => {
+                self.logprobs.extend_from_slice(&text.logprobs);
                 Ok(Update::Text { deltas: self.reader.push(&text.text), tokens: text.logprobs })
             }
             Ok(Event::Done(figures)) => {
@@ -235,7 +247,7 @@ impl<'chat> Answer<'chat> {
         Ok(self.said.calls.clone())
     }
 
-    /// The message that was yielded so far, to be added to a conversation.
+    /// The message that was received so far, to be added to a conversation.
     pub fn message(&self) -> Message {
         self.said.clone().into_message()
     }
@@ -251,30 +263,30 @@ impl<'chat> Answer<'chat> {
         self.summary.as_ref()
     }
 
-    fn take(&mut self, deltas: Vec<Delta>) {
+    /// The pieces that are whole with these deltas.
+    fn pieces(&mut self, deltas: &[Delta]) -> Vec<Piece> {
+        let mut pieces = Vec::with_capacity(deltas.len());
         for delta in deltas {
             match delta {
-                Delta::Content(text) => self.pending.push_back(Piece::Text(text)),
-                Delta::Reasoning(text) => self.pending.push_back(Piece::Thought(text)),
+                Delta::Content(text) => pieces.push(Piece::Text(text.clone())),
+                Delta::Reasoning(text) => pieces.push(Piece::Thought(text.clone())),
                 Delta::Call { name } => {
-                    self.close_call();
                     let id = format!("call_{}", self.n_calls);
                     self.n_calls += 1;
-                    self.open_call = Some(ToolCall { id, name, arguments: String::new() });
+                    let call = ToolCall { id, name: name.clone(), arguments: String::new() };
+                    pieces.extend(self.open_call.replace(call).map(Piece::Call));
                 }
                 Delta::Arguments(text) => {
                     if let Some(call) = &mut self.open_call {
-                        call.arguments.push_str(&text);
+                        call.arguments.push_str(text);
                     }
                 }
             }
         }
-    }
-
-    fn close_call(&mut self) {
-        if let Some(call) = self.open_call.take() {
-            self.pending.push_back(Piece::Call(call));
+        if self.has_ended {
+            pieces.extend(self.open_call.take().map(Piece::Call));
         }
+        pieces
     }
 }
 
@@ -287,14 +299,11 @@ impl Iterator for Answer<'_> {
                 self.said.add(&piece);
                 return Some(Ok(piece));
             }
-            match self.next_update()? {
+            match self.receive()? {
                 Ok(Update::Prompt { .. }) => {}
-                Ok(Update::Text { deltas, tokens }) => {
-                    self.logprobs.extend(tokens);
-                    self.take(deltas);
-                    if self.has_ended {
-                        self.close_call();
-                    }
+                Ok(Update::Text { deltas, .. }) => {
+                    let pieces = self.pieces(&deltas);
+                    self.pending.extend(pieces);
                 }
                 Err(err) => return Some(Err(err)),
             }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::thread;
 
-use moeflux::{Bias, Error, Finish, Message, Model, Options, Part, Request, ToolChoice};
+use moeflux::{Bias, Error, Finish, Message, Model, Options, Part, Request, ToolChoice, Update};
 use serde_json::json;
 
 fn demo() -> PathBuf {
@@ -166,4 +166,38 @@ fn a_tool_that_must_be_called_is_called_by_its_own_name() {
     assert!(arguments == json!({"n": 1}) || arguments == json!({"n": 2}), "{arguments}");
     let err = model.answer(&messages, &named("missing")).unwrap_err();
     assert!(matches!(err, Error::Refused { part: Part::ToolChoice, .. }), "{err}");
+}
+
+#[test]
+fn updates_make_the_same_message_as_pieces() {
+    let model = Model::open(demo()).unwrap();
+    let weather = json!({"type": "function", "function": {"name": "get_weather",
+        "description": "Get the current weather", "parameters": {"type": "object",
+        "properties": {"city": {"type": "string"}}, "required": ["city"]}}});
+    let request = Request::default().max_tokens(60).top_logprobs(1).tools([weather]);
+    for question in ["What is the weather in Paris?", "What does `Vec::push` do?"] {
+        let messages = [Message::new("user", question)];
+        let mut pieces = model.answer(&messages, &request).unwrap();
+        pieces.by_ref().for_each(|piece| drop(piece.unwrap()));
+        let mut chat = model.chat().unwrap().with_request(request.clone());
+        let mut updates = chat.send(question).unwrap();
+        let (mut n_done, mut n_prompt, mut tokens) = (0, 0, Vec::new());
+        while let Some(update) = updates.next_update() {
+            match update.unwrap() {
+                Update::Prompt { n_done: n, n_total } => {
+                    assert!(n_done <= n && n <= n_total);
+                    (n_done, n_prompt) = (n, n_total);
+                }
+                Update::Text { tokens: more, .. } => tokens.extend(more),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((n_done, n_prompt), (n_prompt, updates.summary().unwrap().prompt_tokens));
+        assert_eq!(updates.message(), pieces.message());
+        assert_eq!((&tokens[..], updates.logprobs()), (pieces.logprobs(), pieces.logprobs()));
+        assert!(!tokens.is_empty());
+        assert!(updates.next().is_none());
+        drop(updates);
+        assert_eq!(chat.messages(), [messages[0].clone(), pieces.message()]);
+    }
 }

@@ -28,8 +28,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     };
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
     let is_demo = args.model.model.is_none();
-    // Who asks for the answer alone, or for a draw, gets what the model says.
-    let may_guess = !is_demo || args.quiet || args.raw || settings.sampling.temperature > 0.0;
+    // Who asks for the answer alone, for a draw, for a form or for probabilities gets what the model says.
+    let may_guess = !is_demo
+        || args.quiet
+        || args.raw
+        || settings.sampling.temperature > 0.0
+        || args.schema.is_some()
+        || args.logprobs.is_some();
     settings.top_logprobs = args.logprobs.or((!may_guess).then_some(0));
     let certainty = (!may_guess).then(Certainty::new);
     let mut printer = Printer::new(bar, prepared.turn.tokens.len(), certainty);
@@ -59,8 +64,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     answers::keep(&model)
 }
 
-/// A question by the model's template. Where the model does not write in channels, its thoughts are
-/// part of what is printed.
+/// A question by the model's template. Where the model does not write in channels and the answer may
+/// be any text, its thoughts are part of what is printed.
 fn prepare(
     model: &Model,
     system: Option<&str>,
@@ -69,10 +74,11 @@ fn prepare(
 ) -> Result<Prepared> {
     let mut messages = opening(system);
     messages.push(Message::new("user", prompt));
+    let is_text = shape == AnswerShape::Text;
     let conversation = Conversation { shape, ..Conversation::new(messages) };
     let prepared = model.text().prepare(&conversation);
     let prepared = prepared.map_err(|err| refusal(model.tokenizer(), err))?;
-    match model.text().format().can_call_behind_text() {
+    match is_text && model.text().format().can_call_behind_text() {
         true => Ok(prepared.read_as_text()),
         false => Ok(prepared),
     }

@@ -361,6 +361,8 @@ fn a_schema_holds_the_answers_of_run_and_chat() {
         is_held(&succeeds(&["run", "-q", "--raw", "n: ", "--schema", schema]).0);
     }
     is_held(&succeeds(&["run", "-q", "How many?", "--json-schema", SCHEMA]).0);
+    // The demo's guesses are withheld where any text is an answer.
+    is_held(&succeeds(&["run", "How many?", "--schema", SCHEMA]).0);
     let mut chat = moeflux(&["chat", "-q", "--schema", SCHEMA]);
     let (answers, _) = finish(chat.write_stdin("How many?\nAnd now?\n"));
     assert_eq!(answers.lines().count(), 2, "{answers}");
@@ -394,4 +396,8 @@ fn probabilities_of_tokens_follow_the_answer() {
     let without = succeeds(&args[..4]);
     assert_eq!(answer, without.0);
     assert!(!without.1.contains("likeliest"), "{}", without.1);
+    let (answer, notes) =
+        succeeds(&["run", "Why is the sky blue?", "--max-tokens", "3", "--logprobs"]);
+    assert!(!answer.trim().is_empty(), "{notes}");
+    assert_eq!(notes.lines().filter(|line| line.ends_with(" %")).count(), 3, "{notes}");
 }

@@ -263,7 +263,10 @@ impl Chat<'_> {
         let prepared = self.loaded.text().prepare(&conversation);
         let prepared = prepared.map_err(|err| refusal(self.loaded.tokenizer(), err))?;
         let mut settings = self.settings.clone();
-        let may_guess = !self.is_demo || self.is_quiet || settings.sampling.temperature > 0.0;
+        let may_guess = !self.is_demo
+            || self.is_quiet
+            || settings.sampling.temperature > 0.0
+            || self.shape != AnswerShape::Text;
         let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
         let n_prompt = prepared.turn.tokens.len();
         let mut screen = Screen::new(bar, n_prompt, self.is_quiet, self.has_markdown);
