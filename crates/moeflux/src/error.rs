@@ -23,7 +23,7 @@ pub enum Error {
     #[error(transparent)]
     Submit(#[from] SubmitError),
     /// The model's thread cannot be started.
-    #[error("the thread of the model cannot be started: {0}")]
+    #[error("cannot start the model's thread ({0}): allow this process more threads")]
     Thread(Arc<std::io::Error>),
     /// The model has no chat template.
     #[error("{model}: the model has no chat template; use Model::generate")]

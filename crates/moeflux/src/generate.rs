@@ -19,7 +19,7 @@ pub struct Order {
     pub prepared: Prepared,
     /// How tokens are chosen.
     pub settings: Settings,
-    /// Whether the prompt cache keeps the answer beside the prompt, for a conversation that goes on.
+    /// Whether the prompt cache keeps the answer with the prompt, for a conversation that goes on.
     pub keeps_answer: bool,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
@@ -37,8 +37,8 @@ pub struct AnswerOptions {
 }
 
 impl Model {
-    /// Answers a conversation, which the caller keeps: the answer belongs to nobody else and may go
-    /// to any thread. What the conversation has in common with earlier ones is not evaluated again.
+    /// Answers a conversation, which the caller keeps: the answer is owned and may go to
+    /// any thread. What the conversation has in common with earlier ones is not evaluated again.
     ///
     /// ```no_run
     /// use moeflux::{Message, Model, Request};

@@ -79,7 +79,7 @@ pub struct Request {
     pub expected: Option<String>,
     /// Changes of the logits before a token is chosen.
     pub bias: Bias,
-    /// How many of the likeliest tokens [`Answer::logprobs`](crate::Answer::logprobs) has beside
+    /// How many of the likeliest tokens [`Answer::logprobs`](crate::Answer::logprobs) has with
     /// each token; where absent, it has none.
     pub top_logprobs: Option<usize>,
 }

@@ -30,7 +30,7 @@ pub(crate) struct Evaluated<'a> {
 }
 
 /// Decodes one answer: chooses its tokens, drafts those that may follow, and writes their text. It
-/// evaluates nothing: whoever owns it does.
+/// evaluates nothing: its owner does.
 pub(crate) struct Decoding {
     tokenizer: Arc<Tokenizer>,
     options: DecodingOptions,

@@ -19,7 +19,7 @@ pub struct Job {
     pub prompt: Turn,
     /// How its answer is decoded.
     pub decoding: DecodingOptions,
-    /// Whether the prefix cache keeps the answer beside the prompt, for a conversation that goes on.
+    /// Whether the prefix cache keeps the answer with the prompt, for a conversation that goes on.
     pub keeps_answer: bool,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,

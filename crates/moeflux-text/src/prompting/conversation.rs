@@ -1,4 +1,4 @@
-//! A conversation whose next turn is wanted, whoever asks for it.
+//! A conversation whose next turn is wanted.
 
 use serde_json::{Map, Value};
 
