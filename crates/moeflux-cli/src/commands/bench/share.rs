@@ -13,7 +13,6 @@ use crate::args::BenchArgs;
 use crate::error::UsageError;
 use crate::files::OutFile;
 use crate::hardware::plain_name;
-use crate::hardware::plain_name;
 use crate::rates::today;
 use crate::report::note;
 use crate::results::{Drive, Measured, Model, Range, Run, SCHEMA, SharedResult, this_machine};
