@@ -54,10 +54,8 @@ impl Facts<'_> {
         }
     }
 
-    /// The flag without the name of its value: `--ctx` of `--ctx <N>`.
     fn flag(&self) -> String {
-        let all = self.text(ContextKind::InvalidArg).unwrap_or_default();
-        all.split([' ', '=']).next().unwrap_or_default().trim_end_matches("...").to_owned()
+        flag_of(&self.text(ContextKind::InvalidArg).unwrap_or_default())
     }
 
     fn value(&self) -> String {
@@ -153,11 +151,8 @@ impl Facts<'_> {
 
     fn conflict(&self) -> String {
         let flag = self.flag();
-        let others: Vec<String> = self
-            .texts(ContextKind::PriorArg)
-            .iter()
-            .map(|text| text.split(' ').next().unwrap_or_default().to_owned())
-            .collect();
+        let others: Vec<String> =
+            self.texts(ContextKind::PriorArg).iter().map(|text| flag_of(text)).collect();
         if others.iter().all(|name| *name == flag) {
             return format!("{flag} is given twice: give it once");
         }
@@ -174,4 +169,9 @@ fn choices(names: &[String]) -> String {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         _ => names.concat(),
     }
+}
+
+/// A flag without the name of its value: `--ctx` of `--ctx <N>`, `--logprobs` of `--logprobs[=<N>]`.
+fn flag_of(usage: &str) -> String {
+    usage.split([' ', '=', '[']).next().unwrap_or_default().trim_end_matches("...").to_owned()
 }

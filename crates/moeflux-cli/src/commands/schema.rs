@@ -17,6 +17,11 @@ use crate::files;
 pub(super) fn shape(flag: Option<&str>) -> Result<AnswerShape> {
     let Some(text) = flag else { return Ok(AnswerShape::Text) };
     let text = text.trim();
+    if text.is_empty() {
+        let message =
+            "--schema is empty: write json, a JSON schema, or the name of a file with one";
+        return Err(UsageError(String::from(message)).into());
+    }
     if text == "json" {
         return Ok(AnswerShape::Json(json!({"type": "object"})));
     }
@@ -59,6 +64,7 @@ mod tests {
         assert_eq!(shape(file.to_str()).unwrap(), object);
         for (text, want) in [
             ("{", "--schema: not valid JSON: "),
+            ("  ", "--schema is empty"),
             ("[1]", "a JSON schema is an object"),
             ("/nowhere.json", "cannot read /nowhere.json"),
         ] {

@@ -400,4 +400,6 @@ fn probabilities_of_tokens_follow_the_answer() {
         succeeds(&["run", "Why is the sky blue?", "--max-tokens", "3", "--logprobs"]);
     assert!(!answer.trim().is_empty(), "{notes}");
     assert_eq!(notes.lines().filter(|line| line.ends_with(" %")).count(), 3, "{notes}");
+    refuses(&["run", "hi", "--logprobs=-1"], 2, &["--logprobs '-1': write a whole number"]);
+    refuses(&["run", "hi", "-q", "--logprobs"], 2, &["--logprobs", "--quiet"]);
 }
