@@ -51,10 +51,9 @@ impl ChatModel {
     /// Where the model has a template that cannot be read.
     pub fn read_templates(&self) -> Result<(), TextError> {
         for with_tools in [false, true] {
-            match self.template(with_tools) {
-                Err(PromptError::Text(err)) => return Err(err),
-                // A model may have none.
-                _ => {}
+            // A model may have none.
+            if let Err(PromptError::Text(err)) = self.template(with_tools) {
+                return Err(err);
             }
         }
         self.format();
