@@ -3,6 +3,7 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use moeflux_core::files::read_text_bounded;
 use serde_json::Value;
 
 use super::error::HubError;
@@ -112,8 +113,7 @@ impl Cache {
 
     /// The commit that a revision stood for when it was last asked.
     pub(super) fn read_ref(&self, repo: &Repo) -> Option<String> {
-        let text = fs::read_to_string(self.root.join("refs").join(&repo.revision)).ok()?;
-        Some(text.trim().to_owned())
+        commit_in(&self.root.join("refs").join(&repo.revision))
     }
 
     pub(super) fn write_ref(&self, repo: &Repo, commit: &str) -> Result<(), HubError> {
@@ -227,6 +227,14 @@ fn plain_shards(dir: &Path) -> Option<Vec<String>> {
         needed.extend((1..=n.min(100_000)).map(|i| format!("{stem}-{i:05}-of-{end}")));
     }
     (!needed.is_empty()).then_some(needed)
+}
+
+/// Bytes of the file of a branch or a tag, at most.
+const MAX_REF_BYTES: u64 = 4096;
+
+/// The commit in a file of a branch or a tag. What is no regular file, such as a pipe, has none.
+pub(super) fn commit_in(path: &Path) -> Option<String> {
+    Some(read_text_bounded(path, MAX_REF_BYTES).ok()?.trim().to_owned())
 }
 
 fn read_json(path: &Path) -> Option<Value> {

@@ -10,8 +10,11 @@ pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 /// Where the Hub is, who asks, and where files are kept.
 #[derive(Clone, Debug)]
 pub struct HubEnv {
-    /// Base address without a slash at the end, `https://huggingface.co` by default.
+    /// Base address without a slash at the end, and without a name and a password before its host:
+    /// `https://huggingface.co` by default.
     pub endpoint: String,
+    /// The name and the password that the address had, sent to the endpoint's host where no token is.
+    pub login: Option<Login>,
     /// Access token, sent to the endpoint's host only.
     pub token: Option<Token>,
     /// The folder of `models--org--name`, in Hugging Face's layout.
@@ -40,6 +43,37 @@ pub struct Token {
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Token from {}", self.source) // the secret stays out of logs
+    }
+}
+
+/// A name and a password, as addresses have them: `name:password`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login(String);
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login") // as of a token
+    }
+}
+
+impl Login {
+    /// Takes the login out of an address.
+    fn split_off(address: &str) -> (String, Option<Login>) {
+        let start = address.find("://").map_or(0, |at| at + 3);
+        let end = address[start..].find(['/', '?', '#']).map_or(address.len(), |at| start + at);
+        match address[start..end].rsplit_once('@') {
+            Some((login, host)) => {
+                let bare = format!("{}{host}{}", &address[..start], &address[end..]);
+                (bare, Some(Login(login.to_owned())))
+            }
+            None => (address.to_owned(), None),
+        }
+    }
+
+    /// An address of this login: requests have it, messages have the one without.
+    pub(super) fn join(&self, address: &str) -> String {
+        let start = address.find("://").map_or(0, |at| at + 3);
+        format!("{}{}@{}", &address[..start], self.0, &address[start..])
     }
 }
 
@@ -72,9 +106,11 @@ impl HubEnv {
             false => of_variable.or_else(|| read_token(&token_file)),
         };
         let endpoint = var("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
+        let (endpoint, login) = Login::split_off(endpoint.trim().trim_end_matches('/'));
         let timeout = var("HF_HUB_DOWNLOAD_TIMEOUT").and_then(|value| value.trim().parse().ok());
         Self {
-            endpoint: endpoint.trim().trim_end_matches('/').to_owned(),
+            endpoint,
+            login,
             token,
             cache_dir: path("HF_HUB_CACHE")
                 .or_else(|| path("HUGGINGFACE_HUB_CACHE"))
@@ -134,6 +170,22 @@ mod tests {
         }
         assert_eq!(env(&[("HF_HUB_DOWNLOAD_TIMEOUT", "7")]).stall_timeout.as_secs(), 7);
         assert_eq!(env(&[("HF_HUB_DOWNLOAD_TIMEOUT", "x")]).stall_timeout.as_secs(), 30);
+    }
+
+    #[test]
+    fn a_password_is_taken_out_of_the_address() {
+        for (address, bare, login) in [
+            ("http://u:p@h:1/hub/", "http://h:1/hub", Some("u:p")),
+            ("http://u:p@x@h", "http://h", Some("u:p@x")),
+            ("https://h/a@b", "https://h/a@b", None),
+        ] {
+            let env = env(&[("HF_ENDPOINT", address)]);
+            assert_eq!(env.endpoint, bare);
+            assert_eq!(env.login, login.map(|login| Login(login.to_owned())), "{address}");
+            assert!(!format!("{env:?}").contains("u:p"), "{env:?}");
+        }
+        let login = Login(String::from("u:p"));
+        assert_eq!(login.join("http://h/a?b"), "http://u:p@h/a?b");
     }
 
     #[test]

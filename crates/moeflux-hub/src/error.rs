@@ -205,7 +205,8 @@ pub enum HubError {
     },
     /// A file or folder of the cache cannot be used.
     #[error(
-        "cannot {action} {}: {source}: check its permissions, or set HF_HOME", path.display()
+        "cannot {action} {}: {source}: check its permissions, or set HF_HUB_CACHE to another folder",
+        path.display()
     )]
     Io {
         /// `write`, `create`, and so on.

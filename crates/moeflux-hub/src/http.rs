@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
 
-use super::env::{HubEnv, Token};
+use super::env::{HubEnv, Login, Token};
 use super::error::{HubError, Missing};
 use super::retry::{RetryPolicy, parse_retry_after};
 
@@ -17,6 +17,7 @@ pub(super) struct Client {
     pub(super) endpoint: String,
     pub(super) retry: RetryPolicy,
     token: Option<Token>,
+    login: Option<Login>,
 }
 
 /// One request: what to ask for, and whose name errors bear.
@@ -66,6 +67,7 @@ impl Client {
             agent: Agent::new_with_config(config),
             endpoint: env.endpoint.clone(),
             token: env.token.clone(),
+            login: env.login.clone(),
             retry: RetryPolicy { n_attempts, first_wait: env.retry_wait },
         }
     }
@@ -103,12 +105,16 @@ impl Client {
     }
 
     fn send(&self, request: &Request<'_>, at: &str) -> Result<Response<Body>, HubError> {
+        let is_of_hub = origin(at) == origin(request.url);
+        let login = self.login.as_ref().filter(|_| is_of_hub && self.token.is_none());
+        let address = login.map(|login| login.join(at));
+        let address = address.as_deref().unwrap_or(at);
         let mut builder = match request.is_head {
-            true => self.agent.head(at),
-            false => self.agent.get(at),
+            true => self.agent.head(address),
+            false => self.agent.get(address),
         };
         builder = builder.header("accept-encoding", "identity");
-        if let Some(token) = self.token.as_ref().filter(|_| origin(at) == origin(request.url)) {
+        if let Some(token) = self.token.as_ref().filter(|_| is_of_hub) {
             if !token.secret.bytes().all(|b| b.is_ascii_graphic()) {
                 return Err(HubError::Token { source_name: token.source.clone() });
             }

@@ -33,7 +33,7 @@ mod stored;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-pub use env::{DEFAULT_ENDPOINT, HubEnv, Token};
+pub use env::{DEFAULT_ENDPOINT, HubEnv, Login, Token};
 pub use error::{HubError, Missing};
 pub use event::{Chosen, Download, Event, Retry};
 pub use headers::Headers;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use moeflux_core::files::read_bounded;
 use serde::Deserialize;
 
 use super::cache::Cache;
@@ -243,7 +244,7 @@ impl Source<'_> {
     ) -> Result<Vec<u8>, HubError> {
         let blob = self.cache.blob(&file.blob);
         if blob.metadata().is_ok_and(|meta| meta.len() == file.size && file.size < MAX_JSON_BYTES) {
-            return std::fs::read(&blob).map_err(HubError::io("read", &blob));
+            return read_bounded(&blob, MAX_JSON_BYTES).map_err(HubError::io("read", &blob));
         }
         let request = self.request(&file.url, &file.path);
         let bytes = self.client.retry.run(

@@ -1,5 +1,6 @@
-//! Removal of models from the cache. Links are never followed out of a repository's folder, and contents that
-//! other names lead to stay.
+//! Removal of models from the cache. Links are never followed out of a repository's folder. Contents that
+//! other names lead to stay, and so do those that no name leads to, such as unfinished downloads, unless the
+//! whole repository is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata, TryLockError};
@@ -31,7 +32,7 @@ pub struct Removal {
 
 /// Finds what the removal of a model takes: of `org/name` all that is there of the repository, of
 /// `org/name@revision` that revision, of `org/name:Q4_K_M` that GGUF file. Contents that other names lead
-/// to stay. The network is not used, and nothing is removed yet.
+/// to stay; unfinished downloads go with `org/name` alone. The network is not used, and nothing is removed yet.
 ///
 /// # Errors
 /// Where it is not in the cache, is being downloaded, or is behind a link to somewhere else.
@@ -143,12 +144,18 @@ impl Folder {
         let still_named: BTreeSet<PathBuf> = kept.iter().filter_map(content_of).collect();
         let mut freed: BTreeSet<PathBuf> = gone.iter().filter_map(content_of).collect();
         freed.retain(|path| !still_named.contains(path));
-        let is_whole = meant.is_all() || kept.is_empty();
-        if is_whole {
+        if meant.is_all() {
             freed.extend(self.contents.values().cloned());
         }
-        let commits: BTreeSet<&String> = kept.iter().map(|name| &name.commit).collect();
-        let dead = self.refs.iter().filter(|(_, commit)| !commits.contains(commit));
+        // A content without a name is of a download that goes on: it may be of another file.
+        let is_whole =
+            kept.is_empty() && self.contents.values().all(|content| freed.contains(content));
+        let commits_of = |names: &[&Named]| {
+            names.iter().map(|name| name.commit.clone()).collect::<BTreeSet<_>>()
+        };
+        let (losing, keeping) = (commits_of(gone), commits_of(kept));
+        let is_dead = |commit: &String| losing.contains(commit) && !keeping.contains(commit);
+        let dead = self.refs.iter().filter(|(_, commit)| is_dead(commit));
         let refs = dead.map(|(name, _)| self.root.join("refs").join(name)).collect();
         let names: Vec<PathBuf> = gone.iter().map(|name| name.path.clone()).collect();
         let own = |path: &PathBuf| {

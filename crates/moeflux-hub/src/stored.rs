@@ -9,7 +9,7 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::cache::{Cache, Fitness};
+use super::cache::{Cache, Fitness, commit_in};
 use super::env::HubEnv;
 use super::error::HubError;
 use super::gguf::{Entry, Sets};
@@ -182,8 +182,7 @@ pub(super) fn refs_in(dir: &Path) -> BTreeMap<String, String> {
                     folders.push((entry.path(), format!("{name}/")));
                 }
                 Ok(kind) if kind.is_file() => {
-                    let commit = fs::read_to_string(entry.path()).unwrap_or_default();
-                    all.insert(name, commit.trim().to_owned());
+                    all.insert(name, commit_in(&entry.path()).unwrap_or_default());
                 }
                 _ => {}
             }
@@ -237,9 +236,8 @@ pub fn snapshot_in(dir: &Path) -> Option<PathBuf> {
     if !snapshots.is_dir() || !dir.join("blobs").is_dir() {
         return None;
     }
-    let of_main = fs::read_to_string(dir.join("refs/main")).ok();
-    let of_main = of_main.filter(|commit| is_hex(commit.trim(), 40));
-    let of_main = of_main.map(|commit| snapshots.join(commit.trim())).filter(|path| path.is_dir());
+    let of_main = commit_in(&dir.join("refs/main")).filter(|commit| is_hex(commit, 40));
+    let of_main = of_main.map(|commit| snapshots.join(commit)).filter(|path| path.is_dir());
     let mut all = fs::read_dir(&snapshots).ok()?.flatten().map(|entry| entry.path());
     let only = match (all.next(), all.next()) {
         (Some(only), None) => Some(only),

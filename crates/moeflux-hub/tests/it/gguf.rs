@@ -43,6 +43,7 @@ fn env(hub: &Hub, cache: &Path) -> HubEnv {
     HubEnv {
         endpoint: hub.endpoint.clone(),
         token: None,
+        login: None,
         cache_dir: cache.to_owned(),
         is_offline: false,
         retry_wait: Duration::ZERO,

@@ -28,6 +28,7 @@ fn env(hub: &Hub, cache: &Path) -> HubEnv {
     HubEnv {
         endpoint: hub.endpoint.clone(),
         token: Some(Token { secret: "secret".into(), source: "HF_TOKEN".into() }),
+        login: None,
         cache_dir: cache.to_owned(),
         is_offline: false,
         retry_wait: Duration::ZERO,
@@ -528,5 +529,5 @@ fn a_cache_that_cannot_be_written_is_named() {
     fs::write(&file, "").unwrap();
     let error = fetch(&hub, &file).unwrap_err().to_string();
     let locks = file.join(".locks").display().to_string();
-    assert!(error.contains(&locks) && error.contains("HF_HOME"), "{error}");
+    assert!(error.contains(&locks) && error.contains("set HF_HUB_CACHE"), "{error}");
 }

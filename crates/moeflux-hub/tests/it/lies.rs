@@ -43,6 +43,7 @@ impl Place {
         HubEnv {
             endpoint: hub.endpoint.clone(),
             token: None,
+            login: None,
             cache_dir: self.cache(),
             is_offline: false,
             retry_wait: Duration::ZERO,

@@ -142,6 +142,27 @@ fn one_gguf_file_is_removed_with_all_of_its_parts() {
 }
 
 #[test]
+fn an_unfinished_download_goes_with_the_whole_repository_alone() {
+    for name in ["org/name:Q4_K_M", "org/name@main"] {
+        let cache = Cache::new();
+        cache.add(NEW, "m-Q4_K_M.gguf", "GGUF 4");
+        cache.refer("main", NEW);
+        cache.refer("v2", OLD);
+        fs::write(cache.root().join("blobs/x.incomplete"), "12345").unwrap();
+        let found = removal(name, &cache.env()).unwrap();
+        assert_eq!((found.bytes, found.n_files), (6, 1), "{name}");
+        found.run().unwrap();
+        assert_eq!(cache.blobs(), ["x.incomplete"], "{name}");
+        // So does the revision that it may be of.
+        assert!(cache.root().join("refs/v2").exists() && !cache.root().join("refs/main").exists());
+        let found = removal("org/name", &cache.env()).unwrap();
+        assert_eq!(found.bytes, 5);
+        found.run().unwrap();
+        assert!(!cache.root().exists());
+    }
+}
+
+#[test]
 fn what_is_not_there_or_in_use_is_refused() {
     let cache = two_revisions();
     for name in ["org/other", "org/name@v2"] {
