@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use moeflux_convert::synth::shape_names;
 use moeflux_engine::EngineError;
 use moeflux_hub::{Chosen, Download, Event, Found, HubEnv, Remote, Repo, Wanted};
 
@@ -101,14 +102,8 @@ pub(crate) fn place(
         Err(source) if source.kind() == io::ErrorKind::NotADirectory => {}
         Err(source) => return Err(source).context(format!("{flag} {model:?}")),
     }
-    let model = published::by_name(model).map_or(model, |found| &found.model);
     let env = hub_env()?;
-    if !moeflux_hub::is_address(model, &env.endpoint) {
-        refuse_path(model, flag)?;
-    }
-    // What is wrong with a name is a matter of the command line.
-    Repo::parse(model, &env.endpoint)
-        .map_err(|problem| UsageError(format!("{flag}: {problem}")))?;
+    let model = hub_name(model, flag, &env)?;
     if hurry == Hurry::Any
         && let Some(dir) = moeflux_hub::cached(model, &env)?
     {
@@ -119,6 +114,20 @@ pub(crate) fn place(
         Found::Here(path) => Place::Here(path),
         Found::Remote(remote) => Place::Hub(remote),
     })
+}
+
+/// The name on the Hub that is meant by one that is no path here, which may be a short one.
+///
+/// # Errors
+/// Where it is none, which is a matter of the command line.
+pub(crate) fn hub_name<'a>(model: &'a str, flag: &str, env: &HubEnv) -> Result<&'a str> {
+    let model = published::by_name(model).map_or(model, |found| &found.model);
+    if !moeflux_hub::is_address(model, &env.endpoint) {
+        refuse_path(model, flag)?;
+    }
+    Repo::parse(model, &env.endpoint)
+        .map_err(|problem| UsageError(format!("{flag}: {problem}")))?;
+    Ok(model)
 }
 
 /// Where the Hub is and where its cache is, by the variables of its own tools.
@@ -148,10 +157,7 @@ fn refuse_path(model: &str, flag: &str) -> Result<()> {
     } else if is_written_as_path(model) || first_part_exists(path) {
         format!("no such file or directory{}", with_advice(path))
     } else if !model.contains('/') {
-        format!(
-            "no such file or directory (a model on the Hub is written org/name){}",
-            with_advice(path)
-        )
+        unknown_name(model)
     } else if alternative(path).is_some_and(|path| path.exists()) {
         let address = hub_address(model).unwrap_or_default();
         format!("no such file or directory{}{address}", with_advice(path))
@@ -159,6 +165,22 @@ fn refuse_path(model: &str, flag: &str) -> Result<()> {
         return Ok(());
     };
     Err(UsageError(format!("{flag} {model:?}: {problem}")).into())
+}
+
+/// What is said of a word that is no path, no name on the Hub and no short name.
+fn unknown_name(model: &str) -> String {
+    let advice = with_advice(Path::new(model));
+    if let Some(near) = published::near(model).filter(|_| advice.is_empty()) {
+        return format!(
+            "no file or directory and no published model has this name; did you mean {near}? (moeflux \
+             models lists short names; a model on the Hub is written org/name)"
+        );
+    }
+    let shape = shape_names().find(|name| *name == model).filter(|_| advice.is_empty());
+    let shape = shape.map_or(String::new(), |name| {
+        format!("; the shape of this name is --shape {name} of plan, inspect and synth")
+    });
+    format!("no such file or directory (a model on the Hub is written org/name){advice}{shape}")
 }
 
 /// Whether no name on the Hub looks like this.

@@ -14,7 +14,7 @@ use crate::error::UsageError;
 use crate::interrupt::RemovedOnInterrupt;
 use crate::locate::{self, Hurry, Place};
 use crate::progress::{Bar, Unit};
-use crate::report::{device, note};
+use crate::report::{device, note, software_device};
 use crate::values::Sessions;
 use crate::{paths, rates};
 
@@ -179,6 +179,7 @@ pub(crate) fn open_with(
         Engine::open_with_progress(&path, &options, &mut |done, total| bar.set(done, total))?;
     drop(bar);
     device(is_quiet, engine.device());
+    software_device(is_quiet, engine.device());
     for warning in engine.warnings() {
         note(is_quiet, &format!("warning: {warning}"));
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use moeflux_core::files::check_target;
 use moeflux_core::private;
 
 use crate::error::UsageError;
@@ -63,6 +64,8 @@ fn history_in(dir: &Path, old: Option<&Path>) -> io::Result<PathBuf> {
 }
 
 fn open(file: &Path) -> io::Result<File> {
+    // A pipe of that name would wait for a reader.
+    check_target(file)?;
     private::open(File::options().create(true).append(true), file)
 }
 

@@ -8,6 +8,8 @@ use std::sync::LazyLock;
 use moeflux_engine::ModelSizes;
 use serde::Deserialize;
 
+use crate::words::did_you_mean;
+
 /// A published model.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Published {
@@ -35,4 +37,9 @@ pub(crate) fn all() -> &'static [Published] {
 /// The model of a short name.
 pub(crate) fn by_name(name: &str) -> Option<&'static Published> {
     ALL.iter().find(|model| model.name.eq_ignore_ascii_case(name))
+}
+
+/// The short name that is nearest to what was written, if one is near enough.
+pub(crate) fn near(written: &str) -> Option<&'static str> {
+    did_you_mean(written, ALL.iter().map(|model| &model.name[..]))
 }

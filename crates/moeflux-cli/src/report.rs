@@ -8,7 +8,7 @@ use moeflux_core::StandIn;
 use moeflux_core::checkpoint::DenseModel;
 use moeflux_core::system::peak_memory_bytes;
 use moeflux_core::visible;
-use moeflux_engine::{DeviceChoice, Engine, Reason};
+use moeflux_engine::{Device, DeviceChoice, Engine, Reason, devices};
 use moeflux_store::IoMode;
 
 use crate::bytes;
@@ -37,6 +37,10 @@ pub(crate) fn remedy(err: &anyhow::Error) -> &'static str {
     };
     if err.chain().any(|cause| cause.is::<DenseModel>()) {
         return " (moeflux models lists models that run here)";
+    }
+    #[cfg(feature = "gpu")]
+    if let Some(EngineError::Gpu(_)) = err.chain().find_map(|cause| cause.downcast_ref()) {
+        return ": --device cpu runs without one, and moeflux inspect --devices lists what is there";
     }
     match err.chain().find_map(stand_in) {
         Some(StandIn::LfsPointer | StandIn::OtherPointer { .. }) => ", or give --model org/name",
@@ -75,6 +79,26 @@ pub(crate) fn aside(is_quiet: bool, text: &str) {
 pub(crate) fn device(is_quiet: bool, choice: &DeviceChoice) {
     if choice.is_about_a_gpu() {
         note(is_quiet, &choice.to_string());
+    }
+}
+
+/// Says of a GPU that the user named that it is a program on the processor: `auto` never takes one.
+pub(crate) fn software_device(is_quiet: bool, choice: &DeviceChoice) {
+    let (Reason::Asked, Device::Gpu(index)) = (&choice.reason, choice.device) else { return };
+    let all = devices(None);
+    let named = match index {
+        Some(index) => all.get(index),
+        None => all.iter().find(|device| device.lacks.is_none()),
+    };
+    if let Some(found) = named.filter(|found| found.is_software) {
+        let name = &found.maker_name;
+        note(
+            is_quiet,
+            &format!(
+                "--device {}: {name} is a software device, which is slow: --device cpu is faster",
+                choice.device
+            ),
+        );
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct ShapeArgs {
     #[arg(long, value_name = "NAME", value_parser = shape, conflicts_with = "model")]
     pub(crate) shape: Option<String>,
     /// Bits of the shape's weights: 2 to 6, 8 or 16 (BF16)
-    #[arg(long, value_name = "BITS", default_value_t = 4, requires = "shape", value_parser = weight_bits, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BITS", default_value_t = 4, requires = "shape", conflicts_with = "model", value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) bits: u8,
 }
 

@@ -44,8 +44,9 @@ Examples:
   moeflux rm org/name
   moeflux rm org/name-GGUF:Q4_K_M --yes
 
-Files that another revision or another name still uses stay. Nothing outside of
-the Hub's cache is removed.")]
+Files that another revision or another name still uses stay. An unfinished
+download goes with org/name alone. Nothing outside of the Hub's cache is
+removed.")]
 pub(crate) struct RmArgs {
     /// org/name, org/name@revision, or org/name:Q4_K_M for one GGUF file
     #[arg(value_name = "NAME", required = true)]

@@ -22,18 +22,23 @@ const SPAN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &PsArgs) -> Result<()> {
     let keys = keys(args.api_key_file.as_deref())?;
+    // No server has another key than one of these characters, and no request could hold it.
+    if keys.first().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+        let source = match &args.api_key_file {
+            Some(path) => format!("{} (--api-key-file)", path.display()),
+            None => String::from("$MOEFLUX_API_KEY"),
+        };
+        bail!("the first key of {source} is no key: write one of printable ASCII without spaces");
+    }
     let server = Server { addr: args.address, key: keys.first().map(String::as_str) };
     let mut status = server.status()?;
     let rate = match status.count("running") {
-        0 => None,
+        0 => Rate::Idle,
         _ => {
             let before = status.generated();
             std::thread::sleep(SPAN);
             status = server.status()?;
-            // The server's own clock: this process may have waited for longer.
-            let seconds = status.uptime() - before.uptime;
-            (seconds > 0.0)
-                .then(|| (status.count("generated_tokens") - before.tokens) as f64 / seconds)
+            status.generated().since(&before)
         }
     };
     print(&if args.json {
@@ -53,13 +58,38 @@ struct Generated {
     tokens: u64,
 }
 
+/// What a server generates now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rate {
+    Idle,
+    /// The counters do not tell, as after a start between two looks at them.
+    Unknown,
+    /// Tokens a second.
+    Known(f64),
+}
+
+impl Generated {
+    /// The rate since an earlier time, by the server's own clock: this process may have waited for longer.
+    fn since(&self, before: &Generated) -> Rate {
+        let seconds = self.uptime - before.uptime;
+        match self.tokens.checked_sub(before.tokens) {
+            Some(tokens) if seconds > 0.0 => Rate::Known(tokens as f64 / seconds),
+            _ => Rate::Unknown,
+        }
+    }
+}
+
+/// The longest time that a server is taken to run, in seconds: a thousand years.
+const LONGEST: f64 = 1000.0 * 365.0 * 86_400.0;
+
 impl Status {
     fn count(&self, field: &str) -> u64 {
         self.0["now"][field].as_u64().unwrap_or(0)
     }
 
     fn uptime(&self) -> f64 {
-        self.0["now"]["uptime_seconds"].as_f64().unwrap_or(0.0)
+        let seconds = self.0["now"]["uptime_seconds"].as_f64();
+        seconds.filter(|seconds| (0.0..LONGEST).contains(seconds)).unwrap_or(0.0)
     }
 
     fn generated(&self) -> Generated {
@@ -99,11 +129,22 @@ impl Server<'_> {
                 bail!("{}", nothing_at(addr))
             }
             Err(ureq::Error::ConnectionFailed) => bail!("{}", nothing_at(addr)),
+            Err(ureq::Error::Timeout(_)) => bail!("{}", silence_at(addr)),
+            // Something else listens, and answers in its own language.
+            Err(ureq::Error::Protocol(_) | ureq::Error::BadUri(_)) => bail!("{}", another_at(addr)),
+            Err(ureq::Error::Io(err)) if is_cut_off(&err) => bail!("{}", another_at(addr)),
             Err(err) => {
-                return Err(anyhow!(err).context(format!("the server at {addr} (--address)")));
+                let words = format!(
+                    "cannot ask the server at {addr}: name another address with --address, or start a \
+                     server there with moeflux serve"
+                );
+                return Err(anyhow!(err).context(words));
             }
         };
-        let text = response.body_mut().read_to_string().unwrap_or_default();
+        let text = match response.body_mut().read_to_string() {
+            Err(ureq::Error::Timeout(_)) => bail!("{}", silence_at(addr)),
+            text => text.unwrap_or_default(),
+        };
         match response.status().as_u16() {
             200 => {}
             401 if self.key.is_none() => {
@@ -131,14 +172,30 @@ fn nothing_at(addr: SocketAddr) -> String {
     )
 }
 
+fn silence_at(addr: SocketAddr) -> String {
+    let seconds = REPLY.as_secs();
+    format!(
+        "the server at {addr} did not answer within {seconds} s: look whether it hangs, or name \
+         another address with --address"
+    )
+}
+
+/// Whether the other side ended the connection in place of an answer.
+fn is_cut_off(err: &std::io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
+    let kinds = [BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof];
+    kinds.contains(&err.kind())
+}
+
 fn another_at(addr: SocketAddr) -> String {
     format!("another program answers at {addr}: name the server's address with --address")
 }
 
-fn to_text(status: &Status, rate: Option<f64>, server: &Server<'_>) -> String {
+fn to_text(status: &Status, rate: Rate, server: &Server<'_>) -> String {
     let rate = match rate {
-        Some(rate) => format!("{rate:.1} tok/s now"),
-        None => String::from("idle"),
+        Rate::Known(rate) => format!("{rate:.1} tok/s now"),
+        Rate::Unknown => String::from("- (the server's counters do not tell)"),
+        Rate::Idle => String::from("idle"),
     };
     let waiting = match status.count("waiting") {
         0 => String::new(),
@@ -169,9 +226,35 @@ fn to_text(status: &Status, rate: Option<f64>, server: &Server<'_>) -> String {
     )
 }
 
-fn to_json(status: &Status, rate: Option<f64>, server: &Server<'_>) -> Result<String> {
+fn to_json(status: &Status, rate: Rate, server: &Server<'_>) -> Result<String> {
+    let rate = match rate {
+        Rate::Known(rate) => Some(rate),
+        Rate::Idle | Rate::Unknown => None,
+    };
     let mut value = status.0.clone();
     value["address"] = json!(server.addr.to_string());
     value["now"]["tok_s"] = json!(rate);
     Ok(serde_json::to_string_pretty(&value)? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_that_go_back_tell_no_rate() {
+        let at = |uptime, tokens| Generated { uptime, tokens };
+        assert_eq!(at(11.0, 30).since(&at(10.0, 20)), Rate::Known(10.0));
+        assert_eq!(at(11.0, 20).since(&at(10.0, 20)), Rate::Known(0.0));
+        // Another server, at the same address.
+        assert_eq!(at(11.0, 10).since(&at(10.0, 20)), Rate::Unknown);
+        assert_eq!(at(1.0, 30).since(&at(10.0, 20)), Rate::Unknown);
+        assert_eq!(at(10.0, 30).since(&at(10.0, 20)), Rate::Unknown);
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_none() {
+        let of = |seconds: f64| Status(json!({"now": {"uptime_seconds": seconds}})).uptime();
+        assert_eq!([of(5.0), of(-5.0), of(1e308)], [5.0, 0.0, 0.0]);
+    }
 }

@@ -15,9 +15,15 @@ use crate::{locate, published};
 
 pub(crate) fn run(args: &RmArgs) -> Result<()> {
     let env = locate::hub_env()?;
-    for name in &args.names {
+    let find = |name: &String| {
         let model = published::by_name(name).map_or(&name[..], |found| &found.model);
-        let found = removal(model, &env).map_err(|err| explain(err, name, &env))?;
+        removal(model, &env).map_err(|err| explain(err, name, &env))
+    };
+    // A mistake in the last name is said before anything is gone. What is found locks its repository, which
+    // two names may share.
+    args.names.iter().try_for_each(|name| find(name).map(drop))?;
+    for name in &args.names {
+        let found = find(name)?;
         if !args.yes && !agrees(&found, &env)? {
             print(&format!("{} stays\n", found.name))?;
             continue;

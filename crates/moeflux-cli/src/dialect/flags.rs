@@ -7,8 +7,10 @@ use std::ffi::OsStr;
 pub(super) enum Does {
     /// A flag of this program, with the same value.
     Is(&'static str),
-    /// A limit, which −1 and −2 take away; so does leaving it out.
-    Limit(&'static str),
+    /// As `Is`; each of these values means what leaving it out does.
+    Unless(&'static str, &'static [&'static str]),
+    /// The name on the Hub, of a command that takes it without a flag.
+    Name,
     /// The prompt.
     Prompt,
     /// A file of the repository that another flag names.
@@ -77,7 +79,12 @@ const FLAGS: &[Foreign] = &[
     of(&["bench"], &["-r", "--repetitions"], Does::Is("--repeat")),
     of(&["run", "chat"], &["-p", "--prompt"], Does::Prompt),
     of(&["run", "chat"], &["-sys", "--system-prompt"], Does::Is("--system")),
-    of(&["run", "chat"], &["-s"], Does::Is("--seed")),
+    of(&["run", "chat"], &["-s"], Does::Unless("--seed", &["-1"])),
+    of(
+        &["pull", "rm"],
+        &["-hf", "-hfr", "--hf", "--hf-repo", "-mu", "--model-url", "-m", "--model"],
+        Does::Name,
+    ),
     of(&["run", "chat"], &["-f", "--file"], Does::Other(BACK_AGAIN)),
     of(
         &["run"],
@@ -107,9 +114,12 @@ const FLAGS: &[Foreign] = &[
     all(&["-hf", "-hfr", "--hf", "--hf-repo", "-mu", "--model-url"], Does::Is("--model")),
     all(&["-hff", "--hf-file"], Does::File),
     all(&["-hft", "--hf-token"], Does::Other("others see arguments: set the variable HF_TOKEN")),
-    all(&["-c", "--ctx-size", "--context-size", "--max-kv-size"], Does::Is("--ctx")),
-    all(&["-n", "--predict", "--n-predict", "--num-predict"], Does::Limit("--max-tokens")),
-    all(&["-t", "-tb", "--threads-batch"], Does::Is("--threads")),
+    all(&["-c", "--ctx-size", "--context-size", "--max-kv-size"], Does::Unless("--ctx", &["0"])),
+    all(
+        &["-n", "--predict", "--n-predict", "--num-predict"],
+        Does::Unless("--max-tokens", &["-1", "-2"]),
+    ),
+    all(&["-t", "-tb", "--threads-batch"], Does::Unless("--threads", &["-1"])),
     all(&["-b", "-ub", "--batch-size", "--ubatch-size"], Does::Is("--chunk")),
     all(&["-ngl", "--gpu-layers", "--n-gpu-layers"], Does::Layers),
     all(&["-ctk", "-ctv", "--cache-type-k", "--cache-type-v"], Does::CacheType),

@@ -8,10 +8,11 @@ mod model;
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{Arg, Command};
+use clap::{Arg, ArgAction, Command};
 
 use self::flags::{Does, Foreign};
 use crate::error::UsageError;
+use crate::words::shorten;
 
 pub(crate) use self::commands::{Meaning, meaning};
 pub(crate) use self::model::is_model;
@@ -42,6 +43,8 @@ pub(crate) fn translate(
     let first = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     let Some(sub) = command.find_subcommand(first) else {
         refuse_flag_first(first)?;
+        refuse_help_inside(first, command)?;
+        refuse_more(first, &arguments)?;
         return Ok(Translated { arguments, notes: Vec::new() });
     };
     let mut words = arguments.into_iter();
@@ -70,6 +73,53 @@ fn refuse_flag_first(first: &str) -> Result<(), UsageError> {
     }
 }
 
+/// What follows `--version` and would be passed over.
+fn refuse_more(first: &str, arguments: &[OsString]) -> Result<(), UsageError> {
+    match arguments.get(2) {
+        Some(more) if ["--version", "-V"].contains(&first) => {
+            let more = shorten(&more.to_string_lossy(), MOST_OF_A_WORD);
+            Err(UsageError(format!("'{more}' does not go with {first}: leave one out")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The longest part of a word that a message repeats, in characters.
+const MOST_OF_A_WORD: usize = 60;
+
+/// Refuses a word of one dash and several letters that the parser would take for a wish for help, or for the
+/// version, because one of the letters is that flag's: nothing would be done, and without an error.
+fn refuse_help_inside(text: &str, command: &Command) -> Result<(), UsageError> {
+    let is_cluster = text.starts_with('-') && !text.starts_with("--") && text.chars().count() > 2;
+    if !is_cluster {
+        return Ok(());
+    }
+    for letter in text.chars().skip(1) {
+        let by_letter = |arg: &&Arg| {
+            let others = arg.get_all_short_aliases().unwrap_or_default();
+            arg.get_short() == Some(letter) || others.contains(&letter)
+        };
+        let found = command.get_arguments().find(by_letter);
+        let is_version = letter == 'V' && command.get_name() == "moeflux";
+        match found {
+            // The rest is its value.
+            Some(arg) if takes_value(arg) => return Ok(()),
+            Some(arg) if arg.get_id() == "help" => {}
+            None if is_version => {}
+            Some(_) => continue,
+            // The parser names it.
+            None => return Ok(()),
+        }
+        let name = match command.get_name() {
+            "moeflux" => String::from("moeflux"),
+            name => format!("moeflux {name}"),
+        };
+        let shown = shorten(text, MOST_OF_A_WORD);
+        return Err(UsageError(format!("there is no flag {shown} (see {name} --help)")));
+    }
+    Ok(())
+}
+
 type Words = std::iter::Peekable<std::vec::IntoIter<OsString>>;
 
 /// A command line while it is translated.
@@ -84,7 +134,17 @@ struct Line<'a> {
     /// A GGUF file of the repository that another flag names.
     file: Option<String>,
     has_model: bool,
+    given: Vec<Given>,
     notes: Vec<String>,
+}
+
+/// A flag of this program with a value, and what it was called.
+struct Given {
+    flag: String,
+    name: String,
+    value: OsString,
+    /// Whether it was another program's name.
+    is_foreign: bool,
 }
 
 impl<'a> Line<'a> {
@@ -97,6 +157,7 @@ impl<'a> Line<'a> {
             prompt: None,
             file: None,
             has_model: false,
+            given: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -119,13 +180,20 @@ impl<'a> Line<'a> {
         if let Some(foreign) = foreign.filter(|_| own.is_none() || is_cluster) {
             return self.apply(foreign, name.to_owned(), inline, word, words);
         }
+        refuse_help_inside(text, self.sub)?;
         self.has_model |=
             own.is_some_and(|own| ["model", "shape"].contains(&own.arg.get_id().as_str()));
-        let waits = own.is_some_and(|own| own.waits);
-        self.out.push(word);
-        if waits {
-            self.out.extend(words.next_if(is_value));
+        let value = match own {
+            Some(own) if own.waits => words.next_if(is_value),
+            _ => None,
+        };
+        if let Some((own, value)) = own.zip(value.clone().or_else(|| inline.clone()))
+            && self.is_known(own.arg, name, &value, false)?
+        {
+            return Ok(());
         }
+        self.out.push(word);
+        self.out.extend(value);
         Ok(())
     }
 
@@ -170,24 +238,38 @@ impl<'a> Line<'a> {
         match foreign.does {
             Does::Is(flag) => {
                 if !self.knows(flag) {
+                    refuse_help_inside(&word.to_string_lossy(), self.sub)?;
                     self.out.push(word);
                     return Ok(());
                 }
                 self.has_model |= flag == "--model";
                 let value = value();
-                self.give(flag, value);
+                self.give(flag, &name, value)?;
             }
-            Does::Limit(flag) => match value() {
-                Some(value) if value == "-1" || value == "-2" => {}
-                value => self.give(flag, value),
-            },
+            Does::Unless(flag, defaults) => {
+                if !self.knows(flag) {
+                    self.out.push(word);
+                    return Ok(());
+                }
+                match value() {
+                    Some(value) if defaults.iter().any(|default| value == *default) => {}
+                    value => self.give(flag, &name, value)?,
+                }
+            }
+            Does::Name => {
+                let value = value().ok_or_else(|| needs_value(&name))?;
+                self.bare.push(self.out.len());
+                self.out.push(value);
+            }
             Does::Prompt => self.prompt = Some(value().ok_or_else(|| needs_value(&name))?),
             Does::File => {
                 let value = value().ok_or_else(|| needs_value(&name))?;
                 self.file = Some(value.to_string_lossy().into_owned());
             }
             Does::Layers => match value() {
-                Some(value) if value == "0" => self.give("--device", Some("cpu".into())),
+                Some(value) if value == "0" => {
+                    self.give("--device", &name, Some("cpu".into()))?;
+                }
                 _ => return Err(answer(&name, flags::LAYERS)),
             },
             Does::CacheType => {
@@ -221,12 +303,45 @@ impl<'a> Line<'a> {
         self.own(flag).is_some()
     }
 
-    fn give(&mut self, flag: &str, value: Option<OsString>) {
-        match value {
-            Some(value) => self.out.push(joined(flag, &value)),
+    fn give(&mut self, flag: &str, name: &str, value: Option<OsString>) -> Result<(), UsageError> {
+        match (value, self.own(flag)) {
+            (Some(value), Some(own)) if self.is_known(own.arg, name, &value, true)? => {}
+            (Some(value), _) => self.out.push(joined(flag, &value)),
             // Its value is missing: the parser says so.
-            None => self.out.push(OsString::from(flag)),
+            (None, _) => self.out.push(OsString::from(flag)),
         }
+        Ok(())
+    }
+
+    /// Notes the value of a flag; whether it has it already by another name.
+    ///
+    /// # Errors
+    /// Where it has another one: the parser would name a flag that nobody wrote.
+    fn is_known(
+        &mut self,
+        arg: &Arg,
+        name: &str,
+        value: &OsString,
+        is_foreign: bool,
+    ) -> Result<bool, UsageError> {
+        let Some(flag) = arg.get_long().map(|long| format!("--{long}")) else { return Ok(false) };
+        if matches!(arg.get_action(), ArgAction::Append) {
+            return Ok(false);
+        }
+        let is_same = |given: &&Given| given.flag == flag && (given.is_foreign || is_foreign);
+        if let Some(given) = self.given.iter().find(is_same) {
+            return match (given.value == *value, given.name == name) {
+                (true, _) => Ok(true),
+                (false, true) => Err(UsageError(format!("{name} is given twice: give it once"))),
+                (false, false) => Err(UsageError(format!(
+                    "{} and {name} are one flag here, {flag}: leave one out",
+                    given.name
+                ))),
+            };
+        }
+        let (name, value) = (name.to_owned(), value.clone());
+        self.given.push(Given { flag, name, value, is_foreign });
+        Ok(false)
     }
 
     fn leave_out(&mut self, name: &str, why: &str) {
@@ -266,6 +381,17 @@ impl<'a> Line<'a> {
     /// Joins a repository and the file of it that another flag names.
     fn add_file(&mut self) -> Result<(), UsageError> {
         let Some(file) = self.file.take() else { return Ok(()) };
+        if ["pull", "rm"].contains(&self.sub.get_name()) {
+            return match self.bare[..] {
+                [at] if !self.out[at].to_string_lossy().contains(':') => {
+                    self.out[at].push(format!(":{file}"));
+                    Ok(())
+                }
+                _ => Err(UsageError(format!(
+                    "the file {file} of which repository? write org/name:{file}"
+                ))),
+            };
+        }
         let is_model = |word: &&mut OsString| word.to_string_lossy().starts_with("--model=");
         match self.out.iter_mut().find(is_model) {
             Some(word) if !word.to_string_lossy()["--model=".len()..].contains(':') => {

@@ -23,11 +23,14 @@ pub(crate) fn is_model(word: &OsStr, is_alone: bool) -> bool {
     }
     let Some(text) = word.to_str() else { return false };
     let is_one_word = !text.is_empty() && !text.contains(char::is_whitespace);
+    // Two words without a flag are a model and a prompt: the first may have a mistake in it.
+    let has_mistake = || !is_alone && published::near(text).is_some();
     is_one_word
         && (published::by_name(text).is_some()
             || is_hub_name(text)
             || is_address(text, DEFAULT_ENDPOINT)
-            || is_written_as_path(text))
+            || is_written_as_path(text)
+            || has_mistake())
 }
 
 fn holds_model(path: &Path) -> bool {

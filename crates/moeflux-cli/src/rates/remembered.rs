@@ -3,11 +3,10 @@
 //! A second in which other programs computed or read says little, so that the best rate counts that was
 //! ever seen. Entries name the processor and the drive: a home directory can be shared by machines.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use moeflux_core::atomic_file::{self, Access, Durability};
+use moeflux_core::files::read_bounded;
 use moeflux_core::private;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +29,16 @@ pub(crate) struct Remembered {
     entries: Entries,
     has_changed: bool,
     /// Why the file was not read, where it is there.
-    damage: Option<String>,
+    damage: Option<Damage>,
+}
+
+/// Why a file that is there was not read.
+#[derive(Debug)]
+enum Damage {
+    /// What is wrong with it, in words. Another takes its place.
+    Broken(String),
+    /// It is of another version, whose file it stays.
+    Version(u32),
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -77,13 +85,20 @@ impl Remembered {
             Ok(entries) => (entries.unwrap_or_default(), None),
             Err(why) => (Entries::default(), Some(why)),
         };
-        Remembered { path, entries, has_changed: damage.is_some(), damage }
+        let has_changed = matches!(damage, Some(Damage::Broken(_)));
+        Remembered { path, entries, has_changed, damage }
     }
 
     /// What is wrong with the file, for a line of text.
     pub(crate) fn damage(&self) -> Option<String> {
-        let (path, why) = (self.path.as_ref()?, self.damage.as_ref()?);
-        Some(format!("{}: {why}: rates are measured anew", path.display()))
+        let (path, why) = (self.path.as_ref()?.display(), self.damage.as_ref()?);
+        Some(match why {
+            Damage::Broken(why) => format!("{path}: {why}: rates are measured anew"),
+            Damage::Version(version) => format!(
+                "{path} is of version {version}, not {VERSION}: another version of moeflux wrote it, so \
+                 it stays; rates are measured anew and not remembered"
+            ),
+        })
     }
 
     /// The rate of memory that was seen of `what`.
@@ -137,7 +152,9 @@ impl Remembered {
 
     /// Writes what was noted. Where that fails it is measured again another time.
     pub(crate) fn save(&mut self) {
-        let Some(path) = self.path.as_deref().filter(|_| self.has_changed) else { return };
+        let is_others = matches!(self.damage, Some(Damage::Version(_)));
+        let is_due = self.has_changed && !is_others;
+        let Some(path) = self.path.as_deref().filter(|_| is_due) else { return };
         self.has_changed = false;
         self.entries.version = VERSION;
         let Ok(mut text) = serde_json::to_vec_pretty(&self.entries) else { return };
@@ -154,29 +171,45 @@ pub(crate) fn today() -> String {
 }
 
 /// The entries of a file; `None` where there is none.
-fn read(path: &Path) -> Result<Option<Entries>, String> {
-    let file = match File::open(path) {
-        Ok(file) => file,
+fn read(path: &Path) -> Result<Option<Entries>, Damage> {
+    let text = match read_bounded(path, MOST_BYTES) {
+        Ok(text) => text,
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(err) => return Err(err.to_string()),
+        Err(err) => return Err(Damage::Broken(err.to_string())),
     };
-    let mut text = Vec::new();
-    file.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(|err| err.to_string())?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(format!("longer than {}", crate::bytes::show(MOST_BYTES)));
+    // The rest of another version's file may have any form.
+    match serde_json::from_slice(&text) {
+        Ok(Versioned { version }) if version != VERSION => return Err(Damage::Version(version)),
+        _ => {}
     }
-    let entries: Entries = serde_json::from_slice(&text).map_err(|_| String::from("damaged"))?;
-    if entries.version != VERSION {
-        return Err(format!("of version {}, not {VERSION}", entries.version));
-    }
+    let entries = serde_json::from_slice::<Entries>(&text).map_err(|_| String::from("damaged"));
+    entries.and_then(checked).map(Some).map_err(Damage::Broken)
+}
+
+/// What files of all versions have.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+/// The entries, where there is nothing in them that this program does not write.
+fn checked(entries: Entries) -> Result<Entries, String> {
     let all = || entries.memory.iter().chain(&entries.drives);
     if let Some(entry) = all().find(|entry| !POSSIBLE.contains(&entry.gb_s)) {
         return Err(format!("damaged (a rate of {} GB/s)", entry.gb_s));
     }
+    if !all().all(|entry| is_day(&entry.seen)) {
+        return Err(String::from("damaged (a day that is none)"));
+    }
     if entries.memory.len().max(entries.drives.len()) > MOST_ENTRIES {
         return Err(String::from("damaged (too many entries)"));
     }
-    Ok(Some(entries))
+    Ok(entries)
+}
+
+/// Whether a text is a day as [`today`] writes it.
+fn is_day(text: &str) -> bool {
+    text.len() == 10 && chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d").is_ok()
 }
 
 #[cfg(test)]
@@ -233,11 +266,13 @@ mod tests {
             "{",
             "[]",
             "\0\0\0",
-            r#"{"version": 2, "memory": [], "drives": []}"#,
             r#"{"version": 1, "memory": []}"#,
             &entry("-3"),
             &entry("1e300"),
             &entry("\"fast\""),
+            &entry("3").replace("2026-01-01", "\\u001b[31mred\\nline 2"),
+            &entry("3").replace("2026-01-01", "2026-13-01"),
+            &entry("3").replace("2026-01-01", "2026-01-01 and more"),
             &" ".repeat(2 << 20),
         ] {
             std::fs::write(&path, text).unwrap();
@@ -251,6 +286,21 @@ mod tests {
         std::fs::write(&path, entry("3")).unwrap();
         let file = Remembered::open(Some(path));
         assert_eq!(file.drive("a", MIB).map(|entry| entry.gb_s), Some(3.0));
+    }
+
+    #[test]
+    fn a_file_of_another_version_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rates.json");
+        for text in [r#"{"version": 2, "memory": [], "drives": []}"#, r#"{"version": 2, "all": 1}"#]
+        {
+            std::fs::write(&path, text).unwrap();
+            let mut file = Remembered::open(Some(path.clone()));
+            assert!(file.damage().is_some_and(|line| line.contains("version 2")), "{text}");
+            file.see(Kind::Drive, "a", MIB, 1.0, Before::Counts);
+            file.save();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
     }
 
     #[test]

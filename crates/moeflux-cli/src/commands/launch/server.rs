@@ -1,6 +1,6 @@
 //! The server of a launched agent: one that runs already, or one that is started for it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use moeflux_core::files::{check_target, read_bounded};
 use moeflux_core::private;
 use serde_json::Value;
 use ureq::Agent;
@@ -217,6 +218,8 @@ fn open_log(port: u16) -> Result<(PathBuf, File)> {
     let path = dir.join(format!("launch-{port}.log"));
     let open = || {
         private::create_dir_all(&dir)?;
+        // A pipe of that name would wait for a reader.
+        check_target(&path)?;
         private::open(File::options().create(true).write(true).truncate(true), &path)
     };
     let file =
@@ -224,9 +227,13 @@ fn open_log(port: u16) -> Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// A log is text that this program wrote, and short while a server starts.
+/// Bytes of a log that are read, at most: it is short while a server starts.
+const MAX_LOG: u64 = 16 << 20;
+
+/// A log is text that this program wrote.
 fn read(log: &Path) -> String {
-    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    let bytes = read_bounded(log, MAX_LOG).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn why_it_ended(log: &str, status: ExitStatus, path: &Path) -> String {

@@ -19,6 +19,7 @@ use crate::locate;
 use crate::model::inspect_shape;
 use crate::published;
 use crate::rates::{MachineRates, Place};
+use crate::report;
 
 /// Tokens a second below which a model is not proposed while a faster one fits.
 const USABLE_RATE: f64 = 5.0;
@@ -28,22 +29,23 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<()> {
     let cache = in_cache(&env)?;
     let folders = args.dir.iter().map(|dir| Ok((dir.clone(), in_folder(dir, &env)?)));
     let folders = folders.collect::<Result<Vec<_>>>()?;
-    let offers = offers(&cache, &env)?;
+    let (measured, busy) = measured();
+    let offers = offers(&cache, &env, measured.as_ref())?;
     let free_bytes = moeflux_store::usable_memory().available;
-    let report = Report { offers, free_bytes, cache: (env.cache_dir.clone(), cache), folders };
+    let report =
+        Report { offers, busy, free_bytes, cache: (env.cache_dir.clone(), cache), folders };
     print(&if args.json { table::to_json(&report)? } else { table::to_text(&report) })?;
     Ok(())
 }
 
-fn offers(cache: &[Here], env: &HubEnv) -> Result<Vec<Offer>> {
-    let measured = measured();
+fn offers(cache: &[Here], env: &HubEnv, measured: Option<&Forecast>) -> Result<Vec<Offer>> {
     let room = free_bytes(env);
     let mut offers = Vec::new();
     for model in published::all() {
         let plan = model.sizes.plan(&EngineOptions::default())?;
         let repo = model.model.split([':', '@']).next().unwrap_or_default();
         let is_here = cache.iter().any(|here| here.is_whole && here.repo() == Some(repo));
-        let rate = measured.as_ref().and_then(|measured| expected(measured, &model.sizes, &plan));
+        let rate = measured.and_then(|measured| expected(measured, &model.sizes, &plan));
         offers.push(Offer {
             model,
             download_bytes: model.sizes.stored_bytes(),
@@ -71,12 +73,17 @@ fn least(sizes: &ModelSizes) -> Result<Plan> {
 /// A shape whose products are what most models compute with.
 const TYPICAL: &str = "qwen3.6-35b-a3b";
 
-/// Rates of memory and of the drive of the Hub's cache, as `plan` has them of a shape.
-fn measured() -> Option<Forecast> {
+/// Rates of memory and of the drive of the Hub's cache, as `plan` has them of a shape; and what was busy
+/// while they were to be measured.
+fn measured() -> (Option<Forecast>, Option<String>) {
     let options = EngineOptions::default();
-    let facts = inspect_shape(TYPICAL, 4, &options).ok()?.facts;
-    let found = MachineRates::open(None, false).rates(&facts, &options, Place::Hub);
-    Some(Forecast::of(&facts, found.rates))
+    let Ok(shape) = inspect_shape(TYPICAL, 4, &options) else { return (None, None) };
+    let mut machine = MachineRates::open(None, false);
+    if let Some(damage) = machine.damage() {
+        report::note(false, &damage);
+    }
+    let found = machine.rates(&shape.facts, &options, Place::Hub);
+    (Some(Forecast::of(&shape.facts, found.rates)), machine.busy())
 }
 
 /// The tokens a second to expect of a model, where it fits.

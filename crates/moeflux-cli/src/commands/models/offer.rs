@@ -23,6 +23,8 @@ pub(super) struct Offer {
 /// All that is listed.
 pub(super) struct Report {
     pub(super) offers: Vec<Offer>,
+    /// What was busy, so that rates were not measured as they should be.
+    pub(super) busy: Option<String>,
     /// Bytes of memory that are free.
     pub(super) free_bytes: u64,
     pub(super) cache: (PathBuf, Vec<Here>),

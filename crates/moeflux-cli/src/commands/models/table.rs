@@ -46,6 +46,12 @@ pub(super) fn to_text(report: &Report) -> String {
         );
     }
     text.push_str(&legend(&report.offers));
+    if let Some(busy) = &report.busy {
+        let _ = writeln!(
+            text,
+            "{busy}: known rates were not measured again, others may be too low, and so may TOK/S and *."
+        );
+    }
     let (dir, cached) = &report.cache;
     text.push_str(&list("In the Hub's cache", dir, cached));
     for (dir, found) in &report.folders {
@@ -74,17 +80,27 @@ fn legend(offers: &[Offer]) -> String {
 }
 
 fn list(title: &str, dir: &Path, all: &[Here]) -> String {
-    let mut text = format!("\n{title} {}:\n", dir.display());
+    let mut text = format!("\n{title} {}:\n", escaped(&dir.display().to_string()));
     if all.is_empty() {
         text.push_str("  no models\n");
     }
-    let width = all.iter().map(|here| here.name.chars().count()).max().unwrap_or(0).min(60);
-    for Here { name, bytes, last_used, problem, .. } in all {
+    let names: Vec<String> = all.iter().map(|here| escaped(&here.name)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(60);
+    for (Here { bytes, last_used, problem, .. }, name) in all.iter().zip(names) {
         let used = last_used.map_or_else(|| String::from("-"), ago);
-        let why = problem.as_ref().map_or(String::new(), |why| format!("  {why}"));
+        let why = problem.as_ref().map_or(String::new(), |why| format!("  {}", escaped(why)));
         let _ = writeln!(text, "  {name:<width$}  {:>10}  {used:>13}{why}", show(*bytes));
     }
     text
+}
+
+/// A name in a line of its own, whatever characters it has: a line break as `\\n`.
+fn escaped(name: &str) -> String {
+    let escape = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    name.chars().map(escape).collect()
 }
 
 /// How long ago something was, in one unit.
@@ -107,6 +123,7 @@ pub(super) fn to_json(report: &Report) -> Result<String> {
     let folder = |(dir, found): &(std::path::PathBuf, Vec<Here>)| json!({"dir": dir, "models": found.iter().map(here_json).collect::<Vec<_>>()});
     let value = json!({
         "available_bytes": report.free_bytes,
+        "busy": report.busy,
         "published": offers,
         "cache": {"dir": dir, "models": cached.iter().map(here_json).collect::<Vec<_>>()},
         "folders": report.folders.iter().map(folder).collect::<Vec<_>>(),
