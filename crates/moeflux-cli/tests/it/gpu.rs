@@ -22,7 +22,13 @@ fn without_drivers(args: &[&str]) -> assert_cmd::Command {
 #[test]
 fn without_drivers_gpus_are_refused_and_the_rest_works() {
     let run = ["run", "-q", "--temperature", "0", "--max-tokens", "4", "Hello", "--device"];
-    check_refusal(&mut without_drivers(&[&run[..], &["gpu"]].concat()), 1, &["no GPU was found"]);
+    check_refusal(
+        &mut without_drivers(&[&run[..], &["gpu"]].concat()),
+        1,
+        &["no GPU was found", "--device cpu"],
+    );
+    let fifth = &[&run[..], &["gpu:5"]].concat();
+    check_refusal(&mut without_drivers(fifth), 1, &["no GPU 5", "--device cpu"]);
     let (text, _) = finish(&mut without_drivers(&[&run[..], &["cpu"]].concat()));
     assert!(!text.trim().is_empty());
     let (text, _) = finish(&mut without_drivers(&["inspect", "--devices"]));

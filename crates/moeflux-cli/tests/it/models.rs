@@ -207,6 +207,18 @@ fn command_lines_of_other_programs_are_understood_or_answered() {
         (&["download", "x"], &["did you mean pull?"]),
         (&["generate", "--model", "x"], &["did you mean run?"]),
         (&["logs"], &["'logs' is no command: moeflux --help lists them"]),
+        (&["pull", "-hf"], &["-hf needs a value"]),
+        (&["ps", "-hf", "x"], &["there is no flag -hf"]),
+        (&["doctor", "-hello"], &["there is no flag -hello"]),
+        (&["-hello"], &["there is no flag -hello"]),
+        (&["--version", "foo"], &["'foo'", "--version"]),
+        (&["plan", "tiny", "--bits", "16"], &["--bits", "--model"]),
+        (&["show", "-m", "tiny", "--bits", "16"], &["--bits", "--model"]),
+        (&["run", "-b", "2048", "-ub", "512", "hi"], &["-b and -ub", "--chunk"]),
+        (&["pull", "qwen3.6-35b-a3"], &["qwen3.6-35b-a3", "did you mean qwen3.6-35b-a3b?"]),
+        (&["plan", "qwen3.6"], &["did you mean qwen3.6-"]),
+        (&["run", "gpt-oss-20", "hi"], &["gpt-oss-20", "did you mean gpt-oss-20b?"]),
+        (&["plan", "mid"], &["--shape mid"]),
         (&["rm"], &["NAME"]),
         (&["pull"], &["NAME"]),
     ] {
@@ -218,4 +230,110 @@ fn command_lines_of_other_programs_are_understood_or_answered() {
     assert!(heard.contains("--jinja is left out") && heard.contains("-fa is left out"), "{heard}");
     let (quiet, heard) = succeeds(&["run", "hi", "--raw", "--jinja", "-n", "2", "-q"]);
     assert_eq!((quiet, heard), (answer, String::new()));
+}
+
+#[test]
+fn nothing_is_done_where_a_later_name_is_wrong() {
+    let (hub, home) = (hub(), tempfile::tempdir().unwrap());
+    let run = |args: &[&str]| on_hub(&hub.endpoint, home.path(), args);
+    check_refusal(&mut run(&["pull", "org/name", "c"]), 2, &["NAME", "\"c\""]);
+    assert!(!home.path().join("hub/models--org--name").exists());
+    finish(&mut run(&["pull", "-q", "-hf", "org/name"]));
+    for names in [["org/name", "org/other"], ["org/other", "org/name"]] {
+        check_refusal(&mut run(&["rm", names[0], names[1], "-y"]), 1, &["org/other is not in"]);
+        assert!(home.path().join("hub/models--org--name/snapshots").is_dir());
+    }
+    // Two names may be of one repository.
+    let again = ["rm", "org/name@main", "org/name", "-y"];
+    check_refusal(&mut run(&again), 1, &["org/name is not in"]);
+    assert!(!home.path().join("hub/models--org--name").exists());
+}
+
+#[test]
+fn a_folder_in_the_place_of_a_short_name_is_told_from_the_model() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("qwen3.6-35b-a3b")).unwrap();
+    let mut command = moeflux(&["pull", "qwen3.6-35b-a3b"]);
+    let words = ["is a path here", "hf://mlx-community/Qwen3.6-35B-A3B-4bit"];
+    check_refusal(command.current_dir(dir.path()).env("HF_HOME", dir.path()), 2, &words);
+}
+
+#[test]
+fn a_password_in_the_address_of_the_hub_is_not_shown() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = on_hub("http://user:geheim@127.0.0.1:1", home.path(), &["pull", "org/name"]);
+    let out = command.output().unwrap();
+    let heard = String::from_utf8(out.stderr).unwrap();
+    assert!(heard.contains("127.0.0.1:1") && !heard.contains("geheim"), "{heard}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_file_of_rates_may_be_of_another_version_or_a_pipe() {
+    let cache = tempfile::tempdir().unwrap();
+    let file = cache.path().join("rates.json");
+    let newer = r#"{"version": 2, "of": "another form"}"#;
+    fs::write(&file, newer).unwrap();
+    for args in [&["models"][..], &["plan", "--shape", "tiny"]] {
+        let (_, heard) = finish(moeflux(args).env("MOEFLUX_CACHE", cache.path()));
+        assert!(heard.contains("is of version 2"), "{args:?}: {heard}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), newer);
+    }
+    fs::remove_file(&file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    for args in [&["models"][..], &["plan", "--shape", "tiny"]] {
+        let mut command = moeflux(args);
+        command.env("MOEFLUX_CACHE", cache.path()).timeout(std::time::Duration::from_secs(60));
+        let (_, heard) = finish(&mut command);
+        assert!(heard.contains("this is a pipe"), "{args:?}: {heard}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_line_break_in_a_folders_name_breaks_no_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = Copy::of(&golden("mlx-q4"));
+    fs::rename(copy.path(), dir.path().join("a\nb")).unwrap();
+    let (text, _) = succeeds(&["models", "--dir", dir.path().to_str().unwrap()]);
+    assert!(text.lines().any(|line| line.contains("a\\nb  ")), "{text}");
+}
+
+/// A server that answers each request with this, or not at all.
+fn other_server(answer: Option<&'static [u8]>) -> String {
+    use std::io::{Read, Write};
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            match answer {
+                Some(answer) => {
+                    let _ = stream.read(&mut [0; 1 << 12]);
+                    let _ = stream.write_all(answer);
+                }
+                None => held.push(stream),
+            }
+        }
+    });
+    addr
+}
+
+#[test]
+fn what_answers_in_place_of_a_server_is_named_with_a_remedy() {
+    for answer in
+        [&b"garbage\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\n\r\n{}", b""]
+    {
+        let addr = other_server(Some(answer));
+        refuses(&["ps", "--address", &addr], 1, &["another program answers", &addr, "--address"]);
+    }
+    let addr = other_server(None);
+    refuses(&["ps", "--address", &addr], 1, &["did not answer within", &addr, "--address"]);
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    fs::write(&keys, "a-secret\u{1}-with-a-control-character\n").unwrap();
+    let file = keys.to_str().unwrap();
+    refuses(&["ps", "--address", &addr, "--api-key-file", file], 1, &[file, "printable ASCII"]);
 }
