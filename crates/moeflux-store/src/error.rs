@@ -1,9 +1,27 @@
 //! The errors of a store.
 
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
-use moeflux_core::OutOfMemory;
+use moeflux_core::{ExpertKey, OutOfMemory};
+
+/// What a read was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordName {
+    /// An expert.
+    Expert(ExpertKey),
+    /// Rows of the table of this name.
+    Rows(String),
+}
+
+impl fmt::Display for RecordName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordName::Expert(key) => key.fmt(f),
+            RecordName::Rows(table) => write!(f, "rows of {table}"),
+        }
+    }
+}
 
 /// Why the store could not be opened, or an expert did not arrive.
 #[derive(Debug, thiserror::Error)]
@@ -67,16 +85,14 @@ pub enum StoreError {
     },
     /// A read met the end of the file although the file has its full length.
     #[error(
-        "{}: expert {expert} of layer {layer}: {got} of {wanted} bytes at offset {offset}: check the drive",
+        "{}: {record}: {got} of {wanted} bytes at offset {offset}: check the drive",
         path.display()
     )]
     ShortRead {
         /// The file.
         path: PathBuf,
-        /// The expert's layer.
-        layer: u16,
-        /// The expert within its layer.
-        expert: u16,
+        /// What the read was for.
+        record: RecordName,
         /// Offset in the file at which the read began.
         offset: u64,
         /// Bytes requested.
@@ -86,16 +102,14 @@ pub enum StoreError {
     },
     /// A read failed.
     #[error(
-        "{}: expert {expert} of layer {layer}: {got} of {wanted} bytes at offset {offset}: {source}; check the drive",
+        "{}: {record}: {got} of {wanted} bytes at offset {offset}: {source}; check the drive",
         path.display()
     )]
     Io {
         /// The file.
         path: PathBuf,
-        /// The expert's layer.
-        layer: u16,
-        /// The expert within its layer.
-        expert: u16,
+        /// What the read was for.
+        record: RecordName,
         /// Offset in the file at which the read began.
         offset: u64,
         /// Bytes requested.
@@ -106,63 +120,23 @@ pub enum StoreError {
         source: io::Error,
     },
     /// An expert cannot be computed from what the checkpoint holds.
-    #[error("{source}, in expert {expert} of layer {layer}")]
+    #[error("{source}, in {record}")]
     Malformed {
-        /// The expert's layer.
-        layer: u16,
-        /// The expert within its layer.
-        expert: u16,
+        /// The expert.
+        record: RecordName,
         /// What is wrong, and in which file.
         source: io::Error,
     },
     /// An expert's bytes are not those that were packed.
     #[error(
-        "{}: expert {expert} of layer {layer} does not have the checksum that it was packed with: the file is damaged; copy it again or pack the model anew",
+        "{}: {record} does not have the checksum that it was packed with: the file is damaged; copy it again or pack the model anew",
         path.display()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The expert's layer.
-        layer: u16,
-        /// The expert within its layer.
-        expert: u16,
-    },
-    /// The read of rows of a table met the end of the file although the file has its full length.
-    #[error(
-        "{}: rows of {table}: {got} of {wanted} bytes at offset {offset}: check the drive",
-        path.display()
-    )]
-    ShortRowRead {
-        /// The file.
-        path: PathBuf,
-        /// The table.
-        table: String,
-        /// Offset in the file at which the read began.
-        offset: u64,
-        /// Bytes requested.
-        wanted: usize,
-        /// Bytes read.
-        got: usize,
-    },
-    /// The read of rows of a table failed.
-    #[error(
-        "{}: rows of {table}: {got} of {wanted} bytes at offset {offset}: {source}; check the drive",
-        path.display()
-    )]
-    RowIo {
-        /// The file.
-        path: PathBuf,
-        /// The table.
-        table: String,
-        /// Offset in the file at which the read began.
-        offset: u64,
-        /// Bytes requested.
-        wanted: usize,
-        /// Bytes read before the failure.
-        got: usize,
-        /// The error of the system.
-        source: io::Error,
+        /// The expert.
+        record: RecordName,
     },
     /// A row of a table has a value that is no finite number.
     #[error(
@@ -222,16 +196,10 @@ pub enum StoreError {
     #[error("{0} for rows of tables; a smaller --ctx, --expert-cache or --row-cache leaves more")]
     NoRowMemory(OutOfMemory),
     /// The reader threads cannot be started.
-    #[error("cannot start {n_readers} expert readers ({source}): allow this process more threads")]
+    #[error("cannot start {n_readers} {what} ({source}): allow this process more threads")]
     Threads {
-        /// Number of threads that were to be started.
-        n_readers: usize,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The threads that read rows cannot be started.
-    #[error("cannot start {n_readers} readers of rows ({source}): allow this process more threads")]
-    RowThreads {
+        /// What they are.
+        what: &'static str,
         /// Number of threads that were to be started.
         n_readers: usize,
         /// The error of the system.

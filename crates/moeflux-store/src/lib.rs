@@ -7,53 +7,37 @@
 //! `Arc<Expert>` keeps its slot from being reused.
 //!
 //! [`RowStore`] does the same for rows of tables that tokens need, known from token ids alone.
+//!
+//! Both are a desk behind a lock, with threads that read from one drive (`drive`). They differ in
+//! what a record is: an expert is read into a slot of its own, in several reads, and lent out; rows
+//! are short, so one read brings many, and they are copied in and out.
 
 #![forbid(unsafe_code)]
 
-mod ahead;
-mod arrivals;
-mod cache;
-mod direct;
+mod drive;
 mod error;
-mod files;
-mod gauge;
-mod in_flight;
+mod experts;
 mod memory;
 mod options;
-mod plan;
-mod policy;
-mod predict;
-mod pressure;
-mod queue;
-mod reader;
 mod replay;
 mod rows;
-mod shared;
-mod slots;
-mod stats;
-mod store;
-mod timeline;
 mod trace;
-mod tuner;
 
-pub use arrivals::Arrivals;
-pub use cache::Batch;
-pub use direct::{open_direct, read_at};
-pub use error::StoreError;
-pub use memory::{MemoryLimit, usable_memory};
+pub use drive::{open_direct, read_at};
+pub use error::{RecordName, StoreError};
+pub use experts::{
+    Arrivals, Batch, Event, EventKind, ExpertStore, LayerCounts, PrefetchTrial, StoreStats,
+    Timeline, TrialSide,
+};
+pub use memory::{MemoryLimit, headroom, usable_memory};
 pub use options::{
     CachePolicy, DEFAULT_READERS, IoChoice, IoMode, Prefetch, SlotAlloc, StoreOptions, gate,
 };
-pub use pressure::headroom;
 pub use replay::{PrefetchReplay, Replay, Replayer};
 pub use rows::{
     DEFAULT_ROW_READERS, RowRequest, RowStats, RowStore, RowStoreOptions, whole_row_cache_bytes,
 };
-pub use stats::StoreStats;
-pub use store::ExpertStore;
-pub use timeline::{Event, EventKind, LayerCounts, Timeline};
 pub use trace::{RoutingTrace, TraceError, TraceShape, TracedLayer};
-pub use tuner::{PrefetchTrial, TrialSide};
 
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use moeflux_core::ExpertId;
 
-use crate::plan::Ordinal;
-use crate::policy::{Policy, policy};
+use crate::experts::plan::Ordinal;
+use crate::experts::policy::{Policy, policy};
 use crate::trace::{RoutingTrace, TraceShape, TracedLayer};
 use crate::{CachePolicy, Prefetch};
 

@@ -3,6 +3,7 @@
 use moeflux_core::{FileIdx, RowBank, RowTable};
 
 use crate::StoreError;
+use crate::drive::Blocks;
 
 /// Bytes between two rows up to which one read brings both: a block costs a drive less than another
 /// read.
@@ -24,15 +25,16 @@ pub(super) struct RowKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) table: usize,
-    pub(super) file: FileIdx,
-    /// Offset of the first block, in bytes.
-    pub(super) offset: u64,
-    /// Bytes up to the end of the last block, which may be past the end of the file.
-    pub(super) len: usize,
-    /// Bytes up to the end of the last row.
-    pub(super) wanted: usize,
+    pub(super) blocks: Blocks,
     /// The rows, ascending by their place.
     pub(super) rows: Vec<PlacedRow>,
+}
+
+impl Extent {
+    /// The rows, in the same order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = RowKey> {
+        self.rows.iter().map(|placed| RowKey { table: self.table, row: placed.row })
+    }
 }
 
 /// A row in the buffer of a read.
@@ -50,7 +52,7 @@ pub(super) struct Layout {
     /// For each table, the first row of each part.
     firsts: Vec<Vec<u64>>,
     /// Reads begin and end at multiples of this many bytes.
-    pub(super) block: usize,
+    block: usize,
 }
 
 impl Layout {
@@ -112,37 +114,27 @@ impl Layout {
         });
         let mut located: Vec<(FileIdx, u64, u64)> = located.collect();
         located.sort_unstable();
-        let (row_bytes, block) = (self.table(table).row_bytes() as u64, self.block as u64);
+        let row_bytes = self.table(table).row_bytes();
         let mut extents: Vec<Extent> = Vec::new();
         for (file, offset, row) in located {
-            let end = offset + row_bytes;
-            if let Some(last) = extents.last_mut()
-                && last.file == file
-                && offset <= last.offset + last.wanted as u64 + MAX_GAP
-                && end - last.offset <= MAX_SHARED_READ
+            if let Some(Extent { blocks, rows, .. }) = extents.last_mut()
+                && blocks.file == file
+                && offset <= blocks.offset + blocks.wanted as u64 + MAX_GAP
+                && offset + row_bytes as u64 - blocks.offset <= MAX_SHARED_READ
             {
-                let start = in_memory(offset - last.offset);
-                last.rows.push(PlacedRow { row, start });
-                last.wanted = start + in_memory(row_bytes);
-                last.len = last.wanted.next_multiple_of(self.block);
+                let start = in_memory(offset - blocks.offset);
+                rows.push(PlacedRow { row, start });
+                blocks.wanted = start + row_bytes;
+                blocks.len = blocks.wanted.next_multiple_of(self.block);
                 continue;
             }
-            let from = offset - offset % block;
-            let wanted = in_memory(end - from);
-            extents.push(Extent {
-                table,
-                file,
-                offset: from,
-                len: wanted.next_multiple_of(self.block),
-                wanted,
-                rows: vec![PlacedRow { row, start: in_memory(offset - from) }],
-            });
+            let blocks = Blocks::around(file, offset, row_bytes, self.block);
+            let start = in_memory(offset - blocks.offset);
+            extents.push(Extent { table, blocks, rows: vec![PlacedRow { row, start }] });
         }
         extents
     }
-}
 
-impl Layout {
     /// The error for a row that has a value which is no finite number.
     pub(super) fn damaged(&self, key: RowKey) -> StoreError {
         let (file, offset) = self.locate(key);

@@ -4,18 +4,19 @@
 //! order of their offsets, those of neighbours as one. [`RowStore::gather`] gives rows as floats and
 //! waits for the reads that are not done.
 
-mod cache;
-mod files;
+mod desk;
 mod hash;
 mod layout;
 mod mailbox;
 mod reader;
-mod state;
+mod reads;
+mod requests;
+mod slots;
 mod stats;
 mod store;
 #[cfg(test)]
 mod tests;
 
-pub use cache::whole_row_cache_bytes;
+pub use slots::whole_row_cache_bytes;
 pub use stats::RowStats;
 pub use store::{DEFAULT_ROW_READERS, RowRequest, RowStore, RowStoreOptions};

@@ -1,19 +1,17 @@
-//! The public interface of the row store, and the threads that read.
+//! The public interface of the row store.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use moeflux_core::{HostBuf, RowBank, explain_thread_error};
+use moeflux_core::{HostBuf, RowBank};
 
-use super::cache::RowCache;
-use super::files::{OpenedRows, RowFiles};
+use super::desk::{Awaited, RowDesk};
 use super::layout::{Layout, RowKey};
 use super::mailbox::Mailbox;
-use super::reader::{BufAlloc, Failure, ReadBuf, RowReader};
-use super::state::{Awaited, MOST_BEGUN, Started, State};
+use super::reader::{BufAlloc, RowReader};
+use super::slots::RowSlots;
 use super::stats::RowStats;
-use crate::files::{Native, Source, System};
+use crate::drive::{self, Drive, Files, Native, Opened, Readers, Source, System, Threads, Wanted};
 use crate::{IoMode, StoreError};
 
 /// Threads that read rows: the reads in flight that suit an NVMe drive.
@@ -45,18 +43,11 @@ pub struct RowStoreOptions {
 /// Delivers rows of tables, and reads those that are not in its cache.
 #[derive(Debug)]
 pub struct RowStore {
-    shared: Arc<Shared>,
-    readers: Vec<JoinHandle<()>>,
+    readers: Readers<RowDesk>,
     warning: Option<String>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    reader: RowReader,
-    state: Mutex<State>,
-    /// There may be a read to begin, or the store closes.
-    work: Condvar,
-}
+type Shared = drive::Shared<RowDesk>;
 
 /// Rows that will be gathered. They are read meanwhile, as far as the cache has room, and stay there
 /// until they are gathered or this is dropped.
@@ -93,32 +84,34 @@ impl RowStore {
         bank: RowBank,
         options: RowStoreOptions,
         system: &dyn System,
-        source: impl FnOnce(RowFiles) -> Box<dyn Source>,
+        source: impl FnOnce(Files) -> Box<dyn Source>,
         alloc: BufAlloc,
     ) -> Result<RowStore, StoreError> {
-        let n_readers = options.n_readers.max(1);
-        // Windows allows one read at a time through a handle.
-        let n_handles = if cfg!(windows) { n_readers } else { 1 };
-        let OpenedRows { files, block, warning } =
-            RowFiles::open(&bank, options.mode, options.may_fall_back, n_handles, system)?;
+        let RowStoreOptions { mode, may_fall_back, cache_bytes, n_readers } = options;
+        let parts = || bank.tables.iter().flat_map(|table| &table.parts);
+        let wanted = Wanted {
+            files: &bank.files,
+            is_used: &|file| parts().any(|part| part.file == file),
+            may_miss: false,
+            mode: if mode == IoMode::Mmap { IoMode::Pread } else { mode },
+            may_fall_back,
+            n_readers,
+            what: "rows of tables",
+        };
+        let Opened { files, block, warning, .. } = Files::open(&wanted, system)?;
+        let drive = Drive::new(&bank.files, source(files), block);
         let layout = Layout::new(bank, block);
-        let cache = RowCache::new(options.cache_bytes, layout.max_row_bytes())
-            .map_err(StoreError::NoRowMemory)?;
-        let shared = Arc::new(Shared {
-            reader: RowReader::new(layout, source(files), alloc),
-            state: Mutex::new(State::new(cache)),
-            work: Condvar::new(),
-        });
-        let mut store = RowStore { shared, readers: Vec::new(), warning };
-        for i in 0..n_readers {
-            let shared = Arc::clone(&store.shared);
-            let thread = thread::Builder::new().name(format!("row-reader-{i}"));
-            let thread = thread.stack_size(STACK_BYTES).spawn(move || shared.serve(n_readers));
-            let no_thread =
-                |err| StoreError::RowThreads { n_readers, source: explain_thread_error(err) };
-            store.readers.push(thread.map_err(no_thread)?);
-        }
-        Ok(store)
+        let slots = RowSlots::new(cache_bytes, layout.max_row_bytes());
+        let slots = slots.map_err(StoreError::NoRowMemory)?;
+        let threads = Threads {
+            n: n_readers,
+            name: "row-reader",
+            stack_bytes: Some(STACK_BYTES),
+            what: "readers of rows",
+        };
+        let desk = RowDesk::new(slots, n_readers.max(1));
+        let readers = Readers::start(RowReader { layout, drive, alloc }, desk, threads)?;
+        Ok(RowStore { readers, warning })
     }
 
     /// What the user should know although the store opened.
@@ -128,7 +121,7 @@ impl RowStore {
 
     /// The tables.
     pub fn bank(&self) -> &RowBank {
-        &self.shared.reader.layout.bank
+        &self.readers.shared.reader.layout.bank
     }
 
     /// Names rows of a table that will be gathered, in about that order, and returns at once. Rows
@@ -137,10 +130,10 @@ impl RowStore {
     /// # Panics
     /// If the table has no such row.
     pub fn request(&self, table: usize, rows: Vec<u64>) -> RowRequest {
-        let (shared, rows) = (Arc::clone(&self.shared), Arc::<[u64]>::from(rows));
-        let mut state = shared.lock();
-        let id = state.request(&shared.reader.layout, table, Arc::clone(&rows));
-        shared.wake_readers(state);
+        let (shared, rows) = (Arc::clone(&self.readers.shared), Arc::<[u64]>::from(rows));
+        let mut desk = shared.lock();
+        let id = desk.request(&shared.reader.layout, table, Arc::clone(&rows));
+        wake_readers(&shared, desk);
         RowRequest { shared, id, table, rows }
     }
 
@@ -154,7 +147,7 @@ impl RowStore {
     /// # Panics
     /// If the table has no such row.
     pub fn gather(&self, table: usize, rows: &[u64], out: &mut Vec<f32>) -> Result<(), StoreError> {
-        let mut gather = Gather::new(&self.shared, table, rows, out);
+        let mut gather = Gather::new(&self.readers.shared, table, rows, out);
         gather.take_ready();
         gather.wait_for_others()?;
         gather.finish()
@@ -162,99 +155,35 @@ impl RowStore {
 
     /// What the store did since the last reset.
     pub fn stats(&self) -> RowStats {
-        self.shared.lock().stats()
+        self.readers.shared.lock().stats()
     }
 
     /// Starts counting anew.
     pub fn reset_stats(&self) {
-        self.shared.lock().reset_stats();
-    }
-}
-
-impl Drop for RowStore {
-    fn drop(&mut self) {
-        self.shared.lock().is_closed = true;
-        self.shared.work.notify_all();
-        for reader in self.readers.drain(..) {
-            // A reader that panicked has nothing to return.
-            let _ = reader.join();
-        }
+        self.readers.shared.lock().reset_stats();
     }
 }
 
 impl Drop for RowRequest {
     fn drop(&mut self) {
-        self.shared.lock().withdraw(self.id);
+        self.shared.lock().requests.withdraw(self.id);
         for rows in self.rows.chunks(LOCKED_ROWS) {
-            let mut state = self.shared.lock();
-            if !state.has_expected() {
+            let mut desk = self.shared.lock();
+            if desk.n_expected() == 0 {
                 return;
             }
-            state.give_up(self.table, rows);
+            desk.give_up(self.table, rows);
         }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes as many readers as there are reads to begin.
-    fn wake_readers(&self, state: MutexGuard<'_, State>) {
-        let n_queued = state.n_queued();
-        drop(state);
-        match n_queued {
-            0..MANY_READS => (0..n_queued).for_each(|_| self.work.notify_one()),
-            _ => self.work.notify_all(),
-        }
-    }
-
-    /// Runs reads as one of `n_readers` readers, until the store closes.
-    fn serve(&self, n_readers: usize) {
-        let layout = &self.reader.layout;
-        let mut bufs: [ReadBuf; MOST_BEGUN] = Default::default();
-        let (mut started, mut outcomes) = (Vec::new(), Vec::new());
-        let mut state = self.lock();
-        loop {
-            if state.is_closed {
-                return;
-            }
-            let n_queued = state.n_queued();
-            state.begin(layout, n_readers, &mut started);
-            if started.is_empty() {
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            if state.n_queued() > n_queued {
-                // A part of a long request was taken up.
-                self.work.notify_all();
-            }
-            drop(state);
-            let reads = started.iter().zip(&mut bufs);
-            outcomes.extend(reads.map(|(read, buf)| self.reader.read(&read.extent, buf)));
-            state = self.lock();
-            for ((read, buf), outcome) in started.drain(..).zip(&bufs).zip(outcomes.drain(..)) {
-                self.end(&mut state, &read, buf, outcome);
-            }
-        }
-    }
-
-    fn end(
-        &self,
-        state: &mut State,
-        started: &Started,
-        buf: &ReadBuf,
-        outcome: Result<(), Failure>,
-    ) {
-        let layout = &self.reader.layout;
-        match outcome {
-            Ok(()) => state.end(layout, started, Ok(buf.bytes(started.extent.len))),
-            Err(failure) => {
-                let error = || self.reader.error(&started.extent, &failure);
-                state.end(layout, started, Err(&error));
-            }
-        }
+/// Wakes as many readers as there are reads to begin.
+fn wake_readers(shared: &Shared, desk: MutexGuard<'_, RowDesk>) {
+    let n_queued = desk.n_queued();
+    drop(desk);
+    match n_queued {
+        0..MANY_READS => (0..n_queued).for_each(|_| shared.work.notify_one()),
+        _ => shared.work.notify_all(),
     }
 }
 
@@ -286,22 +215,22 @@ impl<'a> Gather<'a> {
     /// Decodes the rows that are in the cache.
     fn take_ready(&mut self) {
         let (table, rows) = (self.table, self.rows);
-        self.shared.lock().pass(table, rows);
+        self.shared.lock().requests.pass(table, rows);
         for (i, part) in rows.chunks(LOCKED_ROWS).enumerate() {
-            let mut state = self.shared.lock();
+            let mut desk = self.shared.lock();
             let n_missing = self.missing.len();
             for (position, row) in (i * LOCKED_ROWS..).zip(part) {
-                match state.cache.take(RowKey { table, row: *row }) {
+                match desk.slots.take(RowKey { table, row: *row }) {
                     Some(bytes) => self.decode(*row, bytes, position),
                     None => self.missing.push(Missing { row: *row, position }),
                 }
             }
             let n_ready = part.len() - (self.missing.len() - n_missing);
-            state.count_gathered(part.len(), n_ready);
+            desk.count_gathered(part.len(), n_ready);
             if n_ready > 0 {
                 // Rows that were gathered make room for those of waiting requests.
-                state.take_parts(&self.shared.reader.layout);
-                self.shared.wake_readers(state);
+                desk.take_parts(&self.shared.reader.layout);
+                wake_readers(self.shared, desk);
             }
         }
         self.missing.sort_unstable();
@@ -315,7 +244,7 @@ impl<'a> Gather<'a> {
         let start = Instant::now();
         let mailbox = Arc::new(Mailbox::default());
         let awaited = self.await_missing(&mailbox);
-        let outcome = self.put_arrivals(&mailbox, awaited.n_reads());
+        let outcome = self.put_arrivals(&mailbox, awaited.len());
         self.shared.lock().count_stall(start.elapsed());
         self.release_missing();
         outcome
@@ -341,12 +270,12 @@ impl<'a> Gather<'a> {
     fn release_missing(&self) {
         let layout = &self.shared.reader.layout;
         for part in self.missing.chunks(LOCKED_ROWS) {
-            let mut state = self.shared.lock();
+            let mut desk = self.shared.lock();
             for missing in part {
-                state.cache.take(RowKey { table: self.table, row: missing.row });
+                desk.slots.take(RowKey { table: self.table, row: missing.row });
             }
-            state.take_parts(layout);
-            self.shared.wake_readers(state);
+            desk.take_parts(layout);
+            wake_readers(self.shared, desk);
         }
     }
 
@@ -357,11 +286,11 @@ impl<'a> Gather<'a> {
         let mut awaited = Awaited::default();
         let (shared, table) = (self.shared, self.table);
         for rows in rows.chunks(LOCKED_ROWS) {
-            let mut state = shared.lock();
+            let mut desk = shared.lock();
             let found = &mut |row, bytes: &[u8]| self.put(row, bytes);
             let layout = &shared.reader.layout;
-            state.await_rows(layout, table, rows, &mut awaited, mailbox, found);
-            shared.wake_readers(state);
+            desk.await_rows(layout, table, rows, &mut awaited, mailbox, found);
+            wake_readers(shared, desk);
         }
         awaited
     }

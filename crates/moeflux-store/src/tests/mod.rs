@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use self::bank::{Shape, spelled};
 use self::probe::{Control, Probe};
-use crate::files::System;
+use crate::drive::System;
 use crate::{
     CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch, SlotAlloc, StoreError,
     StoreOptions,
@@ -81,7 +81,7 @@ impl System for Pretended {
 fn fixture(shape: &[Shape], n_slots: u64, options: StoreOptions) -> Fixture {
     let dir = TempDir::new().unwrap();
     let bank = bank::write(dir.path(), shape);
-    let slot_bytes = crate::plan::Plan::new(bank.clone()).slot_bytes() as u64;
+    let slot_bytes = crate::experts::plan::Plan::new(bank.clone()).slot_bytes() as u64;
     let options = StoreOptions { cache_bytes: n_slots * slot_bytes, ..options };
     let control = Arc::new(Control::default());
     if options.mode == IoMode::Direct {

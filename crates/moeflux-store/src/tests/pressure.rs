@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::headroom;
-use crate::pressure::{Controller, Reading};
+use crate::memory::{Controller, Reading};
 
 const MIB: u64 = 1 << 20;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use moeflux_core::FileIdx;
 
-use crate::files::{Files, Source};
+use crate::drive::{Files, Source};
 
 /// A fault of one read.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use moeflux_core::{ExpertMemory, LayerIdx, PAGE_BYTES};
 
 use super::bank::{Shape, listed, packed, stacked};
 use super::*;
-use crate::cache::Batch;
-use crate::shared::N_LOCKS;
+use crate::Batch;
+use crate::drive::N_LOCKS;
 
 fn pread() -> StoreOptions {
     options(IoMode::Pread)

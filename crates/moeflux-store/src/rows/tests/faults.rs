@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use moeflux_core::{FileIdx, HostBuf, OutOfMemory, RowEncoding};
 
-use super::super::files::RowFiles;
 use super::super::reader::BufAlloc;
 use super::fixture::{Fixture, options};
-use crate::files::Source;
+use crate::drive::{Files, Source};
 use crate::{IoMode, StoreError};
 
 /// What goes wrong with reads of the first file.
@@ -29,7 +28,7 @@ struct Control {
 
 #[derive(Debug)]
 struct Faulty {
-    files: RowFiles,
+    files: Files,
     control: Arc<Control>,
 }
 
@@ -81,7 +80,7 @@ fn a_failed_read_fails_one_gather_and_names_the_place() {
     let (fixture, control) = faulty(IoMode::Pread);
     control.n_failures.store(1, Ordering::SeqCst);
     let err = fixture.store.gather(0, &[3, 1500], &mut Vec::new()).unwrap_err();
-    let StoreError::RowIo { offset, wanted, got, .. } = &err else { panic!("{err}") };
+    let StoreError::Io { offset, wanted, got, .. } = &err else { panic!("{err}") };
     assert_eq!((*offset, *wanted, *got), (96 + 3 * 16, 16, 0));
     let text = err.to_string();
     assert!(text.contains("0.bin") && text.contains("layers.0.table"), "{text}");
@@ -137,7 +136,7 @@ fn the_end_of_a_file_where_rows_belong_is_an_error() {
     control.end.store(96 + 100 * 16, Ordering::SeqCst);
     fixture.check(0, &[2, 3]);
     let err = fixture.store.gather(0, &[650], &mut Vec::new()).unwrap_err();
-    assert!(matches!(err, StoreError::ShortRowRead { .. }), "{err}");
+    assert!(matches!(err, StoreError::ShortRead { .. }), "{err}");
     fixture.check(0, &[2, 3, 1999]);
 }
 

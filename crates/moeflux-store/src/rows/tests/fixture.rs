@@ -7,11 +7,10 @@ use moeflux_core::quant::Float;
 use moeflux_core::{FileIdx, HostBuf, RowBank, RowEncoding, RowPart, RowTable, SourceFile};
 use tempfile::TempDir;
 
-use super::super::files::RowFiles;
 use super::super::reader::BufAlloc;
 use super::super::{RowStats, RowStore, RowStoreOptions};
 use crate::IoMode;
-use crate::files::Source;
+use crate::drive::{Files, Source};
 use crate::tests::Pretended;
 
 pub(super) const COLS: usize = 16;
@@ -86,7 +85,7 @@ impl Fixture {
         encoding: RowEncoding,
         options: RowStoreOptions,
         damaged: Option<u64>,
-        source: impl FnOnce(RowFiles) -> Box<dyn Source>,
+        source: impl FnOnce(Files) -> Box<dyn Source>,
         alloc: BufAlloc,
     ) -> Fixture {
         let dir = tempfile::tempdir().unwrap();

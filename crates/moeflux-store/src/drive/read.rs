@@ -1,0 +1,124 @@
+//! Reads of whole blocks, which go on where the system brings few bytes.
+
+use std::io;
+
+use moeflux_core::checkpoint::FormatError;
+use moeflux_core::{FileIdx, SourceFile};
+
+use super::files::Source;
+use crate::StoreError;
+use crate::error::RecordName;
+
+/// Whole blocks of a file: what one read brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    pub(crate) file: FileIdx,
+    /// Offset of the first block, in bytes.
+    pub(crate) offset: u64,
+    /// Bytes up to the end of the last block, which may be past the end of the file.
+    pub(crate) len: usize,
+    /// Bytes up to the end of what is wanted.
+    pub(crate) wanted: usize,
+}
+
+impl Blocks {
+    /// The blocks of `block` bytes around `len` bytes at `offset`.
+    pub(crate) fn around(file: FileIdx, offset: u64, len: usize, block: usize) -> Blocks {
+        let lead = offset % block as u64;
+        let wanted = lead as usize + len;
+        Blocks { file, offset: offset - lead, len: wanted.next_multiple_of(block), wanted }
+    }
+}
+
+/// A read that did not bring what was wanted.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Bytes that arrived before.
+    got: usize,
+    /// The error of the system; `None` at the end of the file.
+    source: Option<io::Error>,
+}
+
+impl Failure {
+    /// A failure that says the same.
+    pub(crate) fn copy(&self) -> Failure {
+        let copy_of = |err: &io::Error| match err.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(err.kind(), err.to_string()),
+        };
+        Failure { got: self.got, source: self.source.as_ref().map(copy_of) }
+    }
+}
+
+/// The files of a bank, and the blocks in which they are read.
+#[derive(Debug)]
+pub(crate) struct Drive {
+    files: Vec<SourceFile>,
+    source: Box<dyn Source>,
+    /// Block size in bytes: reads begin and end at multiples of it.
+    block: usize,
+}
+
+impl Drive {
+    pub(crate) fn new(files: &[SourceFile], source: Box<dyn Source>, block: usize) -> Drive {
+        Drive { files: files.to_vec(), source, block }
+    }
+
+    pub(crate) fn file(&self, file: FileIdx) -> &SourceFile {
+        &self.files[file.0 as usize]
+    }
+
+    /// Reads blocks into `out`, which is as long as they are.
+    pub(crate) fn read(&self, blocks: &Blocks, out: &mut [u8]) -> Result<(), Failure> {
+        let mut got = 0;
+        while got < blocks.wanted {
+            // Reads begin at the start of a block, so a block that was read in part is read again.
+            let from = got - got % self.block;
+            let offset = blocks.offset + from as u64;
+            match self.source.read_at(blocks.file, &mut out[from..], offset) {
+                Ok(n_bytes) if from + n_bytes <= got => return Err(Failure { got, source: None }),
+                Ok(n_bytes) => got = from + n_bytes,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(Failure { got, source: Some(err) }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The error of a read for `record`, whose bytes begin at `offset`. It is about the file if the
+    /// read met its end and it was cut.
+    pub(crate) fn error(
+        &self,
+        failure: Failure,
+        blocks: &Blocks,
+        offset: u64,
+        record: RecordName,
+    ) -> StoreError {
+        let path = self.file(blocks.file).path.clone();
+        let lead = (offset - blocks.offset) as usize;
+        let (wanted, got) = (blocks.wanted - lead, failure.got.saturating_sub(lead));
+        let Some(source) = failure.source else {
+            let cut = self.check_len(blocks.file).err();
+            return cut.unwrap_or(StoreError::ShortRead { path, record, offset, wanted, got });
+        };
+        if self.block > 1 && source.kind() == io::ErrorKind::InvalidInput {
+            return StoreError::NoDirect { path, source };
+        }
+        let inner = source.get_ref().and_then(|inner| inner.downcast_ref::<FormatError>());
+        match inner {
+            Some(FormatError::Malformed { .. }) => StoreError::Malformed { record, source },
+            _ => StoreError::Io { path, record, offset, wanted, got, source },
+        }
+    }
+
+    /// Checks that a file still has its length.
+    pub(crate) fn check_len(&self, file: FileIdx) -> Result<(), StoreError> {
+        let SourceFile { path, len, .. } = self.file(file);
+        let (path, expected) = (path.clone(), *len);
+        match self.source.len(file) {
+            Ok(actual) if actual == expected => Ok(()),
+            Ok(actual) => Err(StoreError::Resized { path, expected, actual }),
+            Err(source) => Err(StoreError::Inspect { path, source }),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Reads ahead of requests, which start only while no request waits for the drive, and the
+//! predictions that they follow.
+
+use std::time::Duration;
+
+use moeflux_core::{ExpertId, ExpertKey, HostBuf, LayerIdx};
+
+use super::plan::Target;
+use super::predict::{LastToken, Outcome};
+use super::queue::{Confidence, Job, PrefetchRequest, Priority, Queue};
+use super::requests::Requests;
+use super::residents::{Coming, Residents};
+use super::slots::Slots;
+use super::tuner::{PrefetchTrial, Tuner};
+
+/// What is read ahead, and whether that is worth it.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    predictor: LastToken,
+    tuner: Tuner,
+    /// Experts whose reads began before any request for them, and have not ended.
+    reading: Vec<Target>,
+    /// Slots that reads ahead leave to requests.
+    n_reserved: usize,
+}
+
+impl Ahead {
+    pub(super) fn new(n_layers: usize, n_reserved: usize) -> Ahead {
+        let (predictor, tuner) = (LastToken::new(n_layers), Tuner::new());
+        Ahead { predictor, tuner, reading: Vec::new(), n_reserved }
+    }
+
+    /// Queues reads of experts that are likely to be requested, the likeliest first. Those that are
+    /// resident are protected from eviction.
+    pub(super) fn prefetch(
+        &mut self,
+        layer: LayerIdx,
+        likely: &[Target],
+        confidence: Confidence,
+        residents: &mut Residents,
+        queue: &mut Queue,
+    ) {
+        likely.iter().for_each(|target| residents.expect(*target));
+        let absent = likely
+            .iter()
+            .filter(|target| residents.is_absent(**target) && !residents.is_on_device(**target));
+        queue.set_prefetches(
+            layer,
+            absent.map(|target| PrefetchRequest { target: *target, confidence }),
+        );
+        if confidence == Confidence::Likely {
+            let experts = || likely.iter().map(|target| target.key.expert);
+            self.predictor.cover(layer, experts());
+            self.predictor.predict(layer, experts());
+        }
+    }
+
+    /// Ends the protection of a layer's predicted experts, because it is requested.
+    pub(super) fn settle(&self, layer: LayerIdx, residents: &mut Residents) {
+        residents.settle(Some(layer));
+        let reading = self.reading.iter().filter(|target| target.key.layer == layer);
+        reading.for_each(|target| residents.settle_coming(*target));
+    }
+
+    /// Drops all predictions, and the reads for them that have not started.
+    pub(super) fn forget(&mut self, residents: &mut Residents, queue: &mut Queue) {
+        queue.cancel_prefetches();
+        residents.settle(None);
+        self.predictor.forget();
+    }
+
+    /// Starts the next read that no request waits for, if one may start now.
+    pub(super) fn start(
+        &mut self,
+        residents: &mut Residents,
+        queue: &mut Queue,
+        requests: &Requests,
+    ) -> Option<Job> {
+        while let Some(PrefetchRequest { target, .. }) = queue.next_prefetch() {
+            if residents.is_absent(target) {
+                let buf = self.spare_slot(residents, queue, requests)?;
+                queue.drop_prefetch();
+                return Some(self.begin(target, buf, Priority::Prefetch, residents, queue));
+            }
+            queue.drop_prefetch();
+        }
+        while let Some(target) = queue.next_warm() {
+            if residents.is_absent(target) {
+                let Some(buf) = residents.free_slot() else {
+                    queue.stop_warming();
+                    return None;
+                };
+                queue.drop_warm();
+                return Some(self.begin(target, Some(buf), Priority::WarmUp, residents, queue));
+            }
+            queue.drop_warm();
+        }
+        None
+    }
+
+    fn begin(
+        &mut self,
+        target: Target,
+        buf: Option<HostBuf>,
+        priority: Priority,
+        residents: &mut Residents,
+        queue: &mut Queue,
+    ) -> Job {
+        let is_predicted = priority == Priority::Prefetch;
+        let coming = Coming { is_predicted, is_expected: is_predicted, ..Coming::default() };
+        residents.start(target, coming);
+        self.reading.push(target);
+        queue.begin(priority);
+        Job { target, buf, priority }
+    }
+
+    /// Memory for a predicted record; `Some(None)` when files are mapped. `None` if a request waits
+    /// for a slot, or if too few slots would be left for the next request.
+    fn spare_slot(
+        &self,
+        residents: &mut Residents,
+        queue: &Queue,
+        requests: &Requests,
+    ) -> Option<Option<HostBuf>> {
+        let n_ahead = queue.n_ahead_reading() + self.n_reserved;
+        let is_full = |slots: &Slots| n_ahead + slots.n_expected() >= slots.n_slots();
+        if residents.slots().is_some_and(is_full) || requests.need_slots() {
+            return None;
+        }
+        residents.acquire(Priority::Prefetch)
+    }
+
+    /// Ends a read that no request waited for when it began.
+    pub(super) fn end(&mut self, target: Target) {
+        self.reading.retain(|other| *other != target);
+    }
+
+    /// Takes an expert out of the prediction, because its read failed or was cancelled.
+    pub(super) fn clear_prediction(&mut self, key: ExpertKey) {
+        self.predictor.clear_prediction(key);
+    }
+
+    /// Records a request, and whether it was served without reads and predictions.
+    pub(super) fn served(&mut self, layer: LayerIdx, is_easy: bool) {
+        self.predictor.served(layer, is_easy);
+    }
+
+    /// Whether predicting a layer could save a wait.
+    pub(super) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
+        self.predictor.is_worthwhile(layer)
+    }
+
+    /// The experts that the last token used in a layer; empty if none are recorded.
+    pub(super) fn predicted(&self, layer: LayerIdx) -> Vec<ExpertId> {
+        self.predictor.predicted(layer).map_or_else(Vec::new, <[ExpertId]>::to_vec)
+    }
+
+    /// Compares a layer's routing with its prediction, and keeps the routing as the next one. `None`
+    /// for a layer without any prediction, unless it `is_predicting`.
+    pub(super) fn record(
+        &mut self,
+        layer: LayerIdx,
+        routed: &[ExpertId],
+        is_predicting: bool,
+    ) -> Option<Outcome> {
+        let is_counted = is_predicting || self.predictor.is_covered(layer);
+        let outcome = self.predictor.record(layer, routed);
+        is_counted.then_some(outcome)
+    }
+
+    /// Records the duration of a step that evaluated one token, with the total times that consumers
+    /// waited and the drive read.
+    pub(super) fn end_step(&mut self, time: Duration, stall: Duration, busy: Duration) {
+        self.tuner.end_step(time, stall, busy);
+    }
+
+    /// Whether trials have shown that predictions save time, or one is going on.
+    pub(super) fn is_on(&self) -> bool {
+        self.tuner.is_on()
+    }
+
+    /// The result of the last trial.
+    pub(super) fn trial(&self) -> Option<PrefetchTrial> {
+        self.tuner.last()
+    }
+}
