@@ -216,7 +216,7 @@ impl<B: Clone + PartialEq, T> ResidentLayer<B, T> {
             return Loaded::UNCHANGED;
         }
         // Layers whose experts differ in shape have no tables.
-        if *self.layout() != expert.layout {
+        if *self.packing.layout() != expert.layout {
             return Loaded::FAILED;
         }
         let mut change = None;

@@ -1,9 +1,7 @@
 //! Reads ahead of requests, which start only while no request waits for the drive, and the
 //! predictions that they follow.
 
-use std::time::Duration;
-
-use moeflux_core::{ExpertId, ExpertKey, HostBuf, LayerIdx};
+use moeflux_core::{ExpertId, HostBuf, LayerIdx};
 
 use super::plan::Target;
 use super::predict::{LastToken, Outcome};
@@ -11,13 +9,13 @@ use super::queue::{Confidence, Job, PrefetchRequest, Priority, Queue};
 use super::requests::Requests;
 use super::residents::{Coming, Residents};
 use super::slots::Slots;
-use super::tuner::{PrefetchTrial, Tuner};
+use super::tuner::Tuner;
 
 /// What is read ahead, and whether that is worth it.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    predictor: LastToken,
-    tuner: Tuner,
+    pub(super) predictor: LastToken,
+    pub(super) tuner: Tuner,
     /// Experts whose reads began before any request for them, and have not ended.
     reading: Vec<Target>,
     /// Slots that reads ahead leave to requests.
@@ -86,7 +84,7 @@ impl Ahead {
         }
         while let Some(target) = queue.next_warm() {
             if residents.is_absent(target) {
-                let Some(buf) = residents.free_slot() else {
+                let Some(buf) = residents.slots.as_mut().and_then(Slots::take) else {
                     queue.stop_warming();
                     return None;
                 };
@@ -124,7 +122,7 @@ impl Ahead {
     ) -> Option<Option<HostBuf>> {
         let n_ahead = queue.n_ahead_reading() + self.n_reserved;
         let is_full = |slots: &Slots| n_ahead + slots.n_expected() >= slots.n_slots();
-        if residents.slots().is_some_and(is_full) || requests.need_slots() {
+        if residents.slots.as_ref().is_some_and(is_full) || requests.need_slots() {
             return None;
         }
         residents.acquire(Priority::Prefetch)
@@ -133,26 +131,6 @@ impl Ahead {
     /// Ends a read that no request waited for when it began.
     pub(super) fn end(&mut self, target: Target) {
         self.reading.retain(|other| *other != target);
-    }
-
-    /// Takes an expert out of the prediction, because its read failed or was cancelled.
-    pub(super) fn clear_prediction(&mut self, key: ExpertKey) {
-        self.predictor.clear_prediction(key);
-    }
-
-    /// Records a request, and whether it was served without reads and predictions.
-    pub(super) fn served(&mut self, layer: LayerIdx, is_easy: bool) {
-        self.predictor.served(layer, is_easy);
-    }
-
-    /// Whether predicting a layer could save a wait.
-    pub(super) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
-        self.predictor.is_worthwhile(layer)
-    }
-
-    /// The experts that the last token used in a layer; empty if none are recorded.
-    pub(super) fn predicted(&self, layer: LayerIdx) -> Vec<ExpertId> {
-        self.predictor.predicted(layer).map_or_else(Vec::new, <[ExpertId]>::to_vec)
     }
 
     /// Compares a layer's routing with its prediction, and keeps the routing as the next one. `None`
@@ -166,21 +144,5 @@ impl Ahead {
         let is_counted = is_predicting || self.predictor.is_covered(layer);
         let outcome = self.predictor.record(layer, routed);
         is_counted.then_some(outcome)
-    }
-
-    /// Records the duration of a step that evaluated one token, with the total times that consumers
-    /// waited and the drive read.
-    pub(super) fn end_step(&mut self, time: Duration, stall: Duration, busy: Duration) {
-        self.tuner.end_step(time, stall, busy);
-    }
-
-    /// Whether trials have shown that predictions save time, or one is going on.
-    pub(super) fn is_on(&self) -> bool {
-        self.tuner.is_on()
-    }
-
-    /// The result of the last trial.
-    pub(super) fn trial(&self) -> Option<PrefetchTrial> {
-        self.tuner.last()
     }
 }

@@ -9,6 +9,7 @@ use moeflux_core::{Expert, LayerIdx};
 use super::desk::ExpertDesk;
 use super::requests::{Batch, Progress};
 use super::residents::RequestId;
+use super::slots::Slots;
 use crate::drive;
 use crate::{StoreError, StoreStats};
 
@@ -97,7 +98,7 @@ impl<'a> Arrivals<'a> {
             if desk.issue(id) {
                 self.shared.work.notify_one();
             }
-            let progress = desk.progress(id);
+            let progress = desk.requests.progress(id);
             let starved = match progress {
                 Progress::Arrived(batch) => break Ok(Some(batch)),
                 Progress::Failed(err) => break Err(err),
@@ -115,8 +116,8 @@ impl<'a> Arrivals<'a> {
             };
             let is_hopeless =
                 || since.elapsed() > PATIENCE || desk.residents.are_all_held_by(this_thread);
-            if desk.is_idle() && is_hopeless() {
-                if let Some(err) = desk.residents.refusal() {
+            if desk.queue.is_idle() && is_hopeless() {
+                if let Some(err) = desk.residents.slots.as_ref().and_then(Slots::refusal) {
                     break Err(StoreError::OutOfMemory(err));
                 }
                 let StoreStats { n_slots, .. } = desk.stats();
@@ -125,7 +126,7 @@ impl<'a> Arrivals<'a> {
             }
             desk = self.shared.wait_for(desk, LOOK_AGAIN);
         };
-        if desk.may_read_ahead() {
+        if desk.queue.may_read_ahead() {
             self.shared.work.notify_all();
         }
         if let Some(since) = waiting_since {

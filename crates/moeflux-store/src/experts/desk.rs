@@ -24,8 +24,8 @@ use crate::drive::{Desk, Wake};
 #[derive(Debug)]
 pub(super) struct ExpertDesk {
     pub(super) residents: Residents,
-    requests: Requests,
-    queue: Queue,
+    pub(super) requests: Requests,
+    pub(super) queue: Queue,
     in_flight: InFlight,
     pub(super) ahead: Ahead,
     pub(super) journal: Journal,
@@ -80,7 +80,7 @@ impl ExpertDesk {
         self.ahead.settle(layer, &mut self.residents);
         self.queue.cancel_layer(layer);
         let was_predicted = self.journal.counts.prefetch_used > n_used_before;
-        self.ahead.served(layer, n_misses == 0 && !was_predicted);
+        self.ahead.predictor.served(layer, n_misses == 0 && !was_predicted);
         if pending.pinned.len() == n_wanted {
             return (pending.pinned, None);
         }
@@ -138,11 +138,6 @@ impl ExpertDesk {
         self.requests.pin(id, &mut self.residents, self.max_pinned);
     }
 
-    /// Returns what has happened to a request since the last call.
-    pub(super) fn progress(&mut self, id: RequestId) -> Progress {
-        self.requests.progress(id)
-    }
-
     /// Removes a request. Reads that have started finish, and their experts stay in the cache.
     pub(super) fn abandon(&mut self, id: RequestId) {
         let awaiting = self.requests.take(id).map(|pending| pending.awaiting);
@@ -161,7 +156,7 @@ impl ExpertDesk {
         for Job { target, buf, .. } in jobs {
             let coming = self.residents.stop(target);
             self.requests.requeue(target, &coming.waiters, None);
-            self.ahead.clear_prediction(target.key);
+            self.ahead.predictor.clear_prediction(target.key);
             self.residents.release(buf);
         }
     }
@@ -228,7 +223,7 @@ impl ExpertDesk {
             }
             Err((err, buf)) => {
                 self.residents.release(buf);
-                self.ahead.clear_prediction(target.key);
+                self.ahead.predictor.clear_prediction(target.key);
                 self.requests.requeue(target, &coming.waiters, Some((err, coming.starter)));
             }
         }
@@ -240,8 +235,10 @@ impl ExpertDesk {
     /// Sets the number of slots. Experts that no consumer holds are evicted at once, the others as
     /// soon as they are dropped and a read ends.
     pub(super) fn resize(&mut self, n_slots: usize) {
-        self.residents.set_n_slots(n_slots);
-        self.shrink();
+        if let Some(slots) = &mut self.residents.slots {
+            slots.set_n_slots(n_slots);
+            self.shrink();
+        }
     }
 
     /// Brings the number of slots nearer to the budget: evicts experts and frees slabs.
@@ -257,11 +254,6 @@ impl ExpertDesk {
         self.residents.empty_slabs();
     }
 
-    /// Whether no read that could free a slot is queued or in progress.
-    pub(super) fn is_idle(&self) -> bool {
-        self.queue.is_idle()
-    }
-
     /// Queues reads of experts that are likely to be requested, the likeliest first. Returns
     /// whether such reads may begin.
     pub(super) fn prefetch(
@@ -275,20 +267,9 @@ impl ExpertDesk {
         queue.may_read_ahead()
     }
 
-    /// Queues reads into free slots, in the given order, that start only while no other read is in
-    /// progress.
-    pub(super) fn warm_up(&mut self, hottest_first: impl Iterator<Item = Target>) {
-        self.queue.warm(hottest_first);
-    }
-
-    /// Whether a read that no request waits for could begin.
-    pub(super) fn may_read_ahead(&self) -> bool {
-        self.queue.may_read_ahead()
-    }
-
     /// Whether predicting a layer could save a wait.
     pub(super) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
-        !self.residents.are_all_resident() && self.ahead.is_worthwhile(layer)
+        !self.residents.are_all_resident() && self.ahead.predictor.is_worthwhile(layer)
     }
 
     pub(super) fn forget_predictions(&mut self) {
@@ -298,7 +279,7 @@ impl ExpertDesk {
     /// Records the duration of a step that evaluated one token.
     pub(super) fn end_decode_step(&mut self, time: Duration) {
         let stall = Duration::from_nanos(self.journal.counts.stall_ns);
-        self.ahead.end_step(time, stall, self.queue.busy());
+        self.ahead.tuner.end_step(time, stall, self.queue.busy());
     }
 
     /// Evicts every expert that no consumer holds.
@@ -308,7 +289,7 @@ impl ExpertDesk {
     }
 
     pub(super) fn stats(&self) -> StoreStats {
-        let slots = self.residents.slots();
+        let slots = self.residents.slots.as_ref();
         StoreStats {
             read_ns: nanoseconds(self.queue.busy()),
             evictions: self.residents.n_evicted(),

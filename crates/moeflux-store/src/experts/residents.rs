@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use moeflux_core::{Expert, ExpertMemory, HostBuf, LayerIdx, OutOfMemory};
+use moeflux_core::{Expert, ExpertMemory, HostBuf, LayerIdx};
 
 use super::device_copies::DeviceCopies;
 use super::plan::{Ordinal, Target};
@@ -99,7 +99,7 @@ pub(super) struct Residents {
     /// Indexed by ordinal.
     entries: Vec<Entry>,
     /// `None` when files are mapped: then no expert is ever evicted.
-    slots: Option<Slots>,
+    pub(super) slots: Option<Slots>,
     device_copies: DeviceCopies,
     n_resident: usize,
     /// Experts that were evicted since the last reset.
@@ -133,17 +133,8 @@ impl Residents {
         matches!(self.entries[target.ordinal.idx()], Entry::Resident(_))
     }
 
-    pub(super) fn slots(&self) -> Option<&Slots> {
-        self.slots.as_ref()
-    }
-
     pub(super) fn policy(&mut self) -> Option<&mut dyn Policy> {
         Some(&mut *self.slots.as_mut()?.policy)
-    }
-
-    /// The slot allocation that failed, if one did.
-    pub(super) fn refusal(&self) -> Option<OutOfMemory> {
-        self.slots.as_ref().and_then(Slots::refusal)
     }
 
     /// Starts counting evictions and used predictions anew. Predictions are counted only of reads
@@ -306,19 +297,12 @@ impl Residents {
         })
     }
 
-    /// A slot that has no expert, or that may be allocated.
-    pub(super) fn free_slot(&mut self) -> Option<HostBuf> {
-        self.slots.as_mut()?.take()
-    }
-
     /// Memory for one record: a free slot, or that of an evicted expert that no consumer holds.
     /// Only a request may evict expected experts. `None` if there is no such slot, `Some(None)`
     /// when files are mapped.
     pub(super) fn acquire(&mut self, priority: Priority) -> Option<Option<HostBuf>> {
-        if self.slots.is_none() {
-            return Some(None);
-        }
-        let free = self.free_slot();
+        let Some(slots) = &mut self.slots else { return Some(None) };
+        let free = slots.take();
         free.or_else(|| self.evict(priority, Awaited::Stay)).map(Some)
     }
 
@@ -376,13 +360,6 @@ impl Residents {
             let resident = all.filter(|entry| matches!(entry, Entry::Resident(_)));
             resident.for_each(|entry| *entry = Entry::Absent);
             self.n_resident = 0;
-        }
-    }
-
-    /// Sets the number of slots. More may stay in use until they are [shed](Residents::shed).
-    pub(super) fn set_n_slots(&mut self, n_slots: usize) {
-        if let Some(slots) = &mut self.slots {
-            slots.set_n_slots(n_slots);
         }
     }
 

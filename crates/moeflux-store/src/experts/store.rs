@@ -124,7 +124,7 @@ impl ExpertStore {
             let least_bytes = shrinks_to.max(limits.needed_bytes());
             let controller = Controller::new(least_bytes, most_bytes, options.headroom);
             let (of_use, shared) = (Arc::clone(&readers.shared), Arc::clone(&readers.shared));
-            let used = move || of_use.lock().residents.slots().map_or(0, Slots::made_bytes);
+            let used = move || of_use.lock().residents.slots.as_ref().map_or(0, Slots::made_bytes);
             Watcher::start(controller, used, move |bytes| resize(&shared, limits, bytes))
         });
         let refused = |err| Threads { n: 1, ..threads }.refused(err);
@@ -256,7 +256,7 @@ impl ExpertStore {
         if self.is_missing(layer) || !self.hints.is_worthwhile(layer) {
             return false;
         }
-        is_on || self.readers.shared.lock().ahead.is_on()
+        is_on || self.readers.shared.lock().ahead.tuner.is_on()
     }
 
     /// Whether prefetches for steps of many rows are on.
@@ -270,8 +270,10 @@ impl ExpertStore {
         if self.options.prefetch != Prefetch::LastToken {
             return;
         }
-        let likely = self.readers.shared.lock().ahead.predicted(layer);
-        if !likely.is_empty() {
+        let desk = self.readers.shared.lock();
+        let likely = desk.ahead.predictor.predicted(layer).map(<[ExpertId]>::to_vec);
+        drop(desk);
+        if let Some(likely) = likely.filter(|likely| !likely.is_empty()) {
             self.prefetch(layer, &likely);
         }
     }
@@ -308,7 +310,7 @@ impl ExpertStore {
     /// choices.
     pub fn trial(&self) -> Option<PrefetchTrial> {
         let is_auto = self.options.prefetch == Prefetch::Auto;
-        is_auto.then(|| self.readers.shared.lock().ahead.trial()).flatten()
+        is_auto.then(|| self.readers.shared.lock().ahead.tuner.last()).flatten()
     }
 
     /// The weight that the policy gives to each expert, layer by layer; `None` if the policy has
@@ -341,7 +343,7 @@ impl ExpertStore {
         if let Some(policy) = desk.residents.policy() {
             policy.restore(learned);
         }
-        desk.warm_up(hottest.into_iter());
+        desk.queue.warm(hottest.into_iter());
         drop(desk);
         self.readers.shared.work.notify_all();
         true
