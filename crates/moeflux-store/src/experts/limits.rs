@@ -41,6 +41,11 @@ impl Limits {
         usize::try_from(n_slots).unwrap_or(usize::MAX).min(self.n_experts)
     }
 
+    /// Bytes of the slots in a budget of bytes.
+    pub(super) fn slot_bytes_in(&self, budget: u64) -> u64 {
+        self.n_slots(budget) as u64 * self.slot_bytes as u64
+    }
+
     /// # Errors
     /// If one token cannot pass through a layer with a budget of bytes.
     pub(super) fn check(&self, budget: u64) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx};
+use moeflux_core::{ExpertBank, ExpertId, ExpertKey, FileIdx, LayerIdx};
 
 use super::arrivals::Arrivals;
 use super::desk::ExpertDesk;
@@ -23,6 +23,9 @@ use crate::drive::{
 };
 use crate::memory::{Controller, Watcher};
 use crate::{IoMode, Prefetch, SlotAlloc, StoreError, StoreOptions};
+
+const READER_THREADS: Threads =
+    Threads { n: 1, name: "expert-reader", stack_bytes: None, what: "expert readers" };
 
 /// Delivers routed experts, and reads those that are not resident.
 ///
@@ -83,20 +86,7 @@ impl ExpertStore {
         plan.set_block(block);
         options.mode = mode;
         let mut warnings = Vec::from_iter(warning);
-        let n_layers = plan.bank().layers.len();
-        let mut is_missing = vec![false; n_layers];
-        for (layer, is_missing) in (0u16..).zip(&mut is_missing) {
-            let files = plan.files_of(LayerIdx(layer));
-            let Some(file) = files.iter().find(|file| missing.contains(file)) else { continue };
-            let path = plan.bank().files[file.0 as usize].path.clone();
-            if !options.allow_missing {
-                return Err(StoreError::Missing { path, layer });
-            }
-            *is_missing = true;
-            let path = path.display();
-            warnings.push(format!("layer {layer} adds no routed experts: {path} is missing"));
-        }
-
+        let is_missing = missing_layers(&plan, &missing, options.allow_missing, &mut warnings)?;
         let limits = Limits::new(&plan, &options);
         let slots = match options.mode {
             IoMode::Mmap => None,
@@ -108,27 +98,13 @@ impl ExpertStore {
                 Some(Slots::new(alloc, plan.slot_bytes(), n_slots, policy))
             }
         };
-        let n_slots = slots.as_ref().map_or(0, Slots::n_slots) as u64;
+        let n_layers = is_missing.len();
         let desk = ExpertDesk::new(plan.n_experts(), n_layers, slots, limits);
-        let most_bytes = n_slots * plan.slot_bytes() as u64;
         let drive = Drive::new(&plan.bank().files, source(files), block);
         let reader = Reader::new(plan, drive, maps);
-        let threads = Threads {
-            n: options.n_readers,
-            name: "expert-reader",
-            stack_bytes: None,
-            what: "expert readers",
-        };
-        let readers = Readers::start(reader, desk, threads)?;
-        let watcher = options.shrinks_to.filter(|_| most_bytes > 0).map(|shrinks_to| {
-            let least_bytes = shrinks_to.max(limits.needed_bytes());
-            let controller = Controller::new(least_bytes, most_bytes, options.headroom);
-            let (of_use, shared) = (Arc::clone(&readers.shared), Arc::clone(&readers.shared));
-            let used = move || of_use.lock().residents.slots.as_ref().map_or(0, Slots::made_bytes);
-            Watcher::start(controller, used, move |bytes| resize(&shared, limits, bytes))
-        });
-        let refused = |err| Threads { n: 1, ..threads }.refused(err);
-        let watcher = watcher.transpose().map_err(refused)?;
+        let readers =
+            Readers::start(reader, desk, Threads { n: options.n_readers, ..READER_THREADS })?;
+        let watcher = watcher(&readers.shared, limits, &options)?;
         let hints = Hints::new(n_layers);
         Ok(ExpertStore { _watcher: watcher, readers, hints, limits, options, is_missing, warnings })
     }
@@ -419,6 +395,49 @@ impl ExpertStore {
     pub fn slot_bytes(&self) -> usize {
         self.readers.shared.reader.plan.slot_bytes()
     }
+}
+
+/// Which layers have a file that is missing, with a warning for each.
+///
+/// # Errors
+/// If there is one and that is not allowed.
+fn missing_layers(
+    plan: &Plan,
+    missing: &[FileIdx],
+    is_allowed: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<bool>, StoreError> {
+    let mut is_missing = vec![false; plan.bank().layers.len()];
+    for (layer, is_missing) in (0u16..).zip(&mut is_missing) {
+        let files = plan.files_of(LayerIdx(layer));
+        let Some(file) = files.iter().find(|file| missing.contains(file)) else { continue };
+        let path = plan.bank().files[file.0 as usize].path.clone();
+        if !is_allowed {
+            return Err(StoreError::Missing { path, layer });
+        }
+        *is_missing = true;
+        let path = path.display();
+        warnings.push(format!("layer {layer} adds no routed experts: {path} is missing"));
+    }
+    Ok(is_missing)
+}
+
+/// Starts the thread that lets the budget follow free memory, if the options say so.
+fn watcher(
+    shared: &Arc<Shared<ExpertDesk>>,
+    limits: Limits,
+    options: &StoreOptions,
+) -> Result<Option<Watcher>, StoreError> {
+    let (planned, needed) = (limits.slot_bytes_in(options.cache_bytes), limits.needed_bytes());
+    let Some(shrinks_to) = options.shrinks_to else { return Ok(None) };
+    if options.mode == IoMode::Mmap || planned == 0 {
+        return Ok(None);
+    }
+    let controller = Controller::new(shrinks_to.max(needed), planned, options.headroom);
+    let (of_use, of_budget) = (Arc::clone(shared), Arc::clone(shared));
+    let used = move || of_use.lock().residents.slots.as_ref().map_or(0, Slots::made_bytes);
+    let watcher = Watcher::start(controller, used, move |bytes| resize(&of_budget, limits, bytes));
+    watcher.map(Some).map_err(|err| READER_THREADS.refused(err))
 }
 
 /// Sets the budget of the cache, in bytes.
