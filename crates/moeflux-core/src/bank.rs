@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::checkpoint::FormatError;
+use crate::error::FormatError;
 use crate::{ExpertId, ExpertLayout};
 
 /// The index of a file in [`ExpertBank::files`].

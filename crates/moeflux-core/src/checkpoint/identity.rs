@@ -1,10 +1,10 @@
 //! Identifies a checkpoint by its content, whatever its directory is called.
 
+use super::FileReader;
+use super::FormatError;
 use super::checksum::Checksum;
 use super::container::SourceIdentity;
-use super::error::FormatError;
 use super::opened::Checkpoint;
-use super::reader::FileReader;
 
 use crate::{ExpertBank, Extent};
 

@@ -9,10 +9,7 @@ mod claims;
 pub mod companions;
 mod config;
 mod container;
-mod dense;
 mod derived;
-mod error;
-mod experts;
 mod header;
 mod identity;
 mod json;
@@ -22,10 +19,8 @@ mod opened;
 mod prepared;
 mod published;
 mod quantization;
-mod reader;
 mod record;
 mod shards;
-mod tensor;
 
 pub use checksum::{Checksum, FileChecksums, part_checksum, part_checksum_hex};
 pub use claims::{Claims, MatrixBytes, MatrixSource, VectorSource};
@@ -34,18 +29,18 @@ pub use container::{
     Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredLevels,
     StoredMode,
 };
-pub use dense::DenseModel;
-pub use error::FormatError;
 pub use header::{Header, open_safetensors, parse_safetensors_header};
 pub use names::canonical_name;
 pub use opened::{Checkpoint, CheckpointKind};
 pub use prepared::{layer_file_name, parse_model_weights};
 pub use quantization::Precision;
-pub use reader::FileReader;
 pub use record::{PartFormats, record_layout};
-pub use tensor::{Dtype, Tensor};
 
 pub use crate::bank::Extent;
+pub use crate::dense_model::DenseModel;
+pub use crate::error::FormatError;
+pub use crate::file_reader::FileReader;
+pub use crate::tensor::{Dtype, Tensor};
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
 //! Tables whose rows are read one by one: the shards that a table is published in, and its scale.
 
 use super::super::{Dtype, FormatError, Tensor};
-use super::Claims;
+use super::claimed::Claimed;
 use crate::manifest::TableDecl;
-use crate::{RowBank, RowEncoding, RowPart, RowTable};
+use crate::{RowEncoding, RowPart, RowTable};
 
 /// Name of the factor of all elements of a table of E4M3.
 const SCALE: &str = "weight_scale";
@@ -11,84 +11,75 @@ const SCALE: &str = "weight_scale";
 /// The largest number of E4M3.
 const LARGEST_E4M3: f32 = 448.0;
 
-impl<'a> Claims<'a> {
-    /// Claims a table: one tensor, or shards `shard_0`, `shard_1` and so on, whose rows follow each
-    /// other.
-    ///
-    /// # Errors
-    /// If a shard is missing or has another width, if all together have another number of rows, or
-    /// if elements have a type that is not supported.
-    pub fn table(&mut self, decl: &TableDecl) -> Result<RowTable, FormatError> {
-        let shards = self.shards(decl)?;
-        let first = shards[0];
-        let encoding = match first.dtype {
-            Dtype::Float(float) => RowEncoding::Float(float),
-            Dtype::F8E4M3 => RowEncoding::F8E4M3,
-            _ => return Err(self.unsupported_dtype(first)),
+/// Claims a table; see [`Claims::table`](super::Claims::table).
+pub(super) fn table(claimed: &mut Claimed<'_>, decl: &TableDecl) -> Result<RowTable, FormatError> {
+    let shards = shards(claimed, decl)?;
+    let first = shards[0];
+    let encoding = match first.dtype {
+        Dtype::Float(float) => RowEncoding::Float(float),
+        Dtype::F8E4M3 => RowEncoding::F8E4M3,
+        _ => return Err(claimed.unsupported_dtype(first)),
+    };
+    if let Some(odd) = shards.iter().find(|shard| shard.dtype != first.dtype) {
+        let what = format!("{} stored unlike its siblings", odd.stored_name);
+        return Err(FormatError::unsupported(claimed.checkpoint.path_of(odd), what));
+    }
+    let mut parts = Vec::with_capacity(shards.len());
+    for shard in shards {
+        let &[rows, cols] = &shard.shape[..] else {
+            return Err(claimed.wrong_shape(shard, format!("[_, {}]", decl.cols)));
         };
-        if let Some(odd) = shards.iter().find(|shard| shard.dtype != first.dtype) {
-            let what = format!("{} stored unlike its siblings", odd.stored_name);
-            return Err(FormatError::unsupported(self.checkpoint.path_of(odd), what));
+        if cols != decl.cols || cols == 0 {
+            return Err(claimed.wrong_shape(shard, format!("[{rows}, {}]", decl.cols)));
         }
-        let mut parts = Vec::with_capacity(shards.len());
-        for shard in shards {
-            let &[rows, cols] = &shard.shape[..] else {
-                return Err(self.wrong_shape(shard, format!("[_, {}]", decl.cols)));
-            };
-            if cols != decl.cols || cols == 0 {
-                return Err(self.wrong_shape(shard, format!("[{rows}, {}]", decl.cols)));
-            }
-            let extent = shard.extent;
-            parts.push(RowPart { file: extent.file, offset: extent.offset, rows: rows as u64 });
-        }
-        let scale = self.table_scale(decl, encoding)?;
-        let (name, cols) = (decl.name.clone(), decl.cols);
-        let table = RowTable { name, cols, encoding, scale, parts };
-        if table.rows() != decl.rows as u64 {
-            let n_shards = table.parts.len();
-            let (rows, want) = (table.rows(), decl.rows);
-            let what =
-                format!("{} has {rows} rows in {n_shards} tensors where {want} belong", decl.name);
-            return Err(FormatError::malformed(self.checkpoint.path_of(first), what));
-        }
-        self.rows.tables.push(table.clone());
-        Ok(table)
+        let extent = shard.extent;
+        parts.push(RowPart { file: extent.file, offset: extent.offset, rows: rows as u64 });
     }
+    let scale = table_scale(claimed, decl, encoding)?;
+    let (name, cols) = (decl.name.clone(), decl.cols);
+    let table = RowTable { name, cols, encoding, scale, parts };
+    if table.rows() != decl.rows as u64 {
+        let n_shards = table.parts.len();
+        let (rows, want) = (table.rows(), decl.rows);
+        let what =
+            format!("{} has {rows} rows in {n_shards} tensors where {want} belong", decl.name);
+        return Err(FormatError::malformed(claimed.checkpoint.path_of(first), what));
+    }
+    Ok(table)
+}
 
-    /// The claimed tables.
-    pub fn row_bank(&self) -> &RowBank {
-        &self.rows
+/// Claims the tensors of a table, in the order of their rows; there is at least one.
+fn shards<'a>(claimed: &mut Claimed<'a>, decl: &TableDecl) -> Result<Vec<&'a Tensor>, FormatError> {
+    let whole = format!("{}.weight", decl.name);
+    let shard = |i: usize| format!("{}.shard_{i}.weight", decl.name);
+    let has = |name: &str| claimed.checkpoint.tensors().contains_key(name);
+    if !has(&shard(0)) {
+        return Ok(vec![claimed.claim(if has(&whole) { whole } else { shard(0) }.as_str())?]);
     }
+    // A shard that is missing in the middle leaves those after it unclaimed.
+    let n_shards = (1..).find(|i| !has(&shard(*i))).unwrap_or(1);
+    (0..n_shards).map(|i| claimed.claim(&shard(i))).collect()
+}
 
-    /// Claims the tensors of a table, in the order of their rows; there is at least one.
-    fn shards(&mut self, decl: &TableDecl) -> Result<Vec<&'a Tensor>, FormatError> {
-        let whole = format!("{}.weight", decl.name);
-        let shard = |i: usize| format!("{}.shard_{i}.weight", decl.name);
-        let has = |name: &str| self.checkpoint.tensors().contains_key(name);
-        if !has(&shard(0)) {
-            return Ok(vec![self.claim(if has(&whole) { whole } else { shard(0) }.as_str())?]);
-        }
-        // A shard that is missing in the middle leaves those after it unclaimed.
-        let n_shards = (1..).find(|i| !has(&shard(*i))).unwrap_or(1);
-        (0..n_shards).map(|i| self.claim(&shard(i))).collect()
+/// The factor of all elements: that of the checkpoint for elements of eight bits, else 1.
+fn table_scale(
+    claimed: &mut Claimed<'_>,
+    decl: &TableDecl,
+    encoding: RowEncoding,
+) -> Result<f32, FormatError> {
+    if encoding != RowEncoding::F8E4M3 {
+        return Ok(1.0);
     }
-
-    /// The factor of all elements: that of the checkpoint for elements of eight bits, else 1.
-    fn table_scale(&mut self, decl: &TableDecl, encoding: RowEncoding) -> Result<f32, FormatError> {
-        if encoding != RowEncoding::F8E4M3 {
-            return Ok(1.0);
-        }
-        let tensor = self.claim(&format!("{}.{SCALE}", decl.name))?;
-        let Dtype::Float(float) = tensor.dtype else { return Err(self.unsupported_dtype(tensor)) };
-        if tensor.shape.iter().product::<usize>() != 1 {
-            return Err(self.wrong_shape(tensor, String::from("[] or [1]")));
-        }
-        let bytes = self.checkpoint.reader().read(tensor.extent)?;
-        let scale = float.read(&bytes, 0);
-        if !(scale * LARGEST_E4M3).is_finite() {
-            let what = format!("tensor {}: {scale} is not a scale", tensor.stored_name);
-            return Err(FormatError::malformed(self.checkpoint.path_of(tensor), what));
-        }
-        Ok(scale)
+    let tensor = claimed.claim(&format!("{}.{SCALE}", decl.name))?;
+    let Dtype::Float(float) = tensor.dtype else { return Err(claimed.unsupported_dtype(tensor)) };
+    if tensor.shape.iter().product::<usize>() != 1 {
+        return Err(claimed.wrong_shape(tensor, String::from("[] or [1]")));
     }
+    let bytes = claimed.checkpoint.reader().read(tensor.extent)?;
+    let scale = float.read(&bytes, 0);
+    if !(scale * LARGEST_E4M3).is_finite() {
+        let what = format!("tensor {}: {scale} is not a scale", tensor.stored_name);
+        return Err(FormatError::malformed(claimed.checkpoint.path_of(tensor), what));
+    }
+    Ok(scale)
 }

@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use super::{Extent, FormatError};
+use crate::error::FormatError;
 use crate::files::open_regular;
-use crate::{FileIdx, SourceFile};
+use crate::{Extent, FileIdx, SourceFile};
 
 /// Files that are opened when they are first read, and read at any offset.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::DenseModel;
+use crate::dense_model::DenseModel;
 
 /// A checkpoint that cannot be used as it is.
 #[derive(Debug, thiserror::Error)]
