@@ -13,7 +13,7 @@ use super::limits::Limits;
 use super::plan::Target;
 use super::queue::{Confidence, Job, Priority, Queue};
 use super::reader::Reader;
-use super::requests::{Batch, Pending, Progress, Requests};
+use super::requests::{Batch, Pending, Requests};
 use super::residents::{Coming, Joined, RequestId, Residents, Waiter};
 use super::slots::Slots;
 use super::stats::StoreStats;
