@@ -8,7 +8,7 @@ use moeflux_core::StandIn;
 use moeflux_core::checkpoint::DenseModel;
 use moeflux_core::system::peak_memory_bytes;
 use moeflux_core::visible;
-use moeflux_engine::{Device, DeviceChoice, Engine, Reason, devices};
+use moeflux_engine::{Device, DeviceChoice, Engine, EngineError, Reason, devices};
 use moeflux_store::IoMode;
 
 use crate::bytes;

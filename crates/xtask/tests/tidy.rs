@@ -13,6 +13,8 @@ mod documents;
 mod executables;
 #[path = "tidy/families.rs"]
 mod families;
+#[path = "tidy/floors.rs"]
+mod floors;
 #[path = "tidy/lexer.rs"]
 mod lexer;
 #[path = "tidy/manifest.rs"]

@@ -2,7 +2,7 @@
 //! is not one of a circle for that, and tests may use what they like.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
 use crate::circles::graph::{Graph, circles};
@@ -10,16 +10,16 @@ use crate::circles::modules::Modules;
 use crate::tree::{assert_none, root};
 
 #[path = "circles/graph.rs"]
-mod graph;
+pub(crate) mod graph;
 #[path = "circles/modules.rs"]
-mod modules;
+pub(crate) mod modules;
 #[path = "circles/references.rs"]
-mod references;
+pub(crate) mod references;
 
 /// The imports between the files of a crate, by the names that are imported.
-fn imports(source: &Path) -> Graph {
+fn imports(source: &Path) -> Graph<PathBuf> {
     let modules = Modules::read(source);
-    let mut graph: Graph = BTreeMap::new();
+    let mut graph: Graph<PathBuf> = BTreeMap::new();
     for module in modules.all() {
         for reference in &module.references {
             let Some(definition) = modules.definition(&module.path, reference) else { continue };
@@ -55,22 +55,22 @@ fn describe(source: &Path) -> Vec<String> {
     circles(&graph).into_iter().map(line).collect()
 }
 
+/// The root files of all crates.
+pub(crate) fn crate_sources() -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join("crates")).expect("the crates folder");
+    let dir = |entry: std::io::Result<DirEntry>| entry.expect("an entry of the folder").path();
+    let sources: Vec<PathBuf> = entries.map(dir).filter_map(|dir| root_file(&dir)).collect();
+    assert!(sources.len() > 1, "no crates found");
+    sources
+}
+
 #[test]
 fn files_do_not_import_each_other_in_circles() {
-    let mut found = Vec::new();
-    let mut n_crates = 0;
-    for entry in fs::read_dir(root().join("crates")).expect("the crates folder") {
-        let dir = entry.expect("an entry of the crates folder").path();
-        let Some(source) = root_file(&dir) else { continue };
-        found.extend(describe(&source));
-        n_crates += 1;
-    }
-    assert!(n_crates > 1, "no crates found");
-    assert_none(found);
+    assert_none(crate_sources().iter().flat_map(|source| describe(source)).collect());
 }
 
 /// Writes the files of a crate; the first is its root.
-fn write_crate(files: &[(&str, &str)]) -> (PathBuf, PathBuf) {
+pub(crate) fn write_crate(files: &[(&str, &str)]) -> (PathBuf, PathBuf) {
     static N_MADE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let nth = N_MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let dir = std::env::temp_dir().join(format!("tidy-circles-{}-{nth}", std::process::id()));

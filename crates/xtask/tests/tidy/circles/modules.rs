@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use syn::{Attribute, Item, UseTree};
+use syn::{Attribute, ImplItem, Item, UseTree};
 
-use super::references::references_of;
+use super::references::{references_of, self_calls_of};
 
 /// Names from the root of the crate.
 pub(crate) type Names = Vec<String>;
@@ -22,10 +22,21 @@ pub(crate) struct Module {
     globs: Vec<Names>,
     /// Paths in the module's code and in its imports, as written; without those that it passes on.
     pub(crate) references: Vec<Names>,
+    pub(crate) impls: Vec<Impl>,
+}
+
+/// An inherent `impl` block.
+pub(crate) struct Impl {
+    /// The type, as written.
+    pub(crate) of: Names,
+    pub(crate) methods: BTreeSet<String>,
+    /// Methods of `self` and functions of `Self` that it mentions.
+    pub(crate) calls: BTreeSet<String>,
 }
 
 /// Where something is defined.
 pub(crate) struct Definition {
+    pub(crate) module: Names,
     pub(crate) file: PathBuf,
     pub(crate) name: String,
 }
@@ -65,6 +76,7 @@ impl Modules {
             imported: BTreeMap::new(),
             globs: Vec::new(),
             references: Vec::new(),
+            impls: Vec::new(),
         };
         for item in items {
             if is_of_tests(attributes(&item)) {
@@ -84,7 +96,10 @@ impl Modules {
                         None => self.read_outer(inner, file, dir, &name, &item.attrs),
                     }
                 }
-                other => module.references.extend(references_of(&other)),
+                other => {
+                    module.references.extend(references_of(&other));
+                    module.impls.extend(inherent_impl(&other));
+                }
             }
         }
         self.0.insert(path, module);
@@ -153,7 +168,11 @@ impl Modules {
         let (module, rest) = (self.0.get(&path[..n])?, &path[n..]);
         let (name, more) = rest.split_first()?;
         if module.defined.contains(name) {
-            return Some(Definition { file: module.file.clone(), name: name.clone() });
+            return Some(Definition {
+                module: module.path.clone(),
+                file: module.file.clone(),
+                name: name.clone(),
+            });
         }
         let follow = |import: &Names, more: &[String]| {
             let start = self.absolute(&module.path, import)?;
@@ -195,6 +214,26 @@ impl Module {
         }
         self.imported.insert(name, path);
     }
+}
+
+/// The methods and calls of an inherent `impl`, those of tests left out.
+fn inherent_impl(item: &Item) -> Option<Impl> {
+    let Item::Impl(item) = item else { return None };
+    let syn::Type::Path(of) = &*item.self_ty else { return None };
+    if item.trait_.is_some() {
+        return None;
+    }
+    let of: Names = of.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    let (mut methods, mut calls) = (BTreeSet::new(), BTreeSet::new());
+    for item in &item.items {
+        if let ImplItem::Fn(method) = item
+            && !is_of_tests(&method.attrs)
+        {
+            methods.insert(method.sig.ident.to_string());
+            calls.extend(self_calls_of(method, of.last()?));
+        }
+    }
+    Some(Impl { of, methods, calls })
 }
 
 fn is_of_tests(attrs: &[Attribute]) -> bool {

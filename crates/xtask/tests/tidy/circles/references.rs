@@ -1,8 +1,10 @@
 //! The paths that an item mentions, also in the arguments of macros.
 
-use proc_macro2::{TokenStream, TokenTree};
-use syn::Item;
+use std::collections::BTreeSet;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::visit::Visit;
+use syn::{Expr, ImplItemFn, Item};
 
 use super::modules::Names;
 
@@ -87,6 +89,78 @@ impl Found {
         let path = std::mem::take(path);
         if path.len() > 1 {
             self.0.push(path);
+        }
+    }
+}
+
+/// The methods of `self`, and functions of `Self` or of the type by its name, that a method mentions.
+pub(crate) fn self_calls_of(method: &ImplItemFn, type_name: &str) -> BTreeSet<String> {
+    let mut calls = SelfCalls { type_name, found: BTreeSet::new() };
+    calls.visit_impl_item_fn(method);
+    calls.found
+}
+
+struct SelfCalls<'a> {
+    type_name: &'a str,
+    found: BTreeSet<String>,
+}
+
+impl<'ast> Visit<'ast> for SelfCalls<'_> {
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        if matches!(&*call.receiver, Expr::Path(receiver) if receiver.path.is_ident("self")) {
+            self.found.insert(call.method.to_string());
+        }
+        syn::visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let mut names = path.segments.iter().rev().map(|segment| &segment.ident);
+        if let (Some(name), Some(of)) = (names.next(), names.next())
+            && (of == "Self" || of == self.type_name)
+        {
+            self.found.insert(name.to_string());
+        }
+        syn::visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
+        self.add_tokens(mac.tokens.clone());
+        syn::visit::visit_macro(self, mac);
+    }
+}
+
+impl SelfCalls<'_> {
+    /// Adds the calls in the arguments of a macro.
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        for four in tokens.windows(4) {
+            match four {
+                [
+                    TokenTree::Ident(receiver),
+                    TokenTree::Punct(dot),
+                    TokenTree::Ident(name),
+                    TokenTree::Group(arguments),
+                ] if receiver == "self"
+                    && dot.as_char() == '.'
+                    && arguments.delimiter() == Delimiter::Parenthesis =>
+                {
+                    self.found.insert(name.to_string());
+                }
+                [
+                    TokenTree::Ident(of),
+                    TokenTree::Punct(one),
+                    TokenTree::Punct(_),
+                    TokenTree::Ident(name),
+                ] if (of == "Self" || of == self.type_name) && one.as_char() == ':' => {
+                    self.found.insert(name.to_string());
+                }
+                _ => {}
+            }
+        }
+        for token in tokens {
+            if let TokenTree::Group(group) = token {
+                self.add_tokens(group.stream());
+            }
         }
     }
 }

@@ -1,0 +1,319 @@
+//! Folders are floors: sibling modules do not use each other in a circle, and the `impl` blocks of a
+//! type in other files than its own are not a hidden way to each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::circles::graph::{Graph, circles};
+use crate::circles::modules::{Modules, Names};
+use crate::circles::{crate_sources, write_crate};
+use crate::tree::{assert_none, root};
+
+/// Sibling modules of a folder that use each other in a circle. Lines may only go.
+const CIRCLES: &[(&str, &[&str])] = &[
+    (
+        "crates/moeflux-backend/src/cpu",
+        &["attention", "delta", "memory", "product_scratch", "state"],
+    ),
+    (
+        "crates/moeflux-backend/src/cpu/matmul",
+        &["avx2", "avx512", "job", "prepacked", "product", "quantise"],
+    ),
+    ("crates/moeflux-backend/src/cpu/matmul/neon", &["instructions", "tile"]),
+    ("crates/moeflux-cli/src", &["commands", "corpus"]),
+    ("crates/moeflux-convert/src", &["calibrate", "checkpoints", "pack", "synth"]),
+    ("crates/moeflux-convert/src/synth", &["gguf", "options", "plan"]),
+    ("crates/moeflux-core/src", &["bank", "checkpoint", "gguf", "rows"]),
+    (
+        "crates/moeflux-engine/src",
+        &[
+            "choice",
+            "device",
+            "engine",
+            "error",
+            "inspect",
+            "measure",
+            "options",
+            "plan",
+            "record",
+            "residency",
+            "session",
+            "snapshot",
+            "speculation",
+        ],
+    ),
+    ("crates/moeflux-model/src", &["layers", "model"]),
+    ("crates/moeflux-text/src", &["chat", "output", "tokenizer"]),
+    (
+        "crates/moeflux-wgpu/src",
+        &["caches", "commands", "device", "experts", "ops", "state", "tuning", "weights"],
+    ),
+    ("crates/moeflux-wgpu/src/device", &["adapter", "context", "imports"]),
+    ("crates/moeflux-wgpu/src/ops", &["fused_sum", "matmul", "moe"]),
+];
+
+/// Files with an inherent `impl` of a type of another file that calls, or is called by, its methods
+/// in other files. Lines may only go.
+const SPLIT_IMPLS: &[(&str, &str)] = &[
+    ("crates/moeflux-backend/src/cpu/products.rs", "Cpu"),
+    ("crates/moeflux-backend/src/kv.rs", "KvType"),
+    ("crates/moeflux-core/src/checkpoint/checks.rs", "Checkpoint"),
+    ("crates/moeflux-core/src/checkpoint/claims/constants.rs", "Claims"),
+    ("crates/moeflux-core/src/checkpoint/claims/fp4.rs", "Claims"),
+    ("crates/moeflux-core/src/checkpoint/claims/fp8.rs", "Claims"),
+    ("crates/moeflux-core/src/checkpoint/claims/integers.rs", "Claims"),
+    ("crates/moeflux-core/src/checkpoint/claims/nf4.rs", "Claims"),
+    ("crates/moeflux-core/src/checkpoint/claims/stored.rs", "Claims"),
+    ("crates/moeflux-core/src/checkpoint/claims/tables.rs", "Claims"),
+    ("crates/moeflux-core/src/checkpoint/experts.rs", "Claims"),
+    ("crates/moeflux-core/src/quant/decode.rs", "MatrixView"),
+    ("crates/moeflux-core/src/quant/quantise.rs", "Float"),
+    ("crates/moeflux-engine/src/measure/mod.rs", "Engine"),
+    ("crates/moeflux-engine/src/plan/sessions.rs", "MemoryPlanner"),
+    ("crates/moeflux-engine/src/plan/shortage.rs", "MemoryPlanner"),
+    ("crates/moeflux-engine/src/session/eval.rs", "Session"),
+    ("crates/moeflux-engine/src/session/persist.rs", "Session"),
+    ("crates/moeflux-engine/src/session/prefix.rs", "Session"),
+    ("crates/moeflux-engine/src/session/rows.rs", "Session"),
+    ("crates/moeflux-engine/src/speculation/decode.rs", "Session"),
+    ("crates/moeflux-engine/src/speculation/mtp.rs", "Session"),
+    ("crates/moeflux-engine/src/speculation/rollback.rs", "Session"),
+    ("crates/moeflux-model/src/layers/decoder.rs", "Builder"),
+    ("crates/moeflux-residency/src/layers.rs", "ResidentLayer"),
+    ("crates/moeflux-store/src/ahead.rs", "ExpertStore"),
+    ("crates/moeflux-store/src/cache/ahead.rs", "CacheState"),
+    ("crates/moeflux-store/src/cache/evict.rs", "CacheState"),
+    ("crates/moeflux-store/src/cache/mod.rs", "CacheState"),
+    ("crates/moeflux-store/src/cache/resize.rs", "CacheState"),
+    ("crates/moeflux-text/src/chat.rs", "Tokenizer"),
+    ("crates/moeflux-text/src/constrain/arguments.rs", "Rules"),
+    ("crates/moeflux-text/src/constrain/bare.rs", "Rules"),
+    ("crates/moeflux-text/src/constrain/lark.rs", "Rules"),
+    ("crates/moeflux-text/src/encode.rs", "Tokenizer"),
+    ("crates/moeflux-text/src/source.rs", "Tokenizer"),
+    ("crates/moeflux-wgpu/src/commands/encoder/prerecord.rs", "Encoder"),
+    ("crates/moeflux-wgpu/src/commands/encoder/readback.rs", "Encoder"),
+    ("crates/moeflux-wgpu/src/commands/encoder/timing.rs", "Encoder"),
+    ("crates/moeflux-wgpu/src/commands/encoder/uploads.rs", "Encoder"),
+    ("crates/moeflux-wgpu/src/kernels/source.rs", "Variant"),
+    ("crates/moeflux-wgpu/src/tuning/tune.rs", "Context"),
+    ("crates/moeflux/src/chat.rs", "Model"),
+    ("crates/moeflux/src/generate.rs", "Model"),
+];
+
+/// Which sibling modules use each other, by the module that has them.
+fn uses_of_siblings(modules: &Modules) -> BTreeMap<Names, Graph<String>> {
+    let mut folders: BTreeMap<Names, Graph<String>> = BTreeMap::new();
+    for module in modules.all() {
+        for reference in &module.references {
+            let Some(definition) = modules.definition(&module.path, reference) else { continue };
+            let (from, to) = (&module.path, &definition.module);
+            let n_common = from.iter().zip(to).take_while(|(from, to)| from == to).count();
+            let (Some(from), Some(to)) = (from.get(n_common), to.get(n_common)) else { continue };
+            if definition.file != module.file {
+                let graph = folders.entry(module.path[..n_common].to_vec()).or_default();
+                graph.entry((from.clone(), to.clone())).or_default().insert(definition.name);
+            }
+        }
+    }
+    folders
+}
+
+/// A folder and its siblings that are in circles, with what ties them together.
+struct Tangle {
+    folder: String,
+    siblings: BTreeSet<String>,
+    ties: String,
+}
+
+fn tangles(source: &Path) -> Vec<Tangle> {
+    let src = source.parent().expect("a source file is in a folder");
+    let folders = uses_of_siblings(&Modules::read(source)).into_iter();
+    let tangle = |(path, graph): (Names, Graph<String>)| {
+        let found = circles(&graph);
+        let is_tie = |from: &String, to: &String| {
+            found.iter().any(|circle| circle.contains(from) && circle.contains(to))
+        };
+        let ties: Vec<String> = graph
+            .iter()
+            .filter(|((from, to), _)| is_tie(from, to))
+            .map(|((from, to), names)| {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                format!("  {from} uses {} of {to}", names.join(", "))
+            })
+            .collect();
+        Tangle {
+            folder: name_of(&src.join(path.iter().collect::<PathBuf>())),
+            siblings: found.into_iter().flatten().collect(),
+            ties: ties.join("\n"),
+        }
+    };
+    folders.map(tangle).filter(|tangle| !tangle.siblings.is_empty()).collect()
+}
+
+/// A path from the root of the tree, written with `/`.
+fn name_of(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).to_string_lossy().replace('\\', "/")
+}
+
+fn wrong_circles(found: &[Tangle], known: &[(&str, &[&str])]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for Tangle { folder, siblings, ties } in found {
+        let listed = known.iter().find(|(name, _)| name == folder).map_or(&[][..], |line| line.1);
+        let listed: BTreeSet<String> = listed.iter().copied().map(String::from).collect();
+        let new: Vec<String> = siblings.difference(&listed).cloned().collect();
+        if !new.is_empty() {
+            wrong.push(format!("{folder}: {} in a circle:\n{ties}", new.join(", ")));
+        }
+        let clean: Vec<String> = listed.difference(siblings).cloned().collect();
+        if !clean.is_empty() {
+            wrong.push(format!("{folder}: {} in no circle, strike off", clean.join(", ")));
+        }
+    }
+    let is_found = |name: &str| found.iter().any(|tangle| tangle.folder == name);
+    let clean = known.iter().filter(|(name, _)| !is_found(name));
+    wrong.extend(clean.map(|(name, _)| format!("{name}: no circle, strike off")));
+    wrong
+}
+
+/// The inherent methods of a type in one file, and which of its methods they call.
+#[derive(Default)]
+struct Half {
+    methods: BTreeSet<String>,
+    calls: BTreeSet<String>,
+}
+
+/// A file, the type of another file whose methods it has, and the calls that tie it to its others.
+type Split = (String, String, Vec<String>);
+
+/// Files that have methods of a type of another file and call its others, or are called by them.
+fn split_impls(source: &Path) -> Vec<Split> {
+    let modules = Modules::read(source);
+    let mut types: BTreeMap<(PathBuf, String), BTreeMap<PathBuf, Half>> = BTreeMap::new();
+    for module in modules.all() {
+        for block in &module.impls {
+            let Some(definition) = modules.definition(&module.path, &block.of) else { continue };
+            let files = types.entry((definition.file, definition.name)).or_default();
+            let half = files.entry(module.file.clone()).or_default();
+            half.methods.extend(block.methods.iter().cloned());
+            half.calls.extend(block.calls.iter().cloned());
+        }
+    }
+    let mut found = Vec::new();
+    for ((home, name), files) in types {
+        for (file, half) in files.iter().filter(|(file, _)| **file != home) {
+            let others = files.iter().filter(|(other, _)| *other != file);
+            let ties = |(other, its): (&PathBuf, &Half)| {
+                let called = half.calls.intersection(&its.methods);
+                let calling = its.calls.intersection(&half.methods);
+                let other = name_of(other);
+                let called = called.map(|method| format!("  calls {method} of {other}"));
+                let calling = calling.map(|method| format!("  {method} called by {other}"));
+                called.chain(calling).collect::<Vec<String>>()
+            };
+            let ties: Vec<String> = others.flat_map(ties).collect();
+            if !ties.is_empty() {
+                found.push((name_of(file), name.clone(), ties));
+            }
+        }
+    }
+    found
+}
+
+fn wrong_splits(found: &[Split], known: &[(&str, &str)]) -> Vec<String> {
+    let is_known = |(file, name, _): &&Split| known.contains(&(file.as_str(), name.as_str()));
+    let is_found =
+        |line: &&(&str, &str)| found.iter().any(|(file, name, _)| (&**file, &**name) == **line);
+    let new = found.iter().filter(|split| !is_known(split));
+    let clean = known.iter().filter(|line| !is_found(line));
+    new.map(|(file, name, ties)| format!("{file}: an impl of {name}:\n{}", ties.join("\n")))
+        .chain(clean.map(|(file, name)| format!("{file}: {name} is whole, strike off")))
+        .collect()
+}
+
+#[test]
+fn siblings_do_not_use_each_other_in_circles() {
+    let found: Vec<Tangle> = crate_sources().iter().flat_map(|source| tangles(source)).collect();
+    assert_none(wrong_circles(&found, CIRCLES));
+}
+
+#[test]
+fn impls_of_a_type_do_not_call_each_other_across_files() {
+    let found: Vec<Split> = crate_sources().iter().flat_map(|source| split_impls(source)).collect();
+    assert_none(wrong_splits(&found, SPLIT_IMPLS));
+}
+
+fn of_crate<T>(files: &[(&str, &str)], check: impl Fn(&Path) -> T) -> T {
+    let (dir, source) = write_crate(files);
+    let found = check(&source);
+    fs::remove_dir_all(dir).expect("the folder of this test");
+    found
+}
+
+#[test]
+fn finds_circles_of_folders_whose_files_have_none() {
+    let root = ("lib.rs", "mod a; mod b;");
+    let low = ("a/mod.rs", "mod low; mod high; pub(crate) use low::Low;");
+    let a = [("a/low.rs", "pub struct Low;"), ("a/high.rs", "use crate::b::B; fn f(_: B) {}")];
+    let b = ("b.rs", "use crate::a::Low; pub struct B(Low);");
+    let both = of_crate(&[root, low, a[0], a[1], b], tangles);
+    let [Tangle { siblings, .. }] = &both[..] else { panic!("one folder") };
+    assert!(siblings.iter().eq(["a", "b"]));
+    let one_way = of_crate(&[root, low, a[0], ("a/high.rs", ""), b], tangles);
+    assert!(one_way.is_empty());
+    let inner = of_crate(
+        &[
+            ("lib.rs", "mod a;"),
+            ("a/mod.rs", "mod x; mod y;"),
+            ("a/x/mod.rs", "mod low; mod high;"),
+            ("a/x/low.rs", "pub struct L;"),
+            ("a/x/high.rs", "use crate::a::y::Y; fn f(_: Y) {}"),
+            ("a/y.rs", "pub struct Y(super::x::low::L);"),
+        ],
+        tangles,
+    );
+    let [Tangle { folder, .. }] = &inner[..] else { panic!("one folder") };
+    assert!(folder.ends_with("/a"), "{folder}");
+}
+
+#[test]
+fn a_listed_circle_that_is_gone_is_wrong() {
+    let siblings = ["a", "b"].map(String::from).into();
+    let found = [Tangle { folder: String::from("f"), siblings, ties: String::new() }];
+    assert!(wrong_circles(&found, &[("f", &["a", "b"])]).is_empty());
+    assert_eq!(wrong_circles(&found, &[]).len(), 1);
+    assert_eq!(wrong_circles(&found, &[("f", &["a"])]).len(), 1);
+    assert_eq!(wrong_circles(&found, &[("f", &["a", "b", "c"])]).len(), 1);
+    assert_eq!(wrong_circles(&found, &[("f", &["a", "b"]), ("g", &["a"])]).len(), 1);
+}
+
+#[test]
+fn finds_impls_that_call_each_other() {
+    let root = ("lib.rs", "mod t; mod u;");
+    let home = ("t.rs", "pub struct T; impl T { fn low(&self) {} }");
+    let n_split = |there: &str| {
+        let u = format!("use crate::t::T; impl T {{ fn own(&self) {{}} {there} }}");
+        of_crate(&[root, home, ("u.rs", &u)], split_impls).len()
+    };
+    assert_eq!(n_split("fn high(&self) { self.own(); other.low() }"), 0);
+    assert_eq!(n_split("fn high(&self) { self.low() }"), 1);
+    assert_eq!(n_split("fn high(&self) { T::low(self) }"), 1);
+    assert_eq!(n_split("fn high(&self) { [1].map(|_| Self::low(self)); }"), 1);
+    assert_eq!(n_split("fn high(&self) { assert!(!self.low()); }"), 1);
+    assert_eq!(n_split("fn high(&self) { assert!(x && { Self::low(self) }); }"), 1);
+    let calls_up = ("t.rs", "pub struct T; impl T { fn low(&self) { self.own() } }");
+    let u = ("u.rs", "use crate::t::T; impl T { fn own(&self) {} }");
+    assert_eq!(of_crate(&[root, calls_up, u], split_impls).len(), 1);
+    let of_a_trait =
+        ("u.rs", "use crate::t::T; impl Clone for T { fn clone(&self) { self.low() } }");
+    assert_eq!(of_crate(&[root, home, of_a_trait], split_impls).len(), 0);
+}
+
+#[test]
+fn a_listed_impl_that_is_whole_is_wrong() {
+    let found = [(String::from("u.rs"), String::from("T"), Vec::new())];
+    assert!(wrong_splits(&found, &[("u.rs", "T")]).is_empty());
+    assert_eq!(wrong_splits(&found, &[]).len(), 1);
+    assert_eq!(wrong_splits(&found, &[("u.rs", "T"), ("v.rs", "T")]).len(), 1);
+}
