@@ -232,7 +232,8 @@ mod gpu {
 
     use moeflux_backend::Backend;
     use moeflux_wgpu::{
-        AdapterFacts, Context, MAX_EXPERTS, OpenError, Wgpu, adapters, n_tuned, reads_in_place,
+        AdapterFacts, Context, MAX_EXPERTS, OpenError, adapters, n_tuned, new_backend,
+        reads_in_place,
     };
 
     use crate::device::{DeviceFacts, DeviceLimits, OPTION, Opening, max_record_bytes, refuse};
@@ -296,7 +297,7 @@ mod gpu {
             );
             return Err(refuse(OPTION, "gpu", &remedy));
         }
-        Ok(Box::new(Wgpu::new(context, opening.expert_bytes)))
+        Ok(Box::new(new_backend(context, opening.expert_bytes)))
     }
 }
 

@@ -9,7 +9,7 @@ use moeflux_backend::{
     GatedAttention, GatedRmsNorm, Heads, KvType, Ops, Recording, RmsNorm, RopePairs, RopeSpec,
     Sequence, Sequences, Span, ValueOrder,
 };
-use moeflux_wgpu::{Context, Wgpu};
+use moeflux_wgpu::{Context, Wgpu, new_backend};
 
 /// Bytes of caches that measurements go round, so that none stays close to the
 /// device's cores: in decode weights pass in between.
@@ -75,7 +75,7 @@ fn measure(b: &mut Wgpu, name: &str, run: &mut dyn FnMut(&mut Wgpu, usize)) {
 fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usize) {
     let (n_heads, n_kv_heads, dim) = (16, 2, 256);
     let spec = CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype, window: None };
-    let mut b = Wgpu::new(Arc::clone(context), None);
+    let mut b = new_backend(Arc::clone(context), None);
     let q = cols(&mut b, n_rows, n_heads * dim).heads(n_heads);
     let [k, v] = [(); 2].map(|()| cols(&mut b, n_rows, n_kv_heads * dim).heads(n_kv_heads));
     let out = cols(&mut b, n_rows, n_heads * dim).heads(n_heads);
@@ -101,7 +101,7 @@ fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usi
 }
 
 fn others(context: &Arc<Context>, n_rows: usize) {
-    let mut b = Wgpu::new(Arc::clone(context), None);
+    let mut b = new_backend(Arc::clone(context), None);
     gated_attention(&mut b, n_rows);
     delta_net(&mut b, n_rows);
 }

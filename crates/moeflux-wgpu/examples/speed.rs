@@ -17,7 +17,10 @@ use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
     MatrixLayout, PartSpan, SplitMix64,
 };
-use moeflux_wgpu::{BandwidthProbe, Context, Form, Layout, ProductShape, Tiles, TuneOptions, Wgpu};
+use moeflux_wgpu::{
+    BandwidthProbe, Context, Form, Layout, ProductShape, Tiles, TuneOptions, Wgpu, new_backend,
+    tune, uses_coop_matrix,
+};
 
 const FORMAT: MatrixFormat = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
 const DENSE: MatrixFormat = MatrixFormat::Dense(Float::BF16);
@@ -131,7 +134,7 @@ struct Speed {
 
 impl Speed {
     fn backend(&self) -> Wgpu {
-        Wgpu::new(Arc::clone(&self.context), None)
+        new_backend(Arc::clone(&self.context), None)
     }
 
     /// What the device can do at all; gives GB/s of reading.
@@ -165,7 +168,7 @@ impl Speed {
         }
         let options =
             TuneOptions { cache: None, budget: TUNING, includes_software: self.scale > 1 };
-        let tuning = self.context.tune(&shapes, &options).expect("the device works");
+        let tuning = tune(&self.context, &shapes, &options).expect("the device works");
         println!("{tuning:?}");
     }
 
@@ -270,7 +273,7 @@ impl Speed {
     }
 
     fn matmul(&self) {
-        println!("\nunits for matrices are used: {}", self.context.uses_coop_matrix());
+        println!("\nunits for matrices are used: {}", uses_coop_matrix(&self.context));
         println!("many rows of activations, 4 bits, TFLOP/s: 2 digits, 1 digit, f32");
         self.check_matmul();
         for (outputs, cols) in [(4096, 2048), (1024, 4096), (8192, 4096), (7168, 7168)] {

@@ -1,6 +1,8 @@
 //! Whether a device computes what the processor does: a few ops of each kind that a model spends its
 //! time in, for those who choose a device without being asked to.
 
+pub(crate) mod coop_matrix;
+
 use std::sync::Arc;
 
 use moeflux_backend::cpu::{Cpu, Isa};
@@ -13,9 +15,11 @@ use moeflux_core::{
     MatrixLayout, PartSpan, SplitMix64,
 };
 
-use crate::coop_matrix::{TestMatrix, affine, are_close, attention, product};
 use crate::device::context::Context;
-use crate::state::backend::Wgpu;
+use crate::self_test::coop_matrix::{
+    TestMatrix, affine, are_close, attention, best_tiles, product,
+};
+use crate::state::gpu::Wgpu;
 
 /// Share of the largest result by which results may differ. Inputs rounded to sixteen bits, sums in
 /// another order and halves move results by less than 1e-4 of it; a kernel that a driver compiles
@@ -46,36 +50,35 @@ pub enum SelfTestError {
     },
 }
 
-impl Context {
-    /// Compares products of several formats, attention, a norm and experts with the processor's.
-    ///
-    /// # Errors
-    /// Where the device fails, or with the first op whose results differ.
-    pub fn self_test(self: &Arc<Context>) -> Result<(), SelfTestError> {
-        let inputs = ActivationPrecision::Int16;
-        for (matrix, rows) in MATRICES.iter().flat_map(|matrix| ROWS.map(|rows| (*matrix, rows))) {
-            let name = format!("{rows} rows times a matrix in {:?}", matrix.format);
-            self.compare(&name, &|b| product(b, matrix, inputs, rows))?;
-        }
-        self.compare("attention", &attention)?;
-        for rows in ROWS {
-            self.compare(&format!("a norm of {rows} rows"), &|b| norm(b, rows))?;
-            self.compare(&format!("experts of {rows} rows"), &|b| experts(b, rows))?;
-        }
-        Ok(())
+/// Compares products of several formats, attention, a norm and experts with the processor's.
+///
+/// # Errors
+/// Where the device fails, or with the first op whose results differ.
+pub fn self_test(context: &Arc<Context>) -> Result<(), SelfTestError> {
+    let inputs = ActivationPrecision::Int16;
+    for (matrix, rows) in MATRICES.iter().flat_map(|matrix| ROWS.map(|rows| (*matrix, rows))) {
+        let name = format!("{rows} rows times a matrix in {:?}", matrix.format);
+        compare(context, &name, &|b| product(b, matrix, inputs, rows))?;
     }
+    compare(context, "attention", &attention)?;
+    for rows in ROWS {
+        compare(context, &format!("a norm of {rows} rows"), &|b| norm(b, rows))?;
+        compare(context, &format!("experts of {rows} rows"), &|b| experts(b, rows))?;
+    }
+    Ok(())
+}
 
-    fn compare(
-        self: &Arc<Context>,
-        name: &str,
-        run: &dyn Fn(&mut dyn Backend) -> Option<Vec<f32>>,
-    ) -> Result<(), SelfTestError> {
-        let want = run(&mut Cpu::new(1, Isa::detect())).ok_or(SelfTestError::Failed)?;
-        let got = run(&mut Wgpu::new(Arc::clone(self), None)).ok_or(SelfTestError::Failed)?;
-        match got.len() == want.len() && are_close(&got, &want, TOLERANCE) {
-            true => Ok(()),
-            false => Err(SelfTestError::Differs { what: name.to_owned() }),
-        }
+fn compare(
+    context: &Arc<Context>,
+    name: &str,
+    run: &dyn Fn(&mut dyn Backend) -> Option<Vec<f32>>,
+) -> Result<(), SelfTestError> {
+    let want = run(&mut Cpu::new(1, Isa::detect())).ok_or(SelfTestError::Failed)?;
+    let got = run(&mut Wgpu::with_tiles(Arc::clone(context), None, best_tiles(context)))
+        .ok_or(SelfTestError::Failed)?;
+    match got.len() == want.len() && are_close(&got, &want, TOLERANCE) {
+        true => Ok(()),
+        false => Err(SelfTestError::Differs { what: name.to_owned() }),
     }
 }
 
@@ -163,8 +166,8 @@ mod tests {
     #[test]
     fn a_working_device_passes_and_a_wrong_one_is_named() {
         let Some(context) = context() else { return };
-        assert_eq!(context.self_test(), Ok(()));
-        let wrong = context.compare("a product", &|b| {
+        assert_eq!(self_test(&context), Ok(()));
+        let wrong = compare(&context, "a product", &|b| {
             let is_cpu = b.residency().is_none();
             let mut values = product(b, MATRICES[0], ActivationPrecision::Int16, 1)?;
             if !is_cpu {

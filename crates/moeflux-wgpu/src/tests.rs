@@ -28,10 +28,11 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64};
 
+use crate::backend::new_backend;
 use crate::device::adapter::{enumerate, facts, lacks};
 use crate::device::context::OpenError;
 use crate::device::imports::host_access::HostAccess;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::{Context, Form, Layout, Tiles};
 
 /// Share of a result's largest element by which elements may differ from the
@@ -93,8 +94,8 @@ pub(crate) fn context() -> Option<Arc<Context>> {
 #[test]
 fn every_op_agrees_with_the_specification() {
     let Some(context) = context() else { return };
-    let tiles = Wgpu::new(Arc::clone(&context), None).tiles;
-    let open = || -> Box<dyn Backend> { Box::new(Wgpu::new(Arc::clone(&context), None)) };
+    let tiles = new_backend(Arc::clone(&context), None).tiles;
+    let open = || -> Box<dyn Backend> { Box::new(new_backend(Arc::clone(&context), None)) };
     conformance::check_ops(&[&open], closeness(tiles));
 }
 
@@ -104,8 +105,8 @@ fn experts_are_what_they_were_while_their_slots_are_given_away() {
     // From one slot to more than there are experts.
     for slot_bytes in (0..400_000).step_by(20_000) {
         let open = |host_access: HostAccess| -> Box<dyn Backend> {
-            let mut backend = Wgpu::new(Arc::clone(&context), Some(slot_bytes));
-            backend.encoder.set_host_access(host_access);
+            let mut backend = new_backend(Arc::clone(&context), Some(slot_bytes));
+            backend.encoder.uploads.host_access = host_access;
             Box::new(backend)
         };
         let (written, fetched) = (|| open(HostAccess::Written), || open(HostAccess::Fetched));
@@ -134,7 +135,7 @@ fn a_lost_device_says_so_at_every_read_back_and_another_can_be_opened() {
     let Some(_) = context() else { return };
     let adapter = enumerate().into_iter().next().unwrap();
     let lost = Context::open_anew(&adapter).unwrap();
-    let mut backend = Wgpu::new(Arc::clone(&lost), None);
+    let mut backend = new_backend(Arc::clone(&lost), None);
     assert_eq!(doubled(&mut backend).unwrap(), [2.0, 4.0, 6.0]);
     lost.device.destroy();
     for _ in 0..2 {
@@ -142,7 +143,7 @@ fn a_lost_device_says_so_at_every_read_back_and_another_can_be_opened() {
         assert!(matches!(err, DeviceError::Lost { .. }), "{err}");
         assert!(!err.to_string().contains('\n'), "{err}");
     }
-    let mut another = Wgpu::new(Context::open_anew(&adapter).unwrap(), None);
+    let mut another = new_backend(Context::open_anew(&adapter).unwrap(), None);
     assert_eq!(doubled(&mut another).unwrap(), [2.0, 4.0, 6.0]);
 }
 
@@ -152,7 +153,7 @@ fn two_threads_use_one_device() {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let mut backend = Wgpu::new(Arc::clone(&context), None);
+                let mut backend = new_backend(Arc::clone(&context), None);
                 for _ in 0..50 {
                     assert_eq!(doubled(&mut backend).unwrap(), [2.0, 4.0, 6.0]);
                 }
@@ -225,8 +226,8 @@ each_kind_of_formats!(products_agree_with_the_specification: check_products);
 
 fn check_products(formats: Formats) {
     let Some(context) = context() else { return };
-    let tiles = Wgpu::new(Arc::clone(&context), None).tiles;
-    let open = || -> Box<dyn Backend> { Box::new(Wgpu::new(Arc::clone(&context), None)) };
+    let tiles = new_backend(Arc::clone(&context), None).tiles;
+    let open = || -> Box<dyn Backend> { Box::new(new_backend(Arc::clone(&context), None)) };
     conformance::check_products(&[&open], closeness(tiles), formats);
 }
 
@@ -237,7 +238,7 @@ fn check_other_forms(formats: Formats) {
     // As floats where the device has bytes, and by the kernel for matrix units, with or without.
     let tiles = if context.has_coop_matrix { Tiles::CoopMatrix } else { Tiles::Emulated };
     let open = || -> Box<dyn Backend> {
-        let mut backend = Wgpu::new(Arc::clone(&context), None);
+        let mut backend = new_backend(Arc::clone(&context), None);
         backend.fix_layout(Some(layouts()[2]));
         backend.fix_tiles(tiles);
         Box::new(backend)
@@ -249,8 +250,8 @@ fn check_other_forms(formats: Formats) {
 fn the_kernels_for_matrix_units_agree_with_singles() {
     let Some(context) = context() else { return };
     if context.has_f16 {
-        assert!(crate::coop_matrix::agree(&context, Tiles::Emulated));
-        assert!(crate::coop_matrix::attention_agrees(&context, Tiles::Emulated));
+        assert!(crate::self_test::coop_matrix::agree(&context, Tiles::Emulated));
+        assert!(crate::self_test::coop_matrix::attention_agrees(&context, Tiles::Emulated));
     }
 }
 
@@ -338,7 +339,7 @@ fn neither_layout_nor_company_changes_a_bit() {
             let cols = usize::next_multiple_of(cols, block_cols);
             let mut wanted: Option<Vec<f32>> = None;
             for layout in layouts() {
-                let mut b = Wgpu::new(Arc::clone(&context), None);
+                let mut b = new_backend(Arc::clone(&context), None);
                 b.fix_layout(Some(layout));
                 let weight = matrix(&mut b, format, rows, cols, inputs);
                 let (x, y) = (b.alloc(7, cols), b.alloc(7, rows));
@@ -371,7 +372,7 @@ fn products_of_inputs_as_they_are_go_along_with_rounded_ones() {
         for layout in layouts() {
             for rows in [1, 7] {
                 let [(want, n_apart), (got, n_both)] = [false, true].map(|fuses| {
-                    let mut b = Wgpu::new(Arc::clone(&context), None);
+                    let mut b = new_backend(Arc::clone(&context), None);
                     b.fuses = fuses;
                     b.fix_layout(Some(layout));
                     let rounded = matrix(&mut b, format, first, cols, ActivationPrecision::Int16);

@@ -4,7 +4,7 @@
 use std::fs;
 
 use moeflux_backend::{Cols, Ops};
-use moeflux_wgpu::{Context, OpenError, Wgpu};
+use moeflux_wgpu::{Context, OpenError, new_backend};
 
 /// Descriptors, threads, and resident bytes of this process.
 fn usage() -> [usize; 3] {
@@ -20,7 +20,7 @@ fn usage() -> [usize; 3] {
 /// Opens a device, runs a kernel on it, and closes it.
 fn round() -> Result<(), OpenError> {
     let context = Context::open(None)?;
-    let mut backend = Wgpu::new(context, None);
+    let mut backend = new_backend(context, None);
     let buf = backend.alloc(1, 64);
     backend.write(buf, &[1.0; 64]);
     let other = backend.alloc(1, 64);

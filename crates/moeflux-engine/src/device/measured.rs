@@ -186,7 +186,8 @@ mod gpu {
     use moeflux_backend::ActivationPrecision;
     use moeflux_core::quant::{Affine, Float, MatrixFormat};
     use moeflux_wgpu::{
-        BandwidthProbe, Context, ProductProbe, ProductShape, TuneOptions, Tuning, Wgpu,
+        BandwidthProbe, Context, ProductProbe, ProductShape, TuneOptions, Tuning, new_backend,
+        uses_coop_matrix,
     };
 
     use crate::device::measured::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
@@ -216,7 +217,7 @@ mod gpu {
         let shapes: Vec<ProductShape> = products.iter().map(shape).collect();
         let options = TuneOptions::in_directory(dir.to_owned());
         let Tuning { n_known, n_measured, n_left, time, warnings } =
-            context.tune(&shapes, &options)?;
+            moeflux_wgpu::tune(&context, &shapes, &options)?;
         Ok(DeviceTuning { n_known, n_measured, n_left, time, warnings })
     }
 
@@ -225,7 +226,7 @@ mod gpu {
         let facts = context.facts().clone();
         let is_small = facts.is_software();
         let bytes = if is_small { FEW_BYTES } else { BYTES };
-        let mut b = Wgpu::new(context.clone(), Some(0));
+        let mut b = new_backend(context.clone(), Some(0));
         let copy_gb_s = b.bandwidth_gb_s(BandwidthProbe::CopyKernel, bytes)?;
         let read_gb_s = b.bandwidth_gb_s(BandwidthProbe::ReadKernel, bytes)?;
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -252,7 +253,7 @@ mod gpu {
                 tflop_s(ActivationPrecision::Int8)?,
             ],
             product_shape,
-            has_matrix_units: context.uses_coop_matrix(),
+            has_matrix_units: uses_coop_matrix(&context),
         })
     }
 

@@ -113,7 +113,8 @@ mod gpu {
     use std::sync::Arc;
 
     use moeflux_wgpu::{
-        BandwidthProbe, Context, MAX_EXPERTS, SelfTestError, Wgpu, adapters, measurement_key,
+        BandwidthProbe, Context, MAX_EXPERTS, SelfTestError, adapters, measurement_key,
+        new_backend, self_test,
     };
 
     use super::{Candidate, Fault, GpuRates, Probed};
@@ -157,7 +158,7 @@ mod gpu {
     pub(super) fn probe(index: usize, known: Option<GpuRates>) -> Result<Probed, Fault> {
         let opening = |err: EngineError| Fault::Opening(err);
         let opened = Context::open(Some(index)).map_err(|err| opening(err.into()))?;
-        if let Err(err) = opened.self_test() {
+        if let Err(err) = self_test(&opened) {
             return Err(match (err, opened.check()) {
                 // What it computed says nothing of a device that was lost meanwhile.
                 (_, Err(lost)) => opening(lost.into()),
@@ -173,7 +174,7 @@ mod gpu {
     }
 
     fn measure(opened: &Opened) -> Result<GpuRates, EngineError> {
-        let mut b = Wgpu::new(Arc::clone(opened), Some(0));
+        let mut b = new_backend(Arc::clone(opened), Some(0));
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
         let [read, uploaded] = match opened.facts().is_software() {
             true => [FEW_BYTES; 2],

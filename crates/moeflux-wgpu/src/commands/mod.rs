@@ -1,11 +1,29 @@
-//! Commands on their way to the device: `encoder` records kernels and copies in the order of the
-//! ops, `submitter` encodes them on background threads and submits them, `encoded_cache` holds
-//! encoded commands that are expected again.
+//! Commands on their way to the device. `encoder` records kernels and copies in the order of the ops;
+//! its parts are `recording` (the batch), `bindings`, `buffers`, `uploads` (experts on their way),
+//! `readback`, `profiler` and `prerecording` (the step ahead). Over it `upload`, `read`, `timing` and
+//! `prerecord` record what takes several commands, or wait. `submitter` encodes commands on background
+//! threads and submits them, `encoded_cache` holds encoded ones that are expected again. `gather` and
+//! `staging` are the two ways of experts to the device, `imports` what it reads of the host.
 
-pub(crate) mod clock;
-pub(crate) mod command;
+mod bindings;
+mod buffers;
+mod clock;
+mod command;
 mod encode;
 mod encoded_cache;
 pub(crate) mod encoder;
+pub(crate) mod gather;
 pub(crate) mod grid;
-pub(crate) mod submitter;
+pub(crate) mod imports;
+pub(crate) mod prerecord;
+mod prerecording;
+mod profiler;
+pub(crate) mod read;
+mod readback;
+mod recording;
+mod staging;
+mod submitter;
+mod tally;
+pub(crate) mod timing;
+pub(crate) mod upload;
+mod uploads;

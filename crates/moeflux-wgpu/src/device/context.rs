@@ -9,7 +9,7 @@ use crate::device::adapter::has_coop_matrix;
 use crate::device::buffer::BufferDesc;
 use crate::device::faults::Faults;
 use crate::device::faults::one_line;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use moeflux_backend::DeviceError;
 use wgpu::{
@@ -21,7 +21,7 @@ use crate::device::experimental;
 use crate::device::imports;
 use crate::device::imports::host_access::HostAccess;
 use crate::kernels::pipelines::Pipelines;
-use crate::tuning::table::Tuned;
+use crate::layouts::table::Tuned;
 
 /// Why no device could be opened.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,7 @@ pub struct Context {
     pub(crate) slab_alignment: Option<u64>,
     pub(crate) pipelines: Mutex<Pipelines>,
     /// What was measured there.
-    pub(crate) tuned: RwLock<Tuned>,
+    pub(crate) tuned: Tuned,
     faults: Arc<Faults>,
     facts: AdapterFacts,
     /// Bytes from which on it pretends that no memory is left.
@@ -168,7 +168,7 @@ impl Context {
             reads_mapped,
             slab_alignment,
             pipelines: Mutex::new(Pipelines::default()),
-            tuned: RwLock::default(),
+            tuned: Tuned::default(),
             faults,
             facts,
             #[cfg(test)]

@@ -12,6 +12,7 @@ use wgpu::{
 };
 
 use crate::kernels::kernel::Variant;
+use crate::kernels::source::source;
 
 /// A kernel ready to run.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ fn compile(device: &Device, lanes: u32, variant: Variant, id: u32) -> Pipeline {
     let label = Some(variant.info.name);
     let module = device.create_shader_module(ShaderModuleDescriptor {
         label,
-        source: ShaderSource::Wgsl(Cow::Owned(variant.source(lanes))),
+        source: ShaderSource::Wgsl(Cow::Owned(source(variant, lanes))),
     });
     let bindings = variant.info.bindings;
     let params = BindGroupLayoutEntry {

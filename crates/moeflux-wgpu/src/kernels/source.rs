@@ -82,49 +82,46 @@ impl Include {
     }
 }
 
-impl Variant {
-    /// The kernel's text for devices whose subgroups have at least `lanes` lanes.
-    pub(crate) fn source(self, lanes: u32) -> String {
-        let constants = self.all_constants(lanes);
-        let mut text = String::new();
-        for (name, value) in &constants {
-            writeln!(text, "const {name}: u32 = {value}u;").expect("a string takes any text");
-        }
-        text.push_str(COMMON);
-        let (last, first): (Vec<Include>, Vec<Include>) =
-            self.info.includes.iter().partition(|include| include.is_last());
-        text.extend(first.iter().map(|include| include.text(&constants)));
-        let source = inline(self.info.source);
-        let mut own = preprocess(&source, &constants);
-        own.extend(last.iter().map(|include| include.text(&constants)));
-        // Extensions are enabled before anything else.
-        let (enabled, own): (Vec<&str>, Vec<&str>) =
-            own.lines().partition(|line| line.starts_with("enable "));
-        [enabled.join("\n"), text, own.join("\n")].join("\n")
+/// The text of a kernel for devices whose subgroups have at least `lanes` lanes.
+pub(crate) fn source(variant: Variant, lanes: u32) -> String {
+    let constants = all_constants(variant, lanes);
+    let mut text = String::new();
+    for (name, value) in &constants {
+        writeln!(text, "const {name}: u32 = {value}u;").expect("a string takes any text");
     }
+    text.push_str(COMMON);
+    let (last, first): (Vec<Include>, Vec<Include>) =
+        variant.info.includes.iter().partition(|include| include.is_last());
+    text.extend(first.iter().map(|include| include.text(&constants)));
+    let mut own = preprocess(&inline(variant.info.source), &constants);
+    own.extend(last.iter().map(|include| include.text(&constants)));
+    // Extensions are enabled before anything else.
+    let (enabled, own): (Vec<&str>, Vec<&str>) =
+        own.lines().partition(|line| line.starts_with("enable "));
+    [enabled.join("\n"), text, own.join("\n")].join("\n")
+}
 
-    /// The constants of the kernel, those that follow from them, and the optional ones.
-    fn all_constants(self, lanes: u32) -> NamedConstants {
-        let mut constants = self.constants();
-        if self.info.includes.contains(&Include::WeightFormats) {
-            constants.extend(unit_constants(&constants));
-        }
-        constants.push(("SUBGROUP", lanes));
-        let threads = self.info.includes.iter().find_map(|include| match include {
-            Include::Reduce { threads, .. } => Some(*threads),
-            _ => None,
-        });
-        constants.extend(threads.map(|threads| ("SUMMED", value(threads, &constants))));
-        constants.extend((self.info.derived)(&constants));
-        constants
-            .extend(self.info.features.iter().filter_map(|feature| Some((feature.constant()?, 1))));
-        for name in OPTIONAL {
-            if constants.iter().all(|constant| constant.0 != name) {
-                constants.push((name, 0));
-            }
-        }
-        constants
+/// The constants of the kernel, those that follow from them, and the optional ones.
+fn all_constants(variant: Variant, lanes: u32) -> NamedConstants {
+    let mut constants = variant.constants();
+    if variant.info.includes.contains(&Include::WeightFormats) {
+        constants.extend(unit_constants(&constants));
     }
+    constants.push(("SUBGROUP", lanes));
+    let threads = variant.info.includes.iter().find_map(|include| match include {
+        Include::Reduce { threads, .. } => Some(*threads),
+        _ => None,
+    });
+    constants.extend(threads.map(|threads| ("SUMMED", value(threads, &constants))));
+    constants.extend((variant.info.derived)(&constants));
+    constants
+        .extend(variant.info.features.iter().filter_map(|feature| Some((feature.constant()?, 1))));
+    for name in OPTIONAL {
+        if constants.iter().all(|constant| constant.0 != name) {
+            constants.push((name, 0));
+        }
+    }
+    constants
 }
 
 /// Replaces the lines of a kernel's own file that stand for a shared text:

@@ -7,10 +7,10 @@ use crate::ops::spans::together;
 use crate::ops::spans::with_spans;
 use moeflux_backend::{CacheSpec, CausalConv, Span};
 
-use crate::caches::state_slots::State;
 use crate::commands::grid::Grid;
 use crate::kernels::recurrent as kernels;
-use crate::state::backend::Wgpu;
+use crate::memory::caches::state_slots::State;
+use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, word};
 
 /// The taps of a convolution but for the newest, and its channels.

@@ -18,7 +18,7 @@ use moeflux_backend::{
 use crate::commands::grid::Grid;
 use crate::kernels::recurrent::{DeltaMixer, DeltaStep, StateShape, StepShape};
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, n_rows, word};
 
 /// Fours of a state that a thread of `delta_net/step.wgsl` has room for.

@@ -3,10 +3,10 @@
 use crate::ops::spans::keeping;
 use moeflux_backend::{CacheSpec, DeltaRule, Span};
 
-use crate::caches::state_slots::State;
 use crate::commands::grid::Grid;
 use crate::kernels::recurrent::{DeltaRows, PrepareDelta, StateShape};
-use crate::state::backend::Wgpu;
+use crate::memory::caches::state_slots::State;
+use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, word};
 
 /// Rows whose queries and keys are prepared together.

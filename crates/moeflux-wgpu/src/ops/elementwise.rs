@@ -10,7 +10,7 @@ use crate::commands::grid::Grid;
 use crate::kernels::basic as kernels;
 use crate::kernels::shared::ActivationNumbers;
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::last_sum::Summands;
 use crate::words::{ELEMENTS, word};
 

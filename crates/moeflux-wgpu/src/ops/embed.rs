@@ -5,8 +5,8 @@ use moeflux_core::TokenId;
 
 use crate::commands::grid::Grid;
 use crate::kernels::matmul as kernels;
-use crate::state::backend::Wgpu;
-use crate::weights::format::BLOCK;
+use crate::layouts::format::BLOCK;
+use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, word};
 
 pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) {
@@ -17,7 +17,7 @@ pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) 
     assert_eq!(matrix.cols, out.len, "columns of an embedding");
     let words: Vec<u32> = tokens.iter().map(|token| token.0).collect();
     let list = b.encoder.list(&words);
-    b.encoder.set_token_list(list, words.len());
+    b.encoder.prerecording.set_token_list(list, words.len());
     let arena = b.encoder.arena();
     for piece in &matrix.pieces {
         let mut params = matrix.decoder.params(matrix.cols).to_vec();

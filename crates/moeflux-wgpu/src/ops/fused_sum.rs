@@ -8,7 +8,7 @@ use crate::device::buffer::Mem;
 use crate::kernels::basic::{FusedSum, NormOfSum, NormShape};
 use crate::ops::matmul::jobs::holds_rows;
 use crate::ops::matmul::quantize::FusedQuant;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::last_sum::{LastSum, Summands};
 use crate::words::ELEMENTS;
 

@@ -6,12 +6,13 @@ use moeflux_backend::{Buf, Cols, DeviceError, LogitsExtras, TokenLogit, Weight};
 use moeflux_core::TokenId;
 
 use crate::commands::grid::Grid;
+use crate::commands::read::{begin_read, finish_read};
 use crate::device::buffer::{Mem, MemRange};
 use crate::kernels::basic::{TopLogitsMerge, TopLogitsPartial};
 use crate::ops::matmul::jobs::{FEW_ROWS, jobs_of};
 use crate::ops::matmul::products::{Products, run};
 use crate::ops::matmul::source::Source;
-use crate::state::backend::{Activations, Wgpu};
+use crate::state::gpu::{Activations, Wgpu};
 use crate::state::prerecorded;
 use crate::state::quantized_inputs::activation_quant;
 use crate::words::{floats, word};
@@ -192,11 +193,11 @@ fn read<T>(
 ) -> Result<T, DeviceError> {
     let Activations { mem: states, width, .. } = b.buf(states).clone();
     let more = 4 * (width * wanted.hidden_rows.as_ref().map_or(0, |rows| rows.n)) as u64;
-    let asked = b.encoder.begin_read(&[answer, states.range(0, more)])?;
+    let asked = begin_read(&mut b.encoder, &[answer, states.range(0, more)])?;
     if let Some(step) = wanted.next_step {
         prerecorded::record(b, step);
     }
-    b.encoder.finish_read(asked, |all| {
+    finish_read(&mut b.encoder, asked, |all| {
         let (answer, more) = all.split_at(answer.bytes as usize);
         if let Some(hidden) = wanted.hidden_rows {
             *hidden.into = floats(more);

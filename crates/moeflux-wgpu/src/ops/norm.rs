@@ -8,7 +8,7 @@ use crate::commands::grid::Grid;
 use crate::kernels::basic::{self as kernels, NormQuantized, NormShape};
 use crate::ops::fused_sum::{are_aligned, threads};
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::last_sum::LastSum;
 use crate::words::word;
 

@@ -3,7 +3,7 @@
 use moeflux_backend::{Cols, Heads};
 
 use crate::device::buffer::Mem;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::word;
 
 /// An operand: its buffer, and what kernels know as a `View` of it.

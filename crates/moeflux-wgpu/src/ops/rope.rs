@@ -5,7 +5,7 @@ use moeflux_backend::{Heads, Rope, RopePairs, Span};
 
 use crate::commands::grid::Grid;
 use crate::kernels::basic as kernels;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, n_rows, word};
 
 /// A table of sines and cosines in the arena, valid for the op that has begun.

@@ -2,8 +2,8 @@
 
 use moeflux_backend::{Cache, Span, SplitSpans, StateSnapshot};
 
-use crate::caches::state_slots::State;
-use crate::state::backend::Wgpu;
+use crate::memory::caches::state_slots::State;
+use crate::state::gpu::Wgpu;
 use crate::words::word;
 
 /// Rows of a span up to which a kernel goes through them one by one, where it

@@ -5,7 +5,7 @@ use moeflux_backend::{Buf, JoinStreams, MixStreams, SimilarityGate};
 use crate::commands::grid::Grid;
 use crate::kernels::streams as kernels;
 use crate::ops::operand::{cols, heads};
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, word};
 
 fn assert_apart(out: Buf, inputs: &[Buf]) {

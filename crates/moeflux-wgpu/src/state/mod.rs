@@ -1,7 +1,7 @@
-//! The backend's state: `backend` is the struct that all ops change, the other files are the
+//! The backend's state: `gpu` has the struct that all ops change, the other files are the
 //! parts of it that several ops share.
 
-pub(crate) mod backend;
+pub(crate) mod gpu;
 pub(crate) mod last_sum;
 pub(crate) mod mask;
 pub(crate) mod prerecorded;

@@ -4,26 +4,27 @@ use std::mem;
 
 use moeflux_backend::{Cache, PrerecordedStep, Sequence, Span};
 
-use crate::caches::cache::CacheState;
-use crate::state::backend::Wgpu;
+use crate::commands::prerecord;
+use crate::memory::caches::cache::CacheState;
+use crate::state::gpu::Wgpu;
 
 /// Records the next step, if it can be recorded now.
 pub(crate) fn record(b: &mut Wgpu, ahead: PrerecordedStep<'_>) {
-    if !has_room(b, ahead.spans) || !b.encoder.begin_prerecording() {
+    if !has_room(b, ahead.spans) || !prerecord::begin(&mut b.encoder) {
         return;
     }
     b.last_sum = None;
     b.swapped.clear();
     let is_whole = (ahead.record)(b);
     b.last_sum = None;
-    if !b.encoder.end_prerecording(is_whole) {
+    if !prerecord::end(&mut b.encoder, is_whole) {
         undo(b);
     }
 }
 
 /// Discards the prerecorded step.
 pub(crate) fn discard(b: &mut Wgpu) {
-    if b.encoder.discard_prerecorded() {
+    if b.encoder.prerecording.discard() {
         undo(b);
     }
 }
@@ -46,7 +47,7 @@ pub(crate) fn swap_buffers(b: &mut Wgpu, sequence: Sequence, cache: Cache) {
     if let CacheState::Recurrent(slot) = b.cache(sequence, cache) {
         slot.swap_buffers();
     }
-    if b.encoder.is_prerecording() {
+    if b.encoder.prerecording.is_active() {
         b.swapped.push((sequence, cache));
     }
 }

@@ -6,9 +6,9 @@ use moeflux_backend::{ActivationPrecision, Buf};
 use crate::commands::encoder::Encoder;
 use crate::device::buffer::Mem;
 use crate::kernels::shared::{ORDER_ASCENDING, ORDER_EVEN_ODD, ORDER_HALVES, ORDER_STRIDED, Quant};
+use crate::layouts::format::{BLOCK, Decoder};
+use crate::layouts::product::{Form, Layout};
 use crate::state::scratch::Grown;
-use crate::tuning::layout::{Form, Layout};
-use crate::weights::format::{BLOCK, Decoder};
 use crate::words::word;
 
 /// Rounded inputs that are kept.

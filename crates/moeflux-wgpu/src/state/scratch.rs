@@ -48,8 +48,8 @@ impl Grown {
         }
         let most = encoder.context().max_binding_bytes();
         let roomy = bytes.next_power_of_two().min(most).max(bytes);
-        let mem = encoder.storage(roomy, "scratch");
-        self.0 = (!encoder.is_stand_in(&mem)).then(|| mem.clone());
+        let mem = encoder.buffers.storage(roomy, "scratch");
+        self.0 = (!encoder.buffers.is_stand_in(&mem)).then(|| mem.clone());
         mem
     }
 }

@@ -10,8 +10,9 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use super::coop_matrix::tiles;
 use super::{context, matrix};
 use crate::Tiles;
-use crate::coop_matrix::tolerance_of_attention;
-use crate::state::backend::Wgpu;
+use crate::backend::new_backend;
+use crate::self_test::coop_matrix::tolerance_of_attention;
+use crate::state::gpu::Wgpu;
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
@@ -151,7 +152,7 @@ fn sharing_keys_changes_no_bit() {
         Shape { dtype: KvType::Bf16, top_k: Some(200), window: Some(150), ..LATENT },
     ] {
         let [alone, shared] = [usize::MAX, 1].map(|least| {
-            let mut b = Wgpu::new(std::sync::Arc::clone(&context), None);
+            let mut b = new_backend(std::sync::Arc::clone(&context), None);
             b.least_shared_queries = least;
             bits(&mut b, shape)
         });
@@ -277,7 +278,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
 fn attention_rounds_for_the_product_behind_it_wherever_keys_lie() {
     let Some(context) = context() else { return };
     let bits = |beside, is_one| {
-        layer_bits(&mut Wgpu::new(std::sync::Arc::clone(&context), None), beside, is_one)
+        layer_bits(&mut new_backend(std::sync::Arc::clone(&context), None), beside, is_one)
     };
     let (want, n_apart) = bits(false, false);
     assert!(want.iter().any(|bits| f32::from_bits(*bits).abs() > 1e-6));

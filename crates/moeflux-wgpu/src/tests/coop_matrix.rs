@@ -12,9 +12,9 @@ use moeflux_core::quant::{
 use moeflux_core::{HostBuf, SplitMix64};
 
 use super::{RELATIVE, context, random_word, set_small_scales};
-use crate::state::backend::Wgpu;
-use crate::tuning::layout::{F16Tiles, ProductSize};
-use crate::weights::format::{Decoder, F16Operand};
+use crate::backend::new_backend;
+use crate::layouts::format::{Decoder, F16Operand};
+use crate::layouts::product::{F16Tiles, ProductSize};
 use crate::{Context, Tiles};
 
 /// Rows of activations and of the matrix, columns, columns of a group.
@@ -126,7 +126,7 @@ impl Case {
             buf
         };
         let params = |bytes: &[u8]| (!bytes.is_empty()).then(|| host(bytes));
-        let mut b = Wgpu::new(Arc::clone(context), None);
+        let mut b = new_backend(Arc::clone(context), None);
         b.fix_tiles(tiles);
         b.f16_tiles = f16_tiles;
         let weight = b.load_matrix(HostMatrix {

@@ -11,7 +11,8 @@ use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
 
 use super::context;
-use crate::state::backend::Wgpu;
+use crate::backend::new_backend;
+use crate::state::gpu::Wgpu;
 
 const COLS: usize = 32;
 
@@ -62,7 +63,7 @@ fn sorted(logits: &[f32], n: usize) -> Vec<TokenLogit> {
 #[test]
 fn the_device_finds_the_highest_logits_wherever_they_stand() {
     let Some(context) = context() else { return };
-    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let mut b = new_backend(Arc::clone(&context), None);
     let x = row(&mut b);
     let n = 5003;
     for at in [0, 1, 15, 16, 511, 512, 2048, n - 1] {
@@ -85,7 +86,7 @@ fn the_device_finds_the_highest_logits_wherever_they_stand() {
 #[test]
 fn logits_of_which_none_may_be_chosen_are_left_to_who_reads_them() {
     let Some(context) = context() else { return };
-    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let mut b = new_backend(Arc::clone(&context), None);
     let x = row(&mut b);
     for bad in [f32::NAN, -f32::NAN, f32::INFINITY] {
         for at in [0, 700, 999] {
@@ -109,7 +110,7 @@ fn n_ready(b: &Wgpu) -> usize {
 #[test]
 fn commands_that_come_again_are_encoded_before_and_do_the_same() {
     let Some(context) = context() else { return };
-    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let mut b = new_backend(Arc::clone(&context), None);
     let [acc, other, x] = [0; 3].map(|_| Cols { buf: b.alloc(1, 100), start: 0, len: 100 });
     for (cols, value) in [(acc, 0.0), (other, 0.0), (x, 1.0)] {
         b.write(cols.buf, &[value; 100]);

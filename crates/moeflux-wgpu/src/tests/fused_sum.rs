@@ -9,7 +9,8 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, matrix};
-use crate::state::backend::Wgpu;
+use crate::backend::new_backend;
+use crate::state::gpu::Wgpu;
 
 const OUTPUTS: usize = 40;
 
@@ -77,7 +78,7 @@ fn a_norm_that_adds_up_has_the_bits_of_a_norm_behind_a_sum() {
     for added in cases {
         for (rows, cols) in [(1, 128), (3, 640), (8, 2048)] {
             let [(want, n_apart), (got, n_together)] = [false, true].map(|fuses| {
-                let mut b = Wgpu::new(Arc::clone(&context), None);
+                let mut b = new_backend(Arc::clone(&context), None);
                 b.fuses &= fuses;
                 bits(&mut b, added, rows, cols)
             });
@@ -92,7 +93,7 @@ fn a_norm_that_adds_up_has_the_bits_of_a_norm_behind_a_sum() {
 #[test]
 fn a_sum_is_added_once_whatever_follows() {
     let Some(context) = context() else { return };
-    let b = &mut Wgpu::new(context, None);
+    let b = &mut new_backend(context, None);
     let [acc, x, normed] = [0.37, 0.73, 0.11].map(|factor| filled(b, 1, 128, factor));
     let weight = b.load_vector(&values(128, 0.3));
     let norm = |x: Cols| RmsNorm { out: normed.heads(1), x: x.heads(1), weight, eps: 1e-6 };

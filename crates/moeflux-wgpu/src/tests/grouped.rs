@@ -14,7 +14,8 @@ use moeflux_core::{
 };
 
 use super::{context, matrix, random_word, set_small_scales};
-use crate::state::backend::Wgpu;
+use crate::backend::new_backend;
+use crate::state::gpu::Wgpu;
 use crate::{Context, Tiles};
 
 pub(super) const HIDDEN: usize = 128;
@@ -229,7 +230,7 @@ pub(super) fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
 
 fn check(context: &Arc<Context>, case: Case, tiles: Tiles) {
     let open = || {
-        let mut b = Wgpu::new(Arc::clone(context), None);
+        let mut b = new_backend(Arc::clone(context), None);
         b.fix_tiles(tiles);
         b
     };
@@ -300,7 +301,7 @@ fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel()
             activation: Activation::Swiglu,
         };
         for rows in [1, 3, 8, 50] {
-            let open = || Wgpu::new(Arc::clone(&context), None);
+            let open = || new_backend(Arc::clone(&context), None);
             let n_kernels = |case| {
                 let mut b = open();
                 by_device(&mut b, case, rows);

@@ -14,10 +14,13 @@ use moeflux_residency::Slot;
 
 use super::context;
 use super::grouped::{Case, HIDDEN, INNER, cols, expert_in, floats, layout};
+use crate::backend::new_backend;
+use crate::commands::read::read;
+use crate::commands::upload::upload;
 use crate::device::buffer::Mem;
 use crate::device::imports::host_access::HostAccess;
-use crate::experts::packing::pack;
-use crate::state::backend::Wgpu;
+use crate::layouts::packing::pack;
+use crate::state::gpu::Wgpu;
 use crate::{Context, Tiles, reads_in_place};
 
 fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
@@ -67,15 +70,15 @@ fn run(
 }
 
 fn backend(context: &Arc<Context>, reach: HostAccess) -> Wgpu {
-    let mut backend = Wgpu::new(Arc::clone(context), None);
-    backend.encoder.set_host_access(reach);
+    let mut backend = new_backend(Arc::clone(context), None);
+    backend.encoder.uploads.host_access = reach;
     backend
 }
 
 /// Which way experts came.
 fn taken(b: &Wgpu) -> HostAccess {
     let n_uploads = b.counters().stats().uploads;
-    match (b.encoder.has_staged(), n_uploads) {
+    match (b.encoder.uploads.has_staged(), n_uploads) {
         (true, _) => HostAccess::Written,
         (false, 0) => HostAccess::InPlace,
         _ => HostAccess::Fetched,
@@ -204,14 +207,14 @@ fn experts_that_come_together_take_one_kernel_and_the_last_to_come_to_a_place_is
         Moves { moves: vec![to(0, &one[1]), to(1, &one[0]), to(1, &one[1])], n_kernels: 2 },
     ];
     let mut read = |moves: &[Move<'_>], host_access| {
-        b.encoder.set_host_access(host_access);
+        b.encoder.uploads.host_access = host_access;
         b.counters().reset();
         let buffer = slots();
         for Move { expert, slot } in moves {
             let slot = Slot { buffer: buffer.clone(), at: slot * n };
-            assert!(b.encoder.upload(expert, &packing, &slot));
+            assert!(upload(&mut b.encoder, expert, &packing, &slot));
         }
-        let bytes = b.encoder.read(&[buffer.range(0, 3 * n as u64)]).unwrap();
+        let bytes = read(&mut b.encoder, &[buffer.range(0, 3 * n as u64)]).unwrap();
         (bytes, b.counters().stats().kernels)
     };
     for Moves { moves, n_kernels } in cases {
@@ -274,9 +277,9 @@ fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are
         assert_eq!(n_users(), [1, 1], "{reach:?}");
         // Only the memory of the experts is imported, not the page after them.
         let used: u64 = experts.iter().map(|expert| owned_bytes(expert)).sum();
-        assert_eq!(b.encoder.imported_bytes(), used);
+        assert_eq!(b.encoder.uploads.imported_bytes(), used);
         drop(experts);
         b.read(out, 1).unwrap();
-        assert_eq!(b.encoder.imported_bytes(), 0, "{reach:?}");
+        assert_eq!(b.encoder.uploads.imported_bytes(), 0, "{reach:?}");
     }
 }

@@ -14,8 +14,9 @@ use moeflux_core::{
 
 use super::{context, doubled};
 use crate::Context;
+use crate::backend::new_backend;
 use crate::device::adapter::enumerate;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 
 const WIDTH: usize = 32;
 
@@ -52,7 +53,7 @@ struct Bench {
 
 impl Bench {
     fn new(context: &Arc<Context>) -> Bench {
-        let mut backend = Wgpu::new(Arc::clone(context), None);
+        let mut backend = new_backend(Arc::clone(context), None);
         let (x, out) = (backend.alloc(1, WIDTH), backend.alloc(1, WIDTH));
         backend.write(x, &(0..WIDTH).map(|i| (i as f32).cos()).collect::<Vec<_>>());
         Bench { backend, x, out }
@@ -105,19 +106,19 @@ fn who_has_no_memory_for_what_stays_never_works_and_harms_nobody() {
         return;
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
-    let mut rich = Wgpu::new(Arc::clone(&context), None);
-    let mut poor = Wgpu::new(Arc::clone(&context), None);
+    let mut rich = new_backend(Arc::clone(&context), None);
+    let mut poor = new_backend(Arc::clone(&context), None);
     context.refused.store(0, Ordering::Relaxed);
     poor.load_vector(&[1.0; 64]);
     context.refused.store(u64::MAX, Ordering::Relaxed);
-    check_is_out(poor.encoder.check());
+    check_is_out(poor.encoder.buffers.check());
     for _ in 0..2 {
         check_is_out(doubled(&mut poor));
         assert_eq!(doubled(&mut rich).unwrap(), [2.0, 4.0, 6.0]);
     }
     // Not even its first buffers.
     context.refused.store(0, Ordering::Relaxed);
-    let mut poorest = Wgpu::new(Arc::clone(&context), None);
+    let mut poorest = new_backend(Arc::clone(&context), None);
     context.refused.store(u64::MAX, Ordering::Relaxed);
     check_is_out(doubled(&mut poorest));
     assert_eq!(doubled(&mut rich).unwrap(), [2.0, 4.0, 6.0]);

@@ -17,9 +17,10 @@ use crate::kernels::matmul::*;
 use crate::kernels::moe::*;
 use crate::kernels::recurrent::*;
 use crate::kernels::shared::WeightFormat;
+use crate::kernels::source::source;
 use crate::kernels::streams::*;
-use crate::tuning::layout::{F16Tiles, F32Tiles};
-use crate::weights::format::Decoder;
+use crate::layouts::format::Decoder;
+use crate::layouts::product::{F16Tiles, F32Tiles};
 
 /// Threadgroup memory of every GPU from Apple4 and Mac2 on (Metal feature set
 /// tables, "maximum total threadgroup memory allocation").
@@ -288,7 +289,7 @@ fn parse(
     lanes: u32,
     more: Capabilities,
 ) -> (naga::Module, naga::valid::ModuleInfo) {
-    let source = variant.source(lanes);
+    let source = source(variant, lanes);
     let module = naga::front::wgsl::parse_str(&source)
         .unwrap_or_else(|err| panic!("{variant:?}: {}", err.emit_to_string(&source)));
     let info = Validator::new(

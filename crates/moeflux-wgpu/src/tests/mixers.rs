@@ -8,7 +8,8 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, matrix};
-use crate::state::backend::Wgpu;
+use crate::backend::new_backend;
+use crate::state::gpu::Wgpu;
 
 const ROWS: usize = 23;
 
@@ -167,7 +168,7 @@ fn rows_of_a_delta_net_have_the_same_bits_alone_and_together() {
         HeadDims { k: 160, v: 48 },
         HeadDims { k: 512, v: 16 },
     ] {
-        let open = || Wgpu::new(std::sync::Arc::clone(&context), None);
+        let open = || new_backend(std::sync::Arc::clone(&context), None);
         let together = bits(&mut open(), dims, ROWS, false).rows;
         assert!(together.iter().any(|bits| *bits != 0), "{dims:?}: nothing but zeros");
         let steps = [(ROWS, true), (3, false), (1, false), (3, true), (1, true)];
@@ -186,7 +187,7 @@ fn a_delta_net_of_one_kernel_rounds_for_the_product_behind_it() {
     for (dims, saves) in [(HeadDims::WIDE, 2), (HeadDims::NARROW, 1)] {
         for per_step in [1, 3] {
             let [apart, one] = [false, true].map(|fuses| {
-                let mut b = Wgpu::new(std::sync::Arc::clone(&context), None);
+                let mut b = new_backend(std::sync::Arc::clone(&context), None);
                 b.fuses &= fuses;
                 bits(&mut b, dims, per_step, true)
             });

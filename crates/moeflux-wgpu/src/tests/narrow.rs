@@ -8,7 +8,7 @@ use moeflux_backend::{ActivationPrecision, Backend, Cols, ExpertResidency, Proje
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{ABSOLUTE, RELATIVE, context, matrix};
-use crate::state::backend::Wgpu;
+use crate::backend::new_backend;
 
 /// Rows of the widest of the narrow matrices, and more.
 const NARROW: usize = 512;
@@ -74,7 +74,7 @@ fn narrow_matrices_and_others_agree_with_the_specification() {
                 products(b, format, Shape { rows, start, outputs: &[outputs], cols })
             };
             let want = run(&mut Cpu::new(1, Isa::SCALAR));
-            let got = run(&mut Wgpu::new(Arc::clone(&context), None));
+            let got = run(&mut new_backend(Arc::clone(&context), None));
             let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
             let allowed = ABSOLUTE + RELATIVE * largest;
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
@@ -94,7 +94,7 @@ fn what_a_narrow_matrix_meets_follows_from_the_matrix_alone() {
     for format in formats() {
         for (n, cols) in [(33, 2080), (NARROW, 96), (WIDE, 96)] {
             let run = |outputs: &[usize], rows, start| {
-                let mut b = Wgpu::new(Arc::clone(&context), None);
+                let mut b = new_backend(Arc::clone(&context), None);
                 let all = products(&mut b, format, Shape { rows, start, outputs, cols });
                 let width = outputs.iter().sum::<usize>();
                 let of_row = |row: &[f32]| row[..n].iter().map(|value| value.to_bits()).collect();

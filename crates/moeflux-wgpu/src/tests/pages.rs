@@ -10,9 +10,10 @@ use moeflux_backend::{
 
 use super::context;
 use crate::Context;
-use crate::caches::pages::PAGE;
+use crate::backend::new_backend;
 use crate::device::adapter::enumerate;
-use crate::state::backend::Wgpu;
+use crate::memory::caches::pages::PAGE;
+use crate::state::gpu::Wgpu;
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
@@ -154,7 +155,7 @@ fn sequences_attend_together_as_each_alone() {
         Shape { v_dim: 0, out_dim: 33, ..PLAIN },
         Shape { v_dim: 64, out_dim: 64, has_sinks: true, ..PLAIN },
     ] {
-        let open = || Bench::new(Wgpu::new(Arc::clone(&context), None), shape);
+        let open = || Bench::new(new_backend(Arc::clone(&context), None), shape);
         let mut both = [open(), open()];
         both.iter_mut().for_each(|text| text.begin(12));
         // Of every length about those of tiles and pages; many rows next to few.
@@ -183,7 +184,7 @@ fn sequences_that_attend_together_take_the_kernels_of_one() {
     let Some(context) = context() else { return };
     // Three pages a slab.
     let shape = Shape { dtype: KvType::Bf16, v_dim: 64, out_dim: 64, ..PLAIN };
-    let mut bench = Bench::new(Wgpu::new(context, None), shape);
+    let mut bench = Bench::new(new_backend(context, None), shape);
     bench.begin(3);
     for nth in 0..3 {
         bench.step(&[(nth, 70)]);
@@ -203,7 +204,7 @@ fn who_finds_no_memory_for_a_page_says_so_and_goes_on_when_there_is_some() {
     }
     // One that no other test shares.
     let context = Context::open_anew(&enumerate()[0]).unwrap();
-    let mut bench = Bench::new(Wgpu::new(Arc::clone(&context), None), PLAIN);
+    let mut bench = Bench::new(new_backend(Arc::clone(&context), None), PLAIN);
     bench.begin(2);
     let want = bench.step(&[(0, PAGE + 1)]).0;
     context.refused.store(0, Ordering::Relaxed);
@@ -223,7 +224,7 @@ fn memory_that_no_sequence_has_any_more_is_given_back() {
     let Some(context) = context() else { return };
     // One page a slab.
     let shape = Shape { v_dim: 64, out_dim: 64, ..PLAIN };
-    let mut bench = Bench::new(Wgpu::new(context, None), shape);
+    let mut bench = Bench::new(new_backend(context, None), shape);
     bench.begin(3);
     let n_slabs = |bench: &Bench| bench.b.pools.n_slabs();
     assert_eq!(n_slabs(&bench), 0);

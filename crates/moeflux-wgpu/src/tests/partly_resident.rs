@@ -15,11 +15,13 @@ use moeflux_residency::Admission;
 use super::grouped::{Case, INNER, Start, TOP_K, begin_with, bits, expert_in, floats, layout};
 use super::host_access::reading_context;
 use crate::Context;
+use crate::backend::new_backend;
+use crate::commands::read::read;
 use crate::device::adapter::enumerate;
 use crate::device::buffer::Mem;
 use crate::device::imports::host_access::HostAccess;
 use crate::ops::moe::admit::admit;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::words;
 
 const LAYER: LayerIdx = LayerIdx(0);
@@ -64,8 +66,8 @@ fn keeping(context: &Arc<Context>, case: Case, experts: &[Arc<Expert>], n_held: 
     // A quarter is for others, and the shared one has a slot too.
     let room = (n_held as u64 + 2) * record * 4 / 3;
     let is_whole = n_held == N_EXPERTS;
-    let mut b = Wgpu::new(Arc::clone(context), if is_whole { None } else { Some(room) });
-    b.encoder.set_host_access(HostAccess::Fetched);
+    let mut b = new_backend(Arc::clone(context), if is_whole { None } else { Some(room) });
+    b.encoder.uploads.host_access = HostAccess::Fetched;
     if let Some(shared) = begin_with(&mut b, case, 1, 1).shared {
         let projections = [shared.gate_proj, shared.up_proj, shared.down_proj];
         b.register_shared(LAYER, projections);
@@ -159,7 +161,7 @@ fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
             assert!(of_record >= experts[0].layout.record_bytes() as u64, "{of_record} bytes");
             assert!(stats.uploads > 24 && n_chosen >= 48, "{stats:?}");
             assert!(24 < stats.fetched && stats.fetched < stats.uploads, "{stats:?}");
-            assert!(!part.encoder.has_staged(), "nobody writes experts");
+            assert!(!part.encoder.uploads.has_staged(), "nobody writes experts");
         }
     }
 }
@@ -227,15 +229,15 @@ fn too_little_room_or_experts_that_go_are_not_kept_in_part() {
         top_k: TOP_K,
         stays_in_host: true,
     };
-    let mut b = Wgpu::new(Arc::clone(&context), Some(2 * record));
-    b.encoder.set_host_access(HostAccess::Fetched);
+    let mut b = new_backend(Arc::clone(&context), Some(2 * record));
+    b.encoder.uploads.host_access = HostAccess::Fetched;
     let is_kept = b.plan(all) && b.load(&experts[0], N_EXPERTS);
     assert!(!is_kept, "there is no room for what a row chooses");
-    let mut b = Wgpu::new(Arc::clone(&context), Some(20 * record));
-    b.encoder.set_host_access(HostAccess::Fetched);
+    let mut b = new_backend(Arc::clone(&context), Some(20 * record));
+    b.encoder.uploads.host_access = HostAccess::Fetched;
     assert!(b.plan(all));
     assert!(!b.plan(ResidencyRequest { stays_in_host: false, ..all }));
-    b.encoder.set_host_access(HostAccess::Written);
+    b.encoder.uploads.host_access = HostAccess::Written;
     assert!(!b.plan(all));
 }
 
@@ -251,8 +253,8 @@ fn room_that_nobody_bounds_is_found_by_trying() {
     let record = experts[0].layout.record_bytes() as u64;
     let bytes = N_EXPERTS as u64 * record;
     let mut whole = keeping(&context, case, &experts, N_EXPERTS);
-    let mut part = Wgpu::new(Arc::clone(&context), None);
-    part.encoder.set_host_access(HostAccess::Fetched);
+    let mut part = new_backend(Arc::clone(&context), None);
+    part.encoder.uploads.host_access = HostAccess::Fetched;
     let all = ResidencyRequest { bytes, record_bytes: record, top_k: TOP_K, stays_in_host: true };
     context.refused.store(bytes / 4 * 3, Ordering::Relaxed);
     assert!(part.plan(all));
@@ -264,8 +266,8 @@ fn room_that_nobody_bounds_is_found_by_trying() {
     }
     assert!(part.counters().stats().fetched > 0);
     // There is none at all.
-    let mut none = Wgpu::new(Arc::clone(&context), None);
-    none.encoder.set_host_access(HostAccess::Fetched);
+    let mut none = new_backend(Arc::clone(&context), None);
+    none.encoder.uploads.host_access = HostAccess::Fetched;
     context.refused.store(0, Ordering::Relaxed);
     let is_kept = none.plan(all) && none.load(&experts[0], N_EXPERTS);
     context.refused.store(u64::MAX, Ordering::Relaxed);
@@ -295,7 +297,7 @@ fn the_device_admits_experts_by_the_rule() {
             b.encoder.write(&list, 0, bytemuck::cast_slice(&ids));
             admit(&mut b, &layer, &list, n);
             n_admitted += rule.admit(&chosen).len();
-            let got = words(&b.encoder.read(&[state.range(0, state.bytes())]).unwrap());
+            let got = words(&read(&mut b.encoder, &[state.range(0, state.bytes())]).unwrap());
             let want = rule.words();
             assert_eq!(got.len(), want.len());
             let counts = 1 + N_EXPERTS..1 + 2 * N_EXPERTS;

@@ -12,7 +12,8 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, matrix};
 use crate::Context;
-use crate::state::backend::Wgpu;
+use crate::backend::new_backend;
+use crate::state::gpu::Wgpu;
 
 /// An embedding, a delta net and a head, for some sequences.
 struct Model {
@@ -107,7 +108,7 @@ impl Model {
 
     /// Those of the first steps, none of them ahead.
     fn plain(context: &Arc<Context>, n_sequences: usize) -> Vec<Vec<u32>> {
-        let mut b = Wgpu::new(Arc::clone(context), None);
+        let mut b = new_backend(Arc::clone(context), None);
         let model = Model::new(&mut b, n_sequences);
         assert!(!b.replay_step(&model.tokens(0)), "nothing was recorded");
         let step = |i| {
@@ -126,7 +127,7 @@ fn a_step_recorded_ahead_has_the_bits_of_any_other_and_leaves_no_trace_where_it_
     // One sequence, and enough of them that their states need several slabs.
     for n_sequences in [1, 6] {
         let want = Model::plain(&context, n_sequences);
-        let mut b = Wgpu::new(Arc::clone(&context), None);
+        let mut b = new_backend(Arc::clone(&context), None);
         let model = Model::new(&mut b, n_sequences);
         let (mut is_ahead, mut n_ahead) = (false, 0);
         for (i, want) in want.iter().enumerate() {
@@ -157,7 +158,7 @@ fn a_step_recorded_ahead_has_the_bits_of_any_other_and_leaves_no_trace_where_it_
 fn sequences_that_come_and_go_undo_a_step_that_waits() {
     let Some(context) = context() else { return };
     let want = Model::plain(&context, 2);
-    let mut b = Wgpu::new(context, None);
+    let mut b = new_backend(context, None);
     let model = Model::new(&mut b, 2);
     let mut other = None;
     for (i, want) in want.iter().enumerate() {

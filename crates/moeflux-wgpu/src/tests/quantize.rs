@@ -9,7 +9,8 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
 use super::{context, layouts, matrix};
-use crate::state::backend::Wgpu;
+use crate::backend::new_backend;
+use crate::state::gpu::Wgpu;
 
 const ROWS: usize = 3;
 const COLS: usize = 256;
@@ -73,7 +74,7 @@ fn rounding_beside_another_kernel_changes_no_bit() {
     ] {
         for layout in [layouts()[0], layouts()[2]] {
             for (name, producer) in PRODUCERS {
-                let mut b = Wgpu::new(Arc::clone(&context), None);
+                let mut b = new_backend(Arc::clone(&context), None);
                 b.fix_layout(Some(layout));
                 let weight = matrix(&mut b, format, OUTPUTS, COLS, inputs);
                 let [out, x, gate] =

@@ -9,8 +9,9 @@ use super::context;
 use super::memory::check_is_out;
 use super::mixers::{HeadDims, Net, n_kernels, row_bits};
 use crate::Context;
+use crate::backend::new_backend;
 use crate::device::adapter::enumerate;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 
 /// Rows of a step at most.
 const ROWS: usize = 64;
@@ -55,7 +56,7 @@ fn step(b: &mut Wgpu, net: &Net, readers: &mut [(&mut Reader, usize)]) -> Vec<Ve
 
 /// What a text gives, read alone and one row a step.
 fn alone(context: &Arc<Context>, dims: HeadDims, text: u32, rows: usize) -> Vec<u32> {
-    let mut b = Wgpu::new(Arc::clone(context), None);
+    let mut b = new_backend(Arc::clone(context), None);
     let net = Net::new(&mut b, 1, dims, true);
     let mut reader = Reader::new(&mut b, &net, text);
     (0..rows).flat_map(|_| step(&mut b, &net, &mut [(&mut reader, 1)]).concat()).collect()
@@ -79,7 +80,7 @@ fn sequences_that_share_steps_have_the_bits_that_each_has_alone() {
         let texts = 0..=TEXTS;
         let want: Vec<Vec<u32>> = texts.map(|text| alone(&context, dims, text, 20)).collect();
         for is_one in [true, false] {
-            let mut b = Wgpu::new(Arc::clone(&context), None);
+            let mut b = new_backend(Arc::clone(&context), None);
             let net = Net::new(&mut b, ROWS, dims, is_one);
             let mut readers = Vec::new();
             for nth in 0..5 {
@@ -119,7 +120,7 @@ fn sequences_that_share_steps_have_the_bits_that_each_has_alone() {
 fn a_step_of_up_to_eight_sequences_takes_as_many_kernels_as_one_of_one() {
     let Some(context) = context() else { return };
     for fuses in [true, false] {
-        let mut b = Wgpu::new(Arc::clone(&context), None);
+        let mut b = new_backend(Arc::clone(&context), None);
         b.fuses &= fuses;
         let net = Net::new(&mut b, ROWS, HeadDims { k: 16, v: 16 }, true);
         let mut readers: Vec<Reader> =
@@ -138,7 +139,7 @@ fn a_step_of_up_to_eight_sequences_takes_as_many_kernels_as_one_of_one() {
 fn rows_of_several_sequences_are_rounded_for_the_product_behind() {
     let Some(context) = context() else { return };
     let [apart, one] = [false, true].map(|fuses| {
-        let mut b = Wgpu::new(Arc::clone(&context), None);
+        let mut b = new_backend(Arc::clone(&context), None);
         b.fuses &= fuses;
         let net = Net::new(&mut b, 8, HeadDims::WIDE, true);
         let product = net.product(&mut b, 8).expect("whole groups");
@@ -159,7 +160,7 @@ fn rows_of_several_sequences_are_rounded_for_the_product_behind() {
 #[test]
 fn slabs_go_when_no_sequence_has_a_state_there() {
     let Some(context) = context() else { return };
-    let mut b = Wgpu::new(context, None);
+    let mut b = new_backend(context, None);
     let net = Net::new(&mut b, ROWS, HeadDims::WIDE, true);
     let mut readers: Vec<Reader> = (0..4).map(|text| Reader::new(&mut b, &net, text)).collect();
     assert_eq!(b.pools.state_slots.n_slabs(), 0);
@@ -179,7 +180,7 @@ fn states_survive_while_another_sequence_comes_where_memory_ran_out_for_somethin
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
     let want = alone(&context, HeadDims::NARROW, 1, 2);
-    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let mut b = new_backend(Arc::clone(&context), None);
     let net = Net::new(&mut b, ROWS, HeadDims::NARROW, true);
     let mut first = Reader::new(&mut b, &net, 1);
     let mut gone = Reader::new(&mut b, &net, 0);
@@ -187,14 +188,14 @@ fn states_survive_while_another_sequence_comes_where_memory_ran_out_for_somethin
     step(&mut b, &net, &mut [(&mut gone, 1)]);
     b.drop_sequence(gone.sequence);
     context.refused.store(0, Ordering::Relaxed);
-    b.encoder.storage(4, "what is asked for again");
+    b.encoder.buffers.storage(4, "what is asked for again");
     context.refused.store(u64::MAX, Ordering::Relaxed);
     // One takes a slot that was used, the other one more.
     let mut others = [1, 1].map(|text| Reader::new(&mut b, &net, text));
     for reader in &others {
         assert!(b.take_state_slots(&[span(reader.sequence)], &CACHES));
     }
-    check_is_out(b.encoder.check());
+    check_is_out(b.encoder.buffers.check());
     for reader in &mut others {
         assert!(step(&mut b, &net, &mut [(reader, 1)]).concat() == want[..net.out.len]);
     }
@@ -209,7 +210,7 @@ fn who_has_no_memory_for_states_says_so_alone_and_goes_on_when_there_is_some() {
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
     let want = alone(&context, HeadDims::NARROW, 1, 4);
-    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let mut b = new_backend(Arc::clone(&context), None);
     let net = Net::new(&mut b, ROWS, HeadDims::NARROW, true);
     let mut rich = Reader::new(&mut b, &net, 1);
     let mut got = step(&mut b, &net, &mut [(&mut rich, 1)]).concat();
@@ -247,7 +248,7 @@ fn a_slab_that_has_no_memory_to_grow_leaves_that_for_another() {
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
     let want = alone(&context, HeadDims::NARROW, 1, 2);
-    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let mut b = new_backend(Arc::clone(&context), None);
     let net = Net::new(&mut b, ROWS, HeadDims::NARROW, true);
     let mut readers = [1, 1].map(|text| Reader::new(&mut b, &net, text));
     let [first, second] = &mut readers;
@@ -272,7 +273,7 @@ fn a_kept_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
     // In one slab, and in two.
     for dims in [HeadDims::NARROW, HeadDims::WIDE] {
         let want = alone(&context, dims, 1, 6);
-        let mut b = Wgpu::new(Arc::clone(&context), None);
+        let mut b = new_backend(Arc::clone(&context), None);
         let net = Net::new(&mut b, ROWS, dims, true);
         let mut reader = Reader::new(&mut b, &net, 1);
         let copy = b.new_sequence(&net.specs);
@@ -301,7 +302,7 @@ fn several_sequences_keep_their_states_in_one_step() {
     let Some(context) = context() else { return };
     // In one slab, and in two.
     for dims in [HeadDims::NARROW, HeadDims::WIDE] {
-        let mut b = Wgpu::new(Arc::clone(&context), None);
+        let mut b = new_backend(Arc::clone(&context), None);
         let net = Net::new(&mut b, ROWS, dims, true);
         let wants = [1, 2, 3].map(|text| alone(&context, dims, text, 6));
         let mut readers = [1, 2, 3].map(|text| Reader::new(&mut b, &net, text));

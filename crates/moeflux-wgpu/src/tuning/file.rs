@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::adapter::AdapterFacts;
 use crate::kernels::source::fingerprint;
-use crate::tuning::table::{Choice, Key};
+use crate::layouts::table::{Choice, Key};
 
 const VERSION: u32 = 1;
 

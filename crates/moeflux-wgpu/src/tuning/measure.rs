@@ -7,9 +7,11 @@ use moeflux_backend::DeviceError;
 use wgpu::{BufferUsages, MapMode};
 
 use crate::commands::grid::Grid;
+use crate::commands::read::wait;
+use crate::commands::timing::{seconds_between, stamp};
 use crate::device::buffer::{BufferDesc, Mem};
 use crate::kernels::basic as kernels;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 
 /// Rounds of a measurement, the best of which counts: at least this many, and as many as take
 /// this many seconds. Clocks of a device that waited are low at first.
@@ -48,7 +50,7 @@ impl Wgpu {
     ) -> Result<f64, DeviceError> {
         let most = self.encoder.context().max_binding_bytes().min(bytes);
         let bytes = (most / STREAMED).max(1) * STREAMED;
-        let mut mem = |bytes| self.encoder.storage(bytes, "streams");
+        let mut mem = |bytes| self.encoder.buffers.storage(bytes, "streams");
         let reads = probe == BandwidthProbe::ReadKernel;
         let (from, to) = (mem(bytes), mem(if reads { 16 } else { bytes }));
         let seconds = self.best_seconds(COPIES, &mut |b, _| match probe {
@@ -81,12 +83,12 @@ impl Wgpu {
         let desc = BufferDesc { bytes, usage, label: "upload", is_mapped: false };
         let staging = context.try_buffer(desc).ok_or(DeviceError::OutOfMemory { bytes })?;
         let staging = Mem::new(staging);
-        let target = self.encoder.storage(bytes, "upload");
+        let target = self.encoder.buffers.storage(bytes, "upload");
         let host = vec![0x5au8; usize::try_from(bytes).unwrap_or(0)];
         let (mut best, mut total, mut n_rounds) = (f64::INFINITY, 0.0, 0);
         while n_rounds <= ROUNDS && (n_rounds <= 1 || total < UPLOAD_SECONDS) {
             staging.buffer.slice(..).map_async(MapMode::Write, |_| {});
-            self.encoder.wait()?;
+            wait(&mut self.encoder)?;
             let start = Instant::now();
             let is_written = write_parts(&staging, &host, part);
             staging.buffer.unmap();
@@ -96,7 +98,7 @@ impl Wgpu {
                 return Err(DeviceError::Lost { reason });
             }
             self.encoder.copy(staging.at(0), target.at(0), bytes);
-            self.encoder.wait()?;
+            wait(&mut self.encoder)?;
             let seconds = start.elapsed().as_secs_f64();
             // In the first round pages are touched for the first time.
             if n_rounds > 0 {
@@ -134,15 +136,15 @@ impl Wgpu {
 
     /// Seconds that the device takes for what is recorded.
     pub(crate) fn seconds(&mut self, run: &mut dyn FnMut(&mut Wgpu)) -> Result<f64, DeviceError> {
-        self.encoder.wait()?;
-        if self.encoder.stamp(0) {
+        wait(&mut self.encoder)?;
+        if stamp(&mut self.encoder, 0) {
             run(self);
-            self.encoder.stamp(1);
-            return self.encoder.seconds_between();
+            stamp(&mut self.encoder, 1);
+            return seconds_between(&mut self.encoder);
         }
         let start = Instant::now();
         run(self);
-        self.encoder.wait()?;
+        wait(&mut self.encoder)?;
         Ok(start.elapsed().as_secs_f64())
     }
 }

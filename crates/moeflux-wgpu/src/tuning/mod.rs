@@ -1,10 +1,8 @@
-//! How matrix products are laid out on a device (`layout`), chosen by measurement (`trial`) and
-//! stored in a file (`file`); `measure` times kernels and memory.
+//! Layouts of matrix products (`layouts`), chosen by measurement (`trial`, `tune`) and stored in a
+//! file (`file`); `measure` times kernels and memory.
 
 pub(crate) mod file;
-pub(crate) mod layout;
 pub(crate) mod measure;
-pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 pub(crate) mod trial;

@@ -13,11 +13,11 @@ use super::file;
 use crate::device::adapter::AdapterFacts;
 use crate::device::adapter::enumerate;
 use crate::device::context::Context;
-use crate::tuning::layout::Form;
-use crate::tuning::layout::Layout;
-use crate::tuning::table::Tuned;
-use crate::tuning::table::{Choice, Key, ProductShape};
-use crate::tuning::tune::{TuneOptions, key_of, n_tuned};
+use crate::layouts::product::Form;
+use crate::layouts::product::Layout;
+use crate::layouts::table::Tuned;
+use crate::layouts::table::{Choice, Key, ProductShape};
+use crate::tuning::tune::{TuneOptions, key_of, n_tuned, tune};
 
 const BF16: MatrixFormat = MatrixFormat::Dense(Float::BF16);
 
@@ -140,7 +140,8 @@ fn many_writers_leave_a_whole_file() {
 
 #[test]
 fn the_nearest_product_lends_its_layout() {
-    let tuned = Tuned(products());
+    let tuned = Tuned::default();
+    tuned.learn(products());
     let of = |rows, n| tuned.get(key_of(&shape(rows, n))).map(|layout| layout.rows);
     assert_eq!(of(512, 1), Some(1));
     assert_eq!(of(2047, 1), Some(1));
@@ -168,21 +169,21 @@ fn measures_once_within_its_time_and_remembers() {
     };
     let is_empty = || fs::read_dir(dir.path()).unwrap().next().is_none();
     if context.facts().is_software() {
-        let tuning = context.tune(&shapes, &options(Duration::from_secs(600), false)).unwrap();
+        let tuning = tune(&context, &shapes, &options(Duration::from_secs(600), false)).unwrap();
         assert_eq!((tuning.n_known, tuning.n_measured, tuning.n_left), (0, 0, 0));
         assert!(is_empty());
     }
-    let none = context.tune(&shapes, &options(Duration::ZERO, true)).unwrap();
+    let none = tune(&context, &shapes, &options(Duration::ZERO, true)).unwrap();
     assert_eq!((none.n_known, none.n_measured, none.n_left), (0, 0, 2));
     assert!(is_empty(), "nothing was measured");
-    let tuning = context.tune(&shapes, &options(Duration::from_secs(600), true)).unwrap();
+    let tuning = tune(&context, &shapes, &options(Duration::from_secs(600), true)).unwrap();
     assert_eq!((tuning.n_known, tuning.n_measured, tuning.n_left), (0, 2, 0));
     assert_eq!(tuning.warnings, Vec::<String>::new());
-    let found = context.tuned(key_of(&shapes[0])).unwrap();
+    let found = context.tuned.get(key_of(&shapes[0])).unwrap();
 
     // Another process of this machine.
     let other: Arc<Context> = Context::open_anew(&adapter).unwrap();
-    let tuning = other.tune(&shapes, &options(Duration::from_secs(600), true)).unwrap();
+    let tuning = tune(&other, &shapes, &options(Duration::from_secs(600), true)).unwrap();
     assert_eq!((tuning.n_known, tuning.n_measured, tuning.n_left), (2, 0, 0));
-    assert_eq!(other.tuned(key_of(&shapes[0])), Some(found));
+    assert_eq!(other.tuned.get(key_of(&shapes[0])), Some(found));
 }

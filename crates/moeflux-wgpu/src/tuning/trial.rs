@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 use moeflux_backend::{Buf, Cols, DeviceError, Ops};
 use moeflux_core::SplitMix64;
 
+use crate::commands::read::wait;
 use crate::device::buffer::Mem;
 use crate::device::context::Context;
+use crate::layouts::product::{Form, Layout, Tiles};
+use crate::layouts::table::{Choice, Key, ProductShape};
 use crate::ops::matmul::repeated::{
     Repeated, RepeatedRows, current_layout, effective_layout, plain_layout, project_repeated,
 };
-use crate::state::backend::Wgpu;
-use crate::tuning::layout::{Form, Layout, Tiles};
-use crate::tuning::table::{Choice, Key, ProductShape};
+use crate::self_test::coop_matrix::best_tiles;
+use crate::state::gpu::Wgpu;
 
 /// Weights that measurements go round, so that no cache keeps them.
 const BYTES: u64 = 256 << 20;
@@ -82,7 +84,7 @@ impl Trials {
         for at in (0..bytes).step_by(PATTERN as usize) {
             b.encoder.copy(pattern.at(0), weights.at(at), PATTERN.min(bytes - at));
         }
-        b.encoder.wait()?;
+        wait(&mut b.encoder)?;
         Ok(Some(Trials { b, weights, bufs: HashMap::new() }))
     }
 
@@ -164,7 +166,7 @@ impl Trials {
             self.b.fix_layout(Some(*layout));
             trial.run(&mut self.b, 0);
         }
-        self.b.encoder.wait()?;
+        wait(&mut self.b.encoder)?;
         Ok(true)
     }
 
@@ -261,8 +263,7 @@ impl ProductProbe {
     /// # Errors
     /// Where the device fails.
     pub fn new(context: &Arc<Context>) -> Result<Option<ProductProbe>, DeviceError> {
-        let tiles = if context.uses_coop_matrix() { Tiles::CoopMatrix } else { Tiles::F32 };
-        Ok(Trials::new(context, tiles)?.map(ProductProbe))
+        Ok(Trials::new(context, best_tiles(context))?.map(ProductProbe))
     }
 
     /// Times a product with this many rows of activations; `None` for matrices without an
@@ -330,8 +331,7 @@ pub(super) fn measure(
     deadline: Instant,
 ) -> Result<Vec<(Key, Choice)>, DeviceError> {
     let mut all = Vec::new();
-    let tiles = if context.uses_coop_matrix() { Tiles::CoopMatrix } else { Tiles::F32 };
-    let Some(mut trials) = Trials::new(context, tiles)? else { return Ok(all) };
+    let Some(mut trials) = Trials::new(context, best_tiles(context))? else { return Ok(all) };
     if let Some((_, shape)) = wanted.first() {
         trials.warm(shape)?;
     }

@@ -7,18 +7,17 @@
 //! layouts and forms of a product give the same ones, see `matmul/matvec.wgsl`.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceError;
 
 use crate::device::adapter::AdapterFacts;
 use crate::device::context::Context;
+use crate::layouts::format::Decoder;
+use crate::layouts::table::{Key, ProductShape};
 use crate::state::quantized_inputs::n_limbs_of;
-use crate::tuning::layout::Layout;
-use crate::tuning::table::{Choice, Key, ProductShape};
 use crate::tuning::{file, trial};
-use crate::weights::format::Decoder;
 
 /// How a device is tuned.
 #[derive(Clone, Debug)]
@@ -55,76 +54,57 @@ pub struct Tuning {
     pub warnings: Vec<String>,
 }
 
-impl Context {
-    /// Finds layouts for products, which all backends of this device then use;
-    /// those that come first are measured first.
-    ///
-    /// # Errors
-    /// Where the device fails.
-    pub fn tune(
-        self: &Arc<Context>,
-        shapes: &[ProductShape],
-        options: &TuneOptions,
-    ) -> Result<Tuning, DeviceError> {
-        let start = Instant::now();
-        let mut tuning = Tuning::default();
-        if self.facts().is_software() && !options.includes_software {
-            return Ok(tuning);
-        }
-        if let Some(dir) = &options.cache {
-            match file::read(dir, self.facts()) {
-                Ok(kept) => self.learn(kept),
-                Err(warning) => tuning.warnings.push(warning),
-            }
-        }
-        let mut distinct: Vec<(Key, ProductShape)> = Vec::new();
-        for shape in shapes {
-            let key = key_of(shape);
-            if distinct.iter().all(|(known, _)| *known != key) {
-                distinct.push((key, *shape));
-            }
-        }
-        let (known, wanted): (Vec<_>, Vec<_>) =
-            distinct.into_iter().partition(|(key, _)| self.knows(*key));
-        tuning.n_known = known.len();
-        if !wanted.is_empty() {
-            let deadline = start + options.budget;
-            let measured = trial::measure(self, &wanted, deadline)?;
-            tuning.n_measured = measured.len();
-            tuning.n_left = wanted.len() - measured.len();
-            self.learn(measured);
-            if let Some(dir) = options.cache.as_deref().filter(|_| tuning.n_measured > 0) {
-                tuning.warnings.extend(self.keep(dir).err());
-            }
-        }
-        tuning.time = start.elapsed();
-        Ok(tuning)
+/// Finds layouts for products, which all backends of this device then use;
+/// those that come first are measured first.
+///
+/// # Errors
+/// Where the device fails.
+pub fn tune(
+    context: &Arc<Context>,
+    shapes: &[ProductShape],
+    options: &TuneOptions,
+) -> Result<Tuning, DeviceError> {
+    let start = Instant::now();
+    let mut tuning = Tuning::default();
+    if context.facts().is_software() && !options.includes_software {
+        return Ok(tuning);
     }
+    if let Some(dir) = &options.cache {
+        match file::read(dir, context.facts()) {
+            Ok(kept) => context.tuned.learn(kept),
+            Err(warning) => tuning.warnings.push(warning),
+        }
+    }
+    let mut distinct: Vec<(Key, ProductShape)> = Vec::new();
+    for shape in shapes {
+        let key = key_of(shape);
+        if distinct.iter().all(|(known, _)| *known != key) {
+            distinct.push((key, *shape));
+        }
+    }
+    let (known, wanted): (Vec<_>, Vec<_>) =
+        distinct.into_iter().partition(|(key, _)| context.tuned.all().contains_key(key));
+    tuning.n_known = known.len();
+    if !wanted.is_empty() {
+        let deadline = start + options.budget;
+        let measured = trial::measure(context, &wanted, deadline)?;
+        tuning.n_measured = measured.len();
+        tuning.n_left = wanted.len() - measured.len();
+        context.tuned.learn(measured);
+        if let Some(dir) = options.cache.as_deref().filter(|_| tuning.n_measured > 0) {
+            tuning.warnings.extend(keep(context, dir).err());
+        }
+    }
+    tuning.time = start.elapsed();
+    Ok(tuning)
+}
 
-    fn learn(&self, more: impl IntoIterator<Item = (Key, Choice)>) {
-        self.tuned.write().unwrap_or_else(PoisonError::into_inner).0.extend(more);
+/// Writes what is known, with what another process has found meanwhile.
+fn keep(context: &Context, dir: &Path) -> Result<(), String> {
+    if let Ok(others) = file::read(dir, context.facts()) {
+        context.tuned.complete(others);
     }
-
-    fn knows(&self, key: Key) -> bool {
-        self.tuned.read().unwrap_or_else(PoisonError::into_inner).0.contains_key(&key)
-    }
-
-    /// The layout that was found for a product like this, if any was.
-    pub(crate) fn tuned(&self, key: Key) -> Option<Layout> {
-        self.tuned.read().unwrap_or_else(PoisonError::into_inner).get(key)
-    }
-
-    /// Writes what is known, with what another process has found meanwhile.
-    fn keep(&self, dir: &Path) -> Result<(), String> {
-        if let Ok(others) = file::read(dir, self.facts()) {
-            let mut tuned = self.tuned.write().unwrap_or_else(PoisonError::into_inner);
-            for (key, choice) in others {
-                tuned.0.entry(key).or_insert(choice);
-            }
-        }
-        let tuned = self.tuned.read().unwrap_or_else(PoisonError::into_inner);
-        file::write(dir, self.facts(), &tuned.0)
-    }
+    file::write(dir, context.facts(), &context.tuned.all())
 }
 
 /// How many products' layouts are kept for a GPU.

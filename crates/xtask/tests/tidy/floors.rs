@@ -45,12 +45,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ),
     ("crates/moeflux-model/src", &["layers", "model"]),
     ("crates/moeflux-text/src", &["chat", "output", "tokenizer"]),
-    (
-        "crates/moeflux-wgpu/src",
-        &["caches", "commands", "device", "experts", "ops", "state", "tuning", "weights"],
-    ),
-    ("crates/moeflux-wgpu/src/device", &["adapter", "context", "imports"]),
-    ("crates/moeflux-wgpu/src/ops", &["fused_sum", "matmul", "moe"]),
 ];
 
 /// Files with an inherent `impl` of a type of another file that calls, or is called by, its methods
@@ -92,12 +86,6 @@ const SPLIT_IMPLS: &[(&str, &str)] = &[
     ("crates/moeflux-text/src/constrain/lark.rs", "Rules"),
     ("crates/moeflux-text/src/encode.rs", "Tokenizer"),
     ("crates/moeflux-text/src/source.rs", "Tokenizer"),
-    ("crates/moeflux-wgpu/src/commands/encoder/prerecord.rs", "Encoder"),
-    ("crates/moeflux-wgpu/src/commands/encoder/readback.rs", "Encoder"),
-    ("crates/moeflux-wgpu/src/commands/encoder/timing.rs", "Encoder"),
-    ("crates/moeflux-wgpu/src/commands/encoder/uploads.rs", "Encoder"),
-    ("crates/moeflux-wgpu/src/kernels/source.rs", "Variant"),
-    ("crates/moeflux-wgpu/src/tuning/tune.rs", "Context"),
     ("crates/moeflux/src/chat.rs", "Model"),
     ("crates/moeflux/src/generate.rs", "Model"),
 ];

@@ -57,7 +57,7 @@ pub(crate) fn open(
 /// This many bytes of a slab, the first, as a buffer that kernels read, and what keeps its pages
 /// where these find them; `None` where the driver refuses. The slab stays mapped until the buffer
 /// is gone. It begins, and the bytes end, where [`alignment`] wants it.
-pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buffer, PinnedSlab)> {
+pub(crate) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buffer, PinnedSlab)> {
     assert!(0 < size && size <= slab.bytes() as u64, "{size} bytes of a slab");
     // SAFETY: the handle is not released here.
     let hal = unsafe { device.as_hal::<Metal>() }?;

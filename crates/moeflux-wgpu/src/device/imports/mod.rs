@@ -1,9 +1,5 @@
-//! The host's memory as the device sees it: slabs in which the store has experts, each imported as
-//! a buffer that kernels read, where the API allows that. Nothing is copied. A slab is imported
-//! when one of its experts is first needed, and released when the store has freed it.
-//!
-//! Invariant: an expert that a recorded kernel reads is referenced until the device has run the
-//! kernel; its bytes are not written meanwhile.
+//! The host's memory as the device sees it: a slab imported as a buffer that kernels read, where the
+//! API allows that. Nothing is copied.
 
 #[cfg(target_vendor = "apple")]
 #[expect(unsafe_code, reason = "memory of the host is shared by raw handles alone")]
@@ -35,6 +31,6 @@ use vulkan as interface;
 
 pub(crate) mod host_access;
 mod pinned_slab;
-pub(crate) mod slabs;
 
-pub(crate) use interface::{alignment, free_memory, open, own_memory};
+pub(crate) use interface::{alignment, free_memory, import, open, own_memory};
+pub(crate) use pinned_slab::PinnedSlab;

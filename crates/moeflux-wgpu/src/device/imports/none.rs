@@ -25,6 +25,6 @@ pub(crate) fn open(
     Ok((device, queue, None))
 }
 
-pub(super) fn import(_: &Device, _: SlabGuard, _: u64) -> Option<(Buffer, PinnedSlab)> {
+pub(crate) fn import(_: &Device, _: SlabGuard, _: u64) -> Option<(Buffer, PinnedSlab)> {
     None
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 /// What keeps a slab where the device sees it, if anything has to.
-pub(super) type PinnedSlab = Option<Box<dyn Any + Send>>;
+pub(crate) type PinnedSlab = Option<Box<dyn Any + Send>>;
 
 /// What an imported slab of this many bytes is made into.
 #[cfg(any(

@@ -146,7 +146,7 @@ impl Drop for Import {
 /// This many bytes of a slab, the first, as a buffer that kernels read; `None` where the driver
 /// refuses. The slab stays mapped until the buffer is gone. It begins, and the bytes end, where
 /// [`alignment`] wants it.
-pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buffer, PinnedSlab)> {
+pub(crate) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buffer, PinnedSlab)> {
     assert!(0 < size && size <= slab.bytes() as u64, "{size} bytes of a slab");
     let import = {
         // SAFETY: the handle is not destroyed here.

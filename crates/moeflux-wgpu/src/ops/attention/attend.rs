@@ -10,12 +10,12 @@ use crate::ops::attention::rows;
 use crate::ops::attention::tiles;
 use moeflux_backend::{Attention, GatedAttention, Heads, Ops, Span};
 
-use crate::caches::pages::Pages;
+use crate::memory::caches::pages::Pages;
 use crate::ops::attention::inputs::{Last, PART_WORDS, Rows, TILE, grow, pages};
 use crate::ops::attention::store::{Prepared, Vectors, store};
 use crate::ops::matmul::jobs::holds_rows;
 use crate::ops::matmul::quantize::{QuantSpan, fused_quant};
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::n_rows;
 
 /// Floats of a value that its threads have room for.

@@ -7,10 +7,10 @@ use moeflux_backend::{Attention, Heads};
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention::SplitF16Qkv;
+use crate::layouts::product::Tiles;
 use crate::ops::attention::inputs::{Given, Rows, TILE, pages, tile_words, values};
 use crate::ops::attention::shape::Shape;
-use crate::state::backend::Wgpu;
-use crate::tuning::layout::Tiles;
+use crate::state::gpu::Wgpu;
 use crate::words::word;
 
 /// Words of keys and values as halves at a time; few in tests, so that rows look at more.

@@ -2,12 +2,12 @@
 
 use moeflux_backend::{Attention, Cache, Heads, Selection, Sequence, Span};
 
-use crate::caches::cache::CacheState;
-use crate::caches::kv::Kv;
-use crate::caches::pages::{Page, Pages, Plane};
 use crate::device::buffer::Mem;
+use crate::memory::caches::cache::CacheState;
+use crate::memory::caches::kv::Kv;
+use crate::memory::caches::pages::{Page, Pages, Plane};
 use crate::ops::matmul::quantize::FusedQuant;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::word;
 
 /// Positions whose softmax is computed together. Tiles begin at its multiples
@@ -39,7 +39,7 @@ pub(crate) fn grow(b: &mut Wgpu, cache: Cache, spans: &[Span]) -> bool {
         assert_eq!(kv.pool, common, "sequences of an op share their pages' shape");
         kv.grow(pools.pages_mut(kv), encoder, span.position + span.rows.len());
     }
-    !encoder.is_out_of_memory()
+    !encoder.buffers.is_out_of_memory()
 }
 
 /// What is done to outputs where they are written.

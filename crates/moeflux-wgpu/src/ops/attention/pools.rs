@@ -8,7 +8,7 @@ use crate::commands::encoder::Encoder;
 use crate::commands::grid::Grid;
 use crate::kernels::attention as kernels;
 use crate::ops::attention::inputs::pages;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, word};
 
 /// No place in the slab at hand.

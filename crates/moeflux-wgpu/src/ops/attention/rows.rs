@@ -6,7 +6,7 @@ use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::ops::attention::inputs::{Given, Rows, pages, tile_words};
 use crate::ops::attention::shape::Shape;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::word;
 
 /// Tiles one after the other in one slab.

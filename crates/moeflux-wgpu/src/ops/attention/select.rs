@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use moeflux_backend::{SelectPositions, Span};
 
-use crate::caches::pages::PAGE;
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention as kernels;
+use crate::memory::caches::pages::PAGE;
 use crate::ops::attention::inputs::{PART_WORDS, grow, pages};
 use crate::ops::attention::pools;
 use crate::ops::attention::store::{Vectors, store};
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, n_rows, word};
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {

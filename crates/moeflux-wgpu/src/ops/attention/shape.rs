@@ -2,9 +2,9 @@
 
 use moeflux_backend::{Attention, KvType};
 
-use crate::caches::pages::{Pages, Plane};
 use crate::kernels::attention::{AttentionCoopMatrix, AttentionRows, AttentionTiles, KvShape};
 use crate::kernels::kernel::Variant;
+use crate::memory::caches::pages::{Pages, Plane};
 use crate::ops::attention::inputs::values;
 use crate::words::word;
 

@@ -12,7 +12,7 @@ use crate::kernels::attention::StoreKv;
 use crate::ops::attention::inputs::pages;
 use crate::ops::fused_sum::WIDE;
 use crate::ops::rope::place;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::{n_rows, word};
 
 /// What is stored.

@@ -12,7 +12,7 @@ use crate::kernels::attention::MergeAttention;
 use crate::ops::attention::inputs::{Given, Last, Rows, TILE, pages, tile_words};
 use crate::ops::attention::shape::Shape;
 use crate::ops::matmul::quantize::FusedQuant;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::word;
 
 /// Words of a tile in `attention/tiles.wgsl`, and of a row in `attention/merge.wgsl`.

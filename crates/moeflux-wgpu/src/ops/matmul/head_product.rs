@@ -5,14 +5,14 @@ use moeflux_backend::{Cols, HeadProduct};
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::matmul as kernels;
+use crate::layouts::format::{BLOCK, Decoder};
+use crate::memory::weights::matrix::{Matrix, Piece};
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, List, WHOLE};
 use crate::ops::matmul::kernel::Kernel;
 use crate::ops::matmul::products::{Products, run};
 use crate::ops::matmul::source::Source;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::KernelInput;
-use crate::weights::format::{BLOCK, Decoder};
-use crate::weights::matrix::{Matrix, Piece};
 use crate::words::{ELEMENTS, word};
 
 /// Rows of activations of one dispatch of `matmul/head_product.wgsl`'s threads.

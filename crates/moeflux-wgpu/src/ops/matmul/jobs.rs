@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::device::buffer::Mem;
+use crate::layouts::format::Place;
+use crate::memory::weights::matrix::Matrix;
 use crate::state::quantized_inputs::ActivationQuant;
-use crate::weights::format::Place;
-use crate::weights::matrix::Matrix;
 
 /// Most rows of activations that go through the kernel for few, side by side in parts of this
 /// many: on an H200 in a quarter to a half of the time that the kernels for many take.

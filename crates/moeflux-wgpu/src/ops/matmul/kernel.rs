@@ -2,21 +2,23 @@
 
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
-use crate::experts::tables::ResidentLayer;
 use crate::kernels::kernel::Variant;
 use crate::kernels::matmul::{Matvec, MatvecActivates, MatvecBoth, MatvecChosen, MatvecShape};
+use crate::layouts::format::{BLOCK, Decoder};
+use crate::layouts::product::{
+    F16Tiles, F32Tiles, Form, Layout, ProductSize, Tiles, virtual_lanes,
+};
+use crate::memory::experts::tables::ResidentLayer;
+use crate::ops::matmul::activation::Between;
 use crate::ops::matmul::jobs::{Job, List, PART_ROWS, in_parts};
 use crate::ops::matmul::layouts::{f16_tiles, f32_tiles};
 use crate::ops::matmul::quantize::round;
 use crate::ops::matmul::source::Source;
 use crate::ops::matmul::workgroups::ends;
-use crate::ops::moe::activation::Between;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::{
     ActivationQuant, KernelInput, QuantForm, f16_stride, quant_form,
 };
-use crate::tuning::layout::{F16Tiles, F32Tiles, Form, Layout, ProductSize, Tiles, virtual_lanes};
-use crate::weights::format::{BLOCK, Decoder};
 use crate::words::word;
 
 /// Experts that the device chose: the elements of a job's place say which

@@ -1,13 +1,13 @@
 //! How products are laid out.
 
-use crate::ops::matmul::jobs::{GROUP_ROWS, Job, is_narrow};
-use crate::state::backend::Wgpu;
-use crate::state::quantized_inputs::ActivationQuant;
-use crate::tuning::layout::{
+use crate::layouts::format::{BLOCK, Decoder};
+use crate::layouts::product::{
     F16Tiles, F32Tiles, Form, Layout, ProductSize, ROWS_FOR_SEVERAL, Tiles, is_exact_in_floats,
 };
-use crate::tuning::table::{Key, MatrixRows};
-use crate::weights::format::{BLOCK, Decoder};
+use crate::layouts::table::{Key, MatrixRows};
+use crate::ops::matmul::jobs::{GROUP_ROWS, Job, is_narrow};
+use crate::state::gpu::Wgpu;
+use crate::state::quantized_inputs::ActivationQuant;
 
 /// How products without cooperative matrices are laid out, with a matrix of this many rows. Bits
 /// depend on it, so it depends on the matrix alone.
@@ -54,7 +54,7 @@ pub(crate) fn layout(b: &Wgpu, kind: ProductKind, matrices: MatrixRows, most: us
     };
     let mut layout = b.layout.unwrap_or_else(|| {
         let n_limbs = quant.map_or(0, |quant| quant.n_limbs);
-        match context.tuned(Key::new(decoder, n_limbs, cols, matrices)) {
+        match context.tuned.get(Key::new(decoder, n_limbs, cols, matrices)) {
             // Others were measured with one row.
             Some(tuned) if most > 1 => Layout { form: tuned.form, ..plain() },
             Some(tuned) => tuned,

@@ -1,6 +1,8 @@
 //! Products with weights: `products` sorts jobs by kernel, `kernel` dispatches them, `layouts`
-//! chooses how kernels share the work, `quantize` prepares inputs.
+//! chooses how kernels share the work, `quantize` prepares inputs, `activation` runs between the
+//! products of experts.
 
+pub(crate) mod activation;
 mod head_product;
 pub(crate) mod jobs;
 pub(crate) mod kernel;

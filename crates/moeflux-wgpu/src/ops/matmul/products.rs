@@ -8,13 +8,13 @@ use crate::ops::matmul::kernel::Chosen;
 use crate::ops::matmul::kernel::Kernel;
 
 use crate::device::buffer::Mem;
+use crate::layouts::format::Decoder;
 use crate::ops::matmul::jobs::{Job, List, NARROW_PART_ROWS, PART_ROWS, in_parts, is_narrow};
 use crate::ops::matmul::kernel::TakenBy;
 use crate::ops::matmul::layouts::{ProductKind, layout, measured_as, uses_coop_matrix};
 use crate::ops::matmul::source::Source;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::ActivationQuant;
-use crate::weights::format::Decoder;
 
 /// Products of matrices of one format with rows of one input.
 pub(crate) struct Products<'a> {

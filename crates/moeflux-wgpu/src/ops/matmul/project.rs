@@ -11,7 +11,7 @@ use moeflux_backend::{ActivationPrecision, Cols, Projection};
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, holds_rows, jobs_of};
 use crate::ops::matmul::layouts::{ProductKind, layout, measured_as};
 use crate::ops::matmul::source::Source;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::{ActivationQuant, activation_quant};
 
 pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]) {

@@ -11,13 +11,13 @@ use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::matmul::{QuantizeActivations, SplitF16};
 use crate::kernels::shared::Quant;
+use crate::layouts::format::BLOCK;
 use crate::ops::matmul::jobs::holds_rows;
 use crate::ops::matmul::source::Source;
-use crate::state::backend::{Activations, Wgpu};
+use crate::state::gpu::{Activations, Wgpu};
 use crate::state::quantized_inputs::{
     ActivationQuant, KernelInput, QuantForm, QuantKey, Wanted, f16_stride,
 };
-use crate::weights::format::BLOCK;
 use crate::words::{ELEMENTS, word};
 
 /// What a kernel rounds in addition to what it writes.

@@ -8,15 +8,15 @@ use moeflux_core::quant::MatrixView;
 
 use crate::device::buffer::Mem;
 use crate::device::context::Context;
+use crate::layouts::format::{Decoder, place, sizes};
+use crate::layouts::product::Layout;
+use crate::layouts::table::ProductShape;
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use crate::ops::matmul::layouts::{ProductKind, effective, layout};
 use crate::ops::matmul::products::{Products, run};
 use crate::ops::matmul::source::Source;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::{activation_quant, matvec_quant};
-use crate::tuning::layout::Layout;
-use crate::tuning::table::ProductShape;
-use crate::weights::format::{Decoder, place, sizes};
 
 /// Copies of the matrices of a product in a buffer.
 pub(crate) struct Repeated {

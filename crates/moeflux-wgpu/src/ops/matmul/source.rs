@@ -3,7 +3,7 @@
 use moeflux_backend::{Buf, Cols};
 
 use crate::device::buffer::Mem;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::{ActivationQuant, QuantForm};
 
 /// Where rows of activations are.

@@ -2,12 +2,12 @@
 
 use moeflux_residency::decay;
 
+use crate::commands::gather::GATHER_THREADS;
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
-use crate::experts::gather::GATHER_THREADS;
-use crate::experts::tables::{LayerTables, ResidentLayer};
 use crate::kernels::moe::{ExpertAdmit, ExpertGatherAdmitted};
-use crate::state::backend::Wgpu;
+use crate::memory::experts::tables::{LayerTables, ResidentLayer};
+use crate::state::gpu::Wgpu;
 use crate::words::word;
 
 /// Slabs that a kernel chooses from.
@@ -16,7 +16,7 @@ const SLABS: usize = 4;
 /// Brings the experts in a list of `n` choices to the device, where any of them may be missing.
 pub(crate) fn admit(b: &mut Wgpu, layer: &ResidentLayer, ids: &Mem, n: usize) {
     let Some(LayerTables { places, admission: Some(tables) }) = layer.tables() else { return };
-    let tally = b.encoder.tally();
+    let tally = b.encoder.readback.tally(&mut b.encoder.buffers);
     let admitted = b.scratch.admitted.words(&mut b.encoder, 1 + 2 * n);
     let n_slots = word(tables.n_slots);
     let params = [

@@ -8,7 +8,7 @@ use crate::device::buffer::{ListAt, Mem};
 use crate::kernels::basic::FusedSum;
 use crate::kernels::moe as kernels;
 use crate::ops::fused_sum;
-use crate::state::backend::{Activations, Wgpu};
+use crate::state::gpu::{Activations, Wgpu};
 use crate::state::last_sum::Summands;
 use crate::words::{ELEMENTS, word};
 

@@ -7,16 +7,16 @@ use moeflux_residency::LocatedExpert;
 
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
-use crate::experts::packing::places;
 use crate::kernels::moe::AddRows;
+use crate::layouts::format::{Decoder, Place};
+use crate::layouts::packing::places;
+use crate::ops::matmul::activation::{Between, quant_of_down};
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use crate::ops::matmul::layouts::group_rows;
 use crate::ops::matmul::products::{Products, run};
 use crate::ops::matmul::source::{Prequantized, Source};
-use crate::ops::moe::activation::{Between, quant_of_down};
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::{ActivationQuant, activation_quant};
-use crate::weights::format::{Decoder, Place};
 use crate::words::{ELEMENTS, word};
 
 /// Rows of experts that are worked on together; bounds the scratch memory.

@@ -8,14 +8,14 @@ use moeflux_core::{Expert, ExpertKey};
 use super::in_place;
 use crate::device::imports::host_access::HostAccess;
 use crate::ops::moe::expert_group::{Call, EXPERT_ROWS, Found, Group};
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 
 pub(crate) fn begin_upload(
     b: &mut Wgpu,
     resident: impl Iterator<Item = ExpertKey>,
     experts: &mut dyn Iterator<Item = &Arc<Expert>>,
 ) {
-    match b.encoder.host_access() {
+    match b.encoder.uploads.host_access {
         HostAccess::Written => begin_writing(b, experts),
         HostAccess::Fetched => fetch_first(b, resident, experts),
         HostAccess::InPlace => {}
@@ -39,7 +39,9 @@ fn fetch_first(
 
 fn begin_writing(b: &mut Wgpu, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
     let missing = b.slots.missing(&b.encoder, experts);
-    b.encoder.begin_uploads(&missing);
+    if !b.encoder.buffers.is_out_of_memory() {
+        b.encoder.uploads.begin(&missing);
+    }
 }
 
 pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
@@ -63,7 +65,7 @@ pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
 
 pub(crate) fn resident_experts(b: &mut Wgpu, resident: ResidentExperts<'_>) {
     let ResidentExperts { layer, op, mut calls } = resident;
-    b.encoder.counters().add_hits(calls.len());
+    b.encoder.counters.add_hits(calls.len());
     while !calls.is_empty() {
         b.encoder.begin();
         let located = b.slots.resident_calls(layer, calls, EXPERT_ROWS);

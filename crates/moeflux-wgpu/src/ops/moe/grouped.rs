@@ -14,22 +14,22 @@ use moeflux_backend::{Experts, MoeOnDevice};
 
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
-use crate::experts::tables::ResidentLayer;
 use crate::kernels::moe::{GroupedGemmJobs, SortByExpert};
+use crate::layouts::format::Decoder;
+use crate::layouts::product::ProductSize;
+use crate::layouts::table::MatrixRows;
+use crate::memory::experts::tables::ResidentLayer;
+use crate::ops::matmul::activation::Between;
 use crate::ops::matmul::kernel::{Kernel, Placed};
 use crate::ops::matmul::layouts::{
     ProductKind, f16_tiles, f32_tiles, group_rows, layout, uses_coop_matrix,
 };
 use crate::ops::matmul::source::Source;
-use crate::ops::moe::activation::Between;
 use crate::ops::moe::combine::{Sum, add_down_biases, add_up};
 use crate::ops::moe::expert_group::{Part, first_products, phase};
 use crate::ops::moe::route::MAX_EXPERTS;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::{ActivationQuant, activation_quant};
-use crate::tuning::layout::ProductSize;
-use crate::tuning::table::MatrixRows;
-use crate::weights::format::Decoder;
 use crate::words::{ELEMENTS, word};
 
 /// Words of a job, see `include/formats.wgsl`.

@@ -4,12 +4,12 @@
 use moeflux_backend::{ExpertCall, Experts};
 use moeflux_core::{Expert, ExpertBank, MatrixLayout, PartSpan};
 
+use crate::commands::imports::ImportedRange;
 use crate::device::imports::host_access::HostAccess;
-use crate::device::imports::slabs::ImportedRange;
-use crate::experts::packing::empty_view;
+use crate::layouts::format::{Place, as_stored};
+use crate::layouts::packing::empty_view;
 use crate::ops::moe::expert_group::{Call, EXPERT_ROWS, Found, Group};
-use crate::state::backend::Wgpu;
-use crate::weights::format::{Place, as_stored};
+use crate::state::gpu::Wgpu;
 
 /// Where parts of experts have to begin, in bytes.
 const ALIGN: usize = 16;
@@ -23,7 +23,7 @@ pub fn reads_in_place(bank: &ExpertBank) -> bool {
 
 /// Where experts are, if products can read all of them there.
 pub(crate) fn find(b: &mut Wgpu, calls: &[ExpertCall]) -> Option<Vec<Found>> {
-    if b.encoder.host_access() != HostAccess::InPlace {
+    if b.encoder.uploads.host_access != HostAccess::InPlace {
         return None;
     }
     calls.iter().map(|call| locate(b, &call.expert)).collect()
@@ -41,7 +41,7 @@ pub(crate) fn run(b: &mut Wgpu, op: Experts<'_>, found: &[Found]) {
         };
         let n = calls.iter().take_while(fits).count().max(1);
         let now: Vec<Call<'_>> = calls[..n].iter().map(Call::of).collect();
-        calls[..n].iter().for_each(|call| b.encoder.retain(&call.expert));
+        calls[..n].iter().for_each(|call| b.encoder.uploads.retain(&call.expert));
         Group::new(&first.expert.layout, op, now, &found[..n]).run(b);
         (calls, found) = (&calls[n..], &found[n..]);
     }
@@ -52,7 +52,7 @@ fn locate(b: &mut Wgpu, expert: &Expert) -> Option<Found> {
     if !layout.matrices().all(is_as_kernels_read) {
         return None;
     }
-    let imported = b.encoder.imported(expert)?;
+    let imported = b.encoder.uploads.imported(expert)?;
     let mut places = Vec::with_capacity(3);
     for matrix in layout.matrices() {
         places.push(words(&imported, matrix)?);

@@ -3,7 +3,6 @@
 //! device chose, `admit` brings missing ones and `resident` runs few rows, `grouped` many.
 //! `combine` adds up the outputs.
 
-pub(crate) mod activation;
 pub(crate) mod admit;
 mod combine;
 mod expert_group;

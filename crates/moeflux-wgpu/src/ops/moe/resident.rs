@@ -9,20 +9,20 @@ use std::sync::Arc;
 use moeflux_backend::{Experts, MoeOnDevice, SharedExpert};
 
 use crate::device::buffer::Mem;
-use crate::experts::tables::ResidentLayer;
+use crate::layouts::format::{Decoder, Place};
+use crate::memory::experts::tables::ResidentLayer;
+use crate::ops::matmul::activation::{Between, is_within, quant_of_down};
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use crate::ops::matmul::kernel::Chosen;
 use crate::ops::matmul::products::{Products, run};
 use crate::ops::matmul::source::Source;
-use crate::ops::moe::activation::{Between, is_within, quant_of_down};
 use crate::ops::moe::admit::admit;
 use crate::ops::moe::combine::{Outputs, Sum, add_down_biases, add_up};
 use crate::ops::moe::expert_group::{Part, first_products, phase};
 use crate::ops::moe::grouped;
 use crate::ops::moe::route::choose;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::activation_quant;
-use crate::weights::format::{Decoder, Place};
 use crate::words::word;
 
 /// Rows of activations of experts: this many that were chosen, `top_k` a row, and after them
@@ -50,7 +50,7 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     let top_k = op.route.top_k;
     let layer = Arc::clone(b.slots.routable_layer(op.layer).expect("the layer is resident"));
     assert_eq!(layer.n_experts(), op.route.logits.len, "one logit an expert");
-    b.encoder.count_hits(rows * top_k);
+    b.encoder.prerecording.count_hits(rows * top_k);
     let goes_along =
         holds_rows(rows) && shared.is_some_and(|shared| goes_along(b, &op, &shared, &layer));
     if let Some(shared) = shared.filter(|_| !goes_along) {

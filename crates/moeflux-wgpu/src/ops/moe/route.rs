@@ -4,9 +4,10 @@ use moeflux_backend::{DeviceError, PerExpert, Route, Routing, Scoring};
 use moeflux_core::ExpertId;
 
 use crate::commands::grid::Grid;
+use crate::commands::read::read;
 use crate::device::buffer::Mem;
 use crate::kernels::moe as kernels;
-use crate::state::backend::Wgpu;
+use crate::state::gpu::Wgpu;
 use crate::words::word;
 
 /// Most experts of a layer that `moe/route.wgsl` chooses from.
@@ -26,7 +27,7 @@ pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, Dev
         let admission = layer.tables()?.admission.as_ref()?;
         Some(admission.slot_numbers(layer.n_experts()))
     }));
-    let bytes = b.encoder.read(&parts)?;
+    let bytes = read(&mut b.encoder, &parts)?;
     let (bytes, slot_numbers) = bytes.split_at(len);
     if !slot_numbers.is_empty() {
         b.slots.refresh(&crate::words::words(slot_numbers));

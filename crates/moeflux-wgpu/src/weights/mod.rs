@@ -1,7 +1,0 @@
-//! Weights on the device: how their bytes are stored (`format`), where a matrix is (`matrix`),
-//! the buffers that hold resident ones (`slabs`), and codebooks that codes select from (`codebooks`).
-
-pub(crate) mod codebooks;
-pub(crate) mod format;
-pub(crate) mod matrix;
-pub(crate) mod slabs;
