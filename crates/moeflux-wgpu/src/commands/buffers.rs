@@ -70,7 +70,7 @@ impl Buffers {
         mem.id == self.stand_in.id
     }
 
-    /// Notes that there was no memory for so many bytes, which are requested only once where
+    /// Notes that there was no memory for a buffer of this size, which is requested only once where it
     /// `is_lasting`.
     pub(super) fn report_out_of_memory(&mut self, bytes: u64, is_lasting: bool) {
         let known = self.fault.get_or_insert(Fault { bytes, is_lasting });

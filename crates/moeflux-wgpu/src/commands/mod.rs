@@ -23,7 +23,6 @@ mod readback;
 mod recording;
 mod staging;
 mod submitter;
-mod tally;
 pub(crate) mod timing;
 pub(crate) mod upload;
 mod uploads;

@@ -8,7 +8,7 @@ use moeflux_core::threads::yield_briefly;
 use wgpu::{MapMode, PollType};
 
 use crate::commands::encoder::Encoder;
-use crate::commands::tally::{TALLY_BYTES, Tally};
+use crate::commands::readback::{TALLY_BYTES, Tally};
 use crate::commands::upload::{on_idle, wait_for_device};
 use crate::device::buffer::{Mem, MemRange};
 use crate::device::context::Context;
