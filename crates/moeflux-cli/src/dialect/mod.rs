@@ -316,7 +316,7 @@ impl<'a> Line<'a> {
     /// Notes the value of a flag; whether it has it already by another name.
     ///
     /// # Errors
-    /// Where it has another one: the parser would name a flag that nobody wrote.
+    /// Where it has another one: the parser would name a flag that the user did not write.
     fn is_known(
         &mut self,
         arg: &Arg,
