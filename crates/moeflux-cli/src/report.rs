@@ -8,7 +8,7 @@ use moeflux_core::StandIn;
 use moeflux_core::checkpoint::DenseModel;
 use moeflux_core::system::peak_memory_bytes;
 use moeflux_core::visible;
-use moeflux_engine::{Device, DeviceChoice, Engine, EngineError, Reason, devices};
+use moeflux_engine::{Device, DeviceChoice, Engine, Reason, devices};
 use moeflux_store::IoMode;
 
 use crate::bytes;
@@ -39,7 +39,9 @@ pub(crate) fn remedy(err: &anyhow::Error) -> &'static str {
         return " (moeflux models lists models that run here)";
     }
     #[cfg(feature = "gpu")]
-    if let Some(EngineError::Gpu(_)) = err.chain().find_map(|cause| cause.downcast_ref()) {
+    if let Some(moeflux_engine::EngineError::Gpu(_)) =
+        err.chain().find_map(|cause| cause.downcast_ref())
+    {
         return ": --device cpu runs without one, and moeflux inspect --devices lists what is there";
     }
     match err.chain().find_map(stand_in) {
