@@ -100,7 +100,7 @@ impl Checkpoint {
 
     fn open_gguf(path: &Path, dialects: &Dialects) -> Result<Checkpoint, FormatError> {
         let set = GgufSet::open(path)?;
-        let translated = translate(&set, &FileReader::new(&set.files), dialects)?;
+        let translated = translate(&set, &FileReader::new(&set.files), &dialects.architectures)?;
         let root = set.path().to_path_buf();
         let config = Config::from_value(&root, translated.config)?;
         let parts = Parts {

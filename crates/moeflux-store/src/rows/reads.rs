@@ -89,7 +89,7 @@ impl Reads {
     }
 
     /// The rows of the read that brings a row need not stay until they are gathered. Nor are they
-    /// read if nobody waits for them.
+    /// read if no gather waits for them.
     pub(super) fn give_up(&mut self, key: RowKey) {
         let Some(id) = self.of(key) else { return };
         let read = self.by_id.get_mut(&id).expect("its rows are being read");

@@ -21,7 +21,6 @@ use serde_json::{Map, Value};
 
 use super::set::GgufSet;
 use crate::checkpoint::{DenseModel, FileReader, FormatError};
-use crate::dialects::Dialects;
 
 pub use self::architecture::{Architecture, WriteConfig};
 use self::keys::Keys;
@@ -72,20 +71,20 @@ impl StoredNames {
 pub(crate) fn translate(
     set: &GgufSet,
     reader: &FileReader,
-    dialects: &Dialects,
+    architectures: &[&'static Architecture],
 ) -> Result<Translated, FormatError> {
     let metadata = &set.metadata;
     let rule = "name the model's architecture";
     let name =
         metadata.text(ARCHITECTURE_KEY)?.ok_or_else(|| metadata.missing(ARCHITECTURE_KEY, rule))?;
     let n_experts = metadata.number(&format!("{name}.expert_count"))?.unwrap_or(0);
-    let known = dialects.architecture(name);
+    let known = architectures.iter().copied().find(|known| known.name == name);
     let may_be_dense = known.is_some_and(|known| known.may_be_dense);
     if let Some(source) = DenseModel::of_architecture(name, n_experts, may_be_dense) {
         return Err(FormatError::Dense { path: set.path().to_path_buf(), source });
     }
     let architecture = known.ok_or_else(|| {
-        let known: Vec<&str> = dialects.architectures.iter().map(|known| known.name).collect();
+        let known: Vec<&str> = architectures.iter().map(|known| known.name).collect();
         FormatError::UnknownArchitecture {
             path: set.path().to_path_buf(),
             name: name.to_owned(),
