@@ -14,8 +14,8 @@ pub(crate) fn did_you_mean<'a>(
     }
     let score = |name: &str| match name.to_lowercase() {
         name if name == written => 1.0,
-        // The beginning of a long name is often all that is written of it.
-        name if name.starts_with(&written) => 0.95,
+        // The beginning of a name is often all that is written of it: likelier than another that is alike.
+        name if name.starts_with(&written) => 0.999,
         name => strsim::jaro_winkler(&written, &name),
     };
     let scored = names.map(|name| (score(name), name));

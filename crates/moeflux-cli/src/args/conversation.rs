@@ -30,7 +30,7 @@ pub(crate) struct RunArgs {
     pub(crate) raw: bool,
     /// Print each token's probability after the answer, and those of N others
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "0", conflicts_with = "quiet")]
     pub(crate) logprobs: Option<usize>,
     /// Print all statistics after the answer
     #[arg(long, conflicts_with = "quiet")]

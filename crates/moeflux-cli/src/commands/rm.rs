@@ -15,15 +15,17 @@ use crate::{locate, published};
 
 pub(crate) fn run(args: &RmArgs) -> Result<()> {
     let env = locate::hub_env()?;
-    let find = |name: &String| {
-        let model = published::by_name(name).map_or(&name[..], |found| &found.model);
-        removal(model, &env).map_err(|err| explain(err, name, &env))
-    };
     // A mistake in the last name is said before anything is gone. What is found locks its repository, which
     // two names may share.
-    args.names.iter().try_for_each(|name| find(name).map(drop))?;
     for name in &args.names {
-        let found = find(name)?;
+        removal(repository(name), &env).map_err(|err| explain(err, name, &env))?;
+    }
+    for (n_done, name) in args.names.iter().enumerate() {
+        let found = match removal(repository(name), &env) {
+            // It went with a name before.
+            Err(HubError::NotStored { .. }) if n_done > 0 => continue,
+            found => found.map_err(|err| explain(err, name, &env))?,
+        };
         if !args.yes && !agrees(&found, &env)? {
             print(&format!("{} stays\n", found.name))?;
             continue;
@@ -33,6 +35,11 @@ pub(crate) fn run(args: &RmArgs) -> Result<()> {
         print(&done)?;
     }
     Ok(())
+}
+
+/// The name on the Hub: that of a short name, or what was written.
+fn repository(name: &str) -> &str {
+    published::by_name(name).map_or(name, |found| &found.model)
 }
 
 /// What is not in the cache may be a path, or a name with a mistake in it.

@@ -158,7 +158,7 @@ fn bits_and_groups_that_do_not_exist_are_refused_before_anything_is_written() {
     refuses(
         &["synth", "--shape", "huge", "--out", out],
         2,
-        &["--shape", "'huge'", "qwen3.6-35b-a3b", "tiny"],
+        &["--shape", "'huge'", "ling-mini-2.0", "qwen3-coder-480b-a35b"],
     );
     let family = ["synth", "--shape", "tiny", "--out", out, "--family", "gpt"];
     refuses(&family, 2, &["--family", "\"gpt\"", "did you mean gpt_oss?"]);
@@ -196,7 +196,7 @@ fn prompts_that_are_empty_or_not_utf8_are_refused() {
     check_refusal(command.write_stdin(&b"abc\xff"[..]), 2, &["not UTF-8", "byte 3"]);
     let mut command = moeflux(&["chat", "--quiet"]);
     check_refusal(command.write_stdin(&b"\xff\n"[..]), 2, &["not UTF-8"]);
-    refuses(&["run", "a very long prompt indeed", "--ctx", "2"], 1, &["--ctx", "2"]);
+    refuses(&["run", "a very long prompt indeed", "--ctx", "2"], 1, &["--ctx", "> 1 maximum"]);
 }
 
 #[test]

@@ -30,6 +30,8 @@ fn flags(help: &str) -> Vec<String> {
         let mut words = line.split_whitespace();
         let first = words.next().filter(|_| line.starts_with("  "))?;
         let long = if first.ends_with(',') { words.next()? } else { first };
+        // A value that may be left out stands in brackets.
+        let long = long.split('[').next()?;
         long.starts_with("--").then(|| long.to_owned())
     };
     help.lines().take_while(|line| *line != "Examples:").filter_map(of_line).collect()

@@ -108,9 +108,7 @@ fn a_damaged_file_of_rates_is_said_and_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("cache/rates.json");
     fs::create_dir_all(dir.path().join("cache")).unwrap();
-    for text in
-        ["", "{\"version\": 1", "[1, 2]", "{\"version\": 99, \"memory\": [], \"drives\": []}"]
-    {
+    for text in ["", "{\"version\": 1", "[1, 2]"] {
         fs::write(&file, text).unwrap();
         let flags = ["--shape", "tiny", "--ctx", "512", "--drive", "1GB/s"];
         let (_, notes) = plan_in(dir.path(), &flags);

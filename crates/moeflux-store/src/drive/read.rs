@@ -114,11 +114,10 @@ impl Drive {
     /// Checks that a file still has its length.
     pub(crate) fn check_len(&self, file: FileIdx) -> Result<(), StoreError> {
         let SourceFile { path, len, .. } = self.file(file);
-        let (path, expected) = (path.clone(), *len);
         match self.source.len(file) {
-            Ok(actual) if actual == expected => Ok(()),
-            Ok(actual) => Err(StoreError::Resized { path, expected, actual }),
-            Err(source) => Err(StoreError::Inspect { path, source }),
+            Ok(actual) if actual == *len => Ok(()),
+            Ok(actual) => Err(StoreError::Resized { path: path.clone(), expected: *len, actual }),
+            Err(source) => Err(StoreError::Inspect { path: path.clone(), source }),
         }
     }
 }
