@@ -13,22 +13,21 @@ use crate::values::whole_number;
 #[command(after_help = "\
 Examples:
   moeflux run \"What does Vec::push do?\"
-  moeflux run \"Summarise this:\" < notes.txt
-  moeflux run --schema person.json \"Invent a person\"
+  moeflux run --schema event.json \"When, and where?\" < letter.txt
   moeflux run -m org/name --expert-cache 8GiB \"Why is the sky blue?\"")]
 pub(crate) struct RunArgs {
-    /// The prompt; what standard input brings is added [default, and -: standard input]
+    /// The prompt; standard input is added, or is all of it
     pub(crate) prompt: Option<std::ffi::OsString>,
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Answer in JSON: `json`, a JSON schema, or a file with one
+    /// Answer in JSON: `json`, a schema, or a file with one
     #[arg(long, value_name = "SCHEMA")]
     pub(crate) schema: Option<String>,
     /// Send the prompt without the chat template
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Print each token's probability after the answer, and those of N others
+    /// Print each token's probability, and N others'
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "0", conflicts_with = "quiet")]
     pub(crate) logprobs: Option<usize>,
@@ -57,7 +56,7 @@ pub(crate) struct ChatArgs {
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Answer in JSON: `json`, a JSON schema, or a file with one
+    /// Answer in JSON: `json`, a schema, or a file with one
     #[arg(long, value_name = "SCHEMA")]
     pub(crate) schema: Option<String>,
     /// Continue and save the conversation in FILE (and FILE.snapshot)

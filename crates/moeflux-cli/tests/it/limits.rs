@@ -26,14 +26,19 @@ fn run_limited(limit: &str, args: &[&str]) -> Output {
     command.timeout(std::time::Duration::from_secs(60)).output().unwrap()
 }
 
+const GLIBC_FATAL: &str = "Fatal glibc error: failed to register TLS destructor: out of memory\n";
+
 /// Whether it answered; where it did not, it said why in one line.
 #[track_caller]
 fn answers_or_says_why(limit: &str, output: &Output) -> bool {
     let line = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => return true,
-        // The C library ends a process in which it cannot note what a thread does at its end.
-        None if line.contains("Fatal glibc error: failed to register TLS destructor") => {
+        // The C library itself ends a process in which it cannot note what a thread does at its
+        // end. Another thread may say its line meanwhile.
+        None if line.starts_with(GLIBC_FATAL) => {
+            let is_own = |line: &str| line.starts_with("moeflux: out of memory: ");
+            assert!(line.lines().skip(1).all(is_own), "{limit}: {line:?}");
             return false;
         }
         Some(1) => {}
