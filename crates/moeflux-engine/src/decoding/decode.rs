@@ -193,14 +193,16 @@ impl Decoding {
         };
         let special = if shown.contains(&token) { Special::Show } else { Special::Hide };
         let is_stopped = self.writer.push(token, special, logprob);
-        Ok(match () {
-            () if is_stopped => ControlFlow::Break(Finish::Stop),
-            () if is_complete => ControlFlow::Break(Finish::EndOfText),
-            () if max_tokens.is_some_and(|max| self.n_generated >= max) => {
-                ControlFlow::Break(Finish::MaxTokens)
-            }
-            () if before.len() >= self.ctx => ControlFlow::Break(Finish::ContextFull),
-            () => ControlFlow::Continue(token),
+        Ok(if is_stopped {
+            ControlFlow::Break(Finish::Stop)
+        } else if is_complete {
+            ControlFlow::Break(Finish::EndOfText)
+        } else if max_tokens.is_some_and(|max| self.n_generated >= max) {
+            ControlFlow::Break(Finish::MaxTokens)
+        } else if before.len() >= self.ctx {
+            ControlFlow::Break(Finish::ContextFull)
+        } else {
+            ControlFlow::Continue(token)
         })
     }
 

@@ -110,6 +110,9 @@ impl Scheduler {
     /// it, and waits for what it returns: to save a conversation, or to go on with a saved one. What
     /// the prefix cache is to keep of the session is kept before.
     ///
+    /// It waits while all sessions have jobs. A [`Listener`] must not call it: listeners run on the
+    /// scheduler's thread, which would wait for itself.
+    ///
     /// # Errors
     /// Where the scheduler has stopped.
     pub fn with_session<T: Send + 'static>(

@@ -161,7 +161,10 @@ fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
             assert!(of_record >= experts[0].layout.record_bytes() as u64, "{of_record} bytes");
             assert!(stats.uploads > 24 && n_chosen >= 48, "{stats:?}");
             assert!(24 < stats.fetched && stats.fetched < stats.uploads, "{stats:?}");
-            assert!(!part.encoder.uploads.has_staged(), "nobody writes experts");
+            assert!(
+                !part.encoder.uploads.has_staged(),
+                "an upload of an expert is left in the staging buffer"
+            );
         }
     }
 }
