@@ -12,7 +12,6 @@ use crate::values::whole_number;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  moeflux run \"What does Vec::push do?\"
   moeflux run --schema event.json \"When, and where?\" < letter.txt
   moeflux run -m org/name --expert-cache 8GiB \"Why is the sky blue?\"")]
 pub(crate) struct RunArgs {
@@ -59,7 +58,7 @@ pub(crate) struct ChatArgs {
     /// Answer in JSON: `json`, a schema, or a file with one
     #[arg(long, value_name = "SCHEMA")]
     pub(crate) schema: Option<String>,
-    /// Continue and save the conversation in FILE (and FILE.snapshot)
+    /// Continue the chat in FILE (and FILE.snapshot); save it
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
     /// Do not render Markdown
