@@ -17,7 +17,7 @@ use signal_hook::{flag, low_level};
 /// Between two looks at whether a signal came.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Attempts to remove a folder into which other threads still write.
+/// Rounds of removal, as other threads may still write.
 const N_ATTEMPTS: usize = 5;
 
 /// The signals that are handled here.
@@ -123,23 +123,27 @@ fn watch(is_over: &AtomicBool) {
 fn end_if_signalled(one_more: Option<&Path>) {
     for (signal, handler) in own_handlers() {
         if handler.came.load(Ordering::SeqCst) {
-            paths().iter().map(PathBuf::as_path).chain(one_more).for_each(remove);
+            let paths = paths();
+            remove_all(&paths.iter().map(PathBuf::as_path).chain(one_more).collect::<Vec<_>>());
+            drop(paths);
             let _ = low_level::emulate_default_handler(signal);
         }
     }
 }
 
-/// A folder with all that is in it, or a file. What cannot be removed stays.
-fn remove(path: &Path) {
+/// Removes files and folders. Other threads may write into one meanwhile, or rename one to another that
+/// was looked at before, so this goes on until none is left. What cannot be removed stays.
+fn remove_all(paths: &[&Path]) {
     for _ in 0..N_ATTEMPTS {
-        let removed = match path.is_dir() {
-            true => std::fs::remove_dir_all(path),
-            false => std::fs::remove_file(path),
-        };
-        if removed.is_ok() || !path.exists() {
+        paths.iter().copied().for_each(remove);
+        if !paths.iter().any(|path| path.exists()) {
             break;
         }
-        // Other threads were writing in it.
         thread::sleep(TICK);
     }
+}
+
+/// Removes a folder with all that is in it, or a file.
+fn remove(path: &Path) {
+    let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
 }
