@@ -4,8 +4,12 @@ use std::arch::x86_64::*;
 
 /// What fills a vector, in one line of the cache.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Line(pub(super) [f32; 16]);
+
+impl Line {
+    pub(super) const ZERO: Line = Line([0.0; 16]);
+}
 
 #[inline]
 #[target_feature(enable = "avx512f")]

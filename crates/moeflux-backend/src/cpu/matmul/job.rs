@@ -2,7 +2,7 @@
 
 use moeflux_core::quant::MatrixView;
 
-use super::quantise::Quantised;
+use super::quantised::Quantised;
 use super::rows::{FloatRows, OutRows, RowMap};
 
 /// `out[i] = weight · x[i]` for every row `i` of a selection.

@@ -27,7 +27,8 @@ pub fn run_jobs(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>]) {
     let mut lists = LISTS.take();
     jobs.iter().for_each(MatmulJob::check);
     check_outputs_are_disjoint(jobs, &mut lists.spans);
-    lists.inputs.fill(pool, isa, jobs);
+    #[cfg(target_arch = "x86_64")]
+    super::amx::prepack_all(&mut lists.inputs, pool, isa, jobs);
     run_checked(pool, isa, jobs, &lists.inputs, &mut lists.tasks);
     LISTS.set(lists);
 }

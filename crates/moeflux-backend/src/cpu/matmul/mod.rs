@@ -19,6 +19,11 @@
 //!
 //! Where all of a matrix shares a scale, each output is multiplied by it last.
 //!
+//! Where the rows of a matrix are the lanes of vectors, kernels are written once, over `lanes::Lanes`,
+//! which `avx2` and `avx512` implement: `stored_params` makes scales and biases of what planes store,
+//! `block_params` of what blocks store. How codes are unpacked and multiplied differs with what the
+//! instruction set multiplies, and has kernels of its own.
+//!
 //! No output is ever split, so neither the number of threads nor the number of
 //! rows changes a bit.
 
@@ -30,6 +35,8 @@ mod avx2;
 mod avx512;
 mod block_format;
 #[cfg(target_arch = "x86_64")]
+mod block_params;
+#[cfg(target_arch = "x86_64")]
 mod by_type;
 mod decode;
 mod dispatch;
@@ -39,6 +46,8 @@ mod heads;
 mod integers;
 mod job;
 mod jobs;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod partials;
@@ -46,6 +55,7 @@ mod planes;
 mod prepacked;
 mod product;
 mod quantise;
+mod quantised;
 mod rounded_row;
 mod rows;
 mod scalar;
@@ -53,6 +63,10 @@ mod small;
 #[cfg(target_arch = "x86_64")]
 mod small_kernels;
 mod staged;
+#[cfg(target_arch = "x86_64")]
+mod steps;
+#[cfg(target_arch = "x86_64")]
+mod stored_params;
 #[cfg(test)]
 mod tests;
 mod transposed;
@@ -64,5 +78,6 @@ pub use integers::integer_group_size;
 pub(super) use integers::integer_group_size_of;
 pub use job::{Activations, MatmulJob};
 pub use jobs::run_jobs;
-pub use quantise::{Quantised, Rounding};
+pub use quantise::Rounding;
+pub use quantised::Quantised;
 pub use rows::{FloatRows, OutRows, RowMap};

@@ -7,7 +7,7 @@ use moeflux_core::quant::MatrixView;
 use super::block_format::BlockFormat;
 use super::integers::Integers;
 use super::prepacked;
-use super::quantise::Quantised;
+use super::quantised::Quantised;
 use super::rows::{FloatRows, RowMap};
 
 #[cfg(target_arch = "x86_64")]

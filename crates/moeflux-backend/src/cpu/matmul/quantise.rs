@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::quantised::Quantised;
 use super::rounded_row::RoundedRow;
 use crate::cpu::Isa;
 
@@ -9,32 +10,6 @@ use crate::cpu::Isa;
 use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::{Pool, SharedMut};
-
-/// Rows of activations as the integer kernels take them: `x ≈ s * q`, where
-/// the integers of a group reach up to 127, with two limbs up to 127 * 256.
-/// The memory is kept from call to call.
-#[derive(Debug, Default)]
-pub struct Quantised {
-    /// Another one after every rounding, so that what was derived from the
-    /// integers can be checked against them.
-    id: u64,
-    n_rows: usize,
-    cols: usize,
-    group_size: usize,
-    n_limbs: usize,
-    /// Bytes from one row and limb of `q` to the next.
-    stride: usize,
-    /// (n_rows, n_limbs, cols), columns in natural order, the limb that
-    /// counts 256 times first.
-    q: Vec<i8>,
-    /// Both limbs of two columns together, the first one in the lower half:
-    /// (n_rows, cols / 2); empty where no kernel reads them.
-    pairs: Vec<i32>,
-    /// (n_rows, n_groups)
-    s: Vec<f32>,
-    /// `s` times the sum of the integers, (n_rows, n_groups).
-    st: Vec<f32>,
-}
 
 /// What is to be rounded, and how.
 #[derive(Clone, Copy, Debug)]
@@ -106,58 +81,6 @@ impl Quantised {
         self.pairs.resize(n_pairs, 0);
         self.s.resize(n_rows * n_groups, 0.0);
         self.st.resize(n_rows * n_groups, 0.0);
-    }
-
-    /// No other integers have it.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        expect(dead_code, reason = "only AVX-512 and AMX cache reordered integers")
-    )]
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Rows.
-    pub fn n_rows(&self) -> usize {
-        self.n_rows
-    }
-
-    /// Columns of a row.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
-    /// Columns that share a scale.
-    pub fn group_size(&self) -> usize {
-        self.group_size
-    }
-
-    /// Limbs of an element.
-    pub fn n_limbs(&self) -> usize {
-        self.n_limbs
-    }
-
-    /// The integers of one limb of a row.
-    pub(super) fn q(&self, row: usize, limb: usize) -> &[i8] {
-        &self.q[(row * self.n_limbs + limb) * self.stride..][..self.cols]
-    }
-
-    /// The integers of a row, two columns together.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn pairs(&self, row: usize) -> &[i32] {
-        &self.pairs[row * self.cols / 2..][..self.cols / 2]
-    }
-
-    /// The scale of each group of a row.
-    pub(super) fn s(&self, row: usize) -> &[f32] {
-        let n_groups = self.cols / self.group_size;
-        &self.s[row * n_groups..][..n_groups]
-    }
-
-    /// The scale times the sum of the integers of each group of a row.
-    pub(super) fn st(&self, row: usize) -> &[f32] {
-        let n_groups = self.cols / self.group_size;
-        &self.st[row * n_groups..][..n_groups]
     }
 }
 

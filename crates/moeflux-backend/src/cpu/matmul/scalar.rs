@@ -6,7 +6,7 @@ use moeflux_core::quant::MatrixView;
 
 use super::block_format::BlockFormat;
 use super::product::IntegerProduct;
-use super::quantise::Quantised;
+use super::quantised::Quantised;
 use super::rows::OutPart;
 
 pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {

@@ -5,14 +5,15 @@ use std::arch::x86_64::*;
 
 use super::tiles::{ROWS, Sums};
 use crate::cpu::matmul::avx512::transpose::transpose;
-use crate::cpu::matmul::avx512::vector::{Lanes, load_64, store_floats};
+use crate::cpu::matmul::avx512::vector::{load_64, store_floats};
+use crate::cpu::vector::Line;
 
 /// One accumulator of each row of a tile of weights.
 pub(super) type Accumulators = [__m512; ROWS];
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn load_all(from: &[Lanes; ROWS]) -> Accumulators {
+pub(super) fn load_all(from: &[Line; ROWS]) -> Accumulators {
     let mut out = [_mm512_setzero_ps(); ROWS];
     for (out, it) in out.iter_mut().zip(from) {
         *out = load(it);
@@ -22,7 +23,7 @@ pub(super) fn load_all(from: &[Lanes; ROWS]) -> Accumulators {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn store_all(all: Accumulators, to: &mut [Lanes; ROWS]) {
+pub(super) fn store_all(all: Accumulators, to: &mut [Line; ROWS]) {
     for (to, it) in to.iter_mut().zip(all) {
         store_floats(&mut to.0, it);
     }
@@ -35,8 +36,8 @@ pub(super) fn store_all(all: Accumulators, to: &mut [Lanes; ROWS]) {
 pub(super) fn add_dots<const LIMBS: usize>(
     mut acc: Accumulators,
     dots: &[Sums; 2],
-    s: &Lanes,
-    scales: &Lanes,
+    s: &Line,
+    scales: &Line,
 ) -> Accumulators {
     let s = load(s);
     for (r, acc) in acc.iter_mut().enumerate() {
@@ -55,7 +56,7 @@ pub(super) fn add_dots<const LIMBS: usize>(
 /// sums.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn biases(all: &[Lanes], st: &[Lanes]) -> Accumulators {
+fn biases(all: &[Line], st: &[Line]) -> Accumulators {
     let mut acc = [_mm512_setzero_ps(); ROWS];
     for (biases, st) in all.iter().zip(st) {
         let st = load(st);
@@ -71,9 +72,9 @@ fn biases(all: &[Lanes], st: &[Lanes]) -> Accumulators {
 #[inline]
 #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn totals(
-    acc: &[Lanes; ROWS],
-    all: &[Lanes],
-    st: &[Lanes],
+    acc: &[Line; ROWS],
+    all: &[Line],
+    st: &[Line],
     mut put: impl FnMut(usize, __m512),
 ) {
     let biases = biases(all, st);
@@ -88,7 +89,7 @@ pub(super) fn totals(
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load(it: &Lanes) -> __m512 {
+fn load(it: &Line) -> __m512 {
     _mm512_castsi512_ps(load_64(bytemuck::cast_slice(&it.0)))
 }
 

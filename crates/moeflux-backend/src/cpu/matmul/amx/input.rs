@@ -8,12 +8,12 @@ use super::tiles::ROWS;
 use crate::cpu::Isa;
 use crate::cpu::isa::Level;
 use crate::cpu::matmul::avx512::transpose::transpose;
-use crate::cpu::matmul::avx512::vector::{
-    Lanes, load_32, load_64, load_singles, store_64, store_floats,
-};
+use crate::cpu::matmul::avx512::vector::{load_32, load_64, load_singles, store_64, store_floats};
 use crate::cpu::matmul::integers::{Integers, width};
+use crate::cpu::matmul::prepacked::{Bytes, Inputs, Place};
 use crate::cpu::matmul::{Activations, MatmulJob, Quantised, RowMap};
 use crate::cpu::pool::{Pool, SharedMut};
+use crate::cpu::vector::Line;
 
 /// Rows of activations of a tile.
 pub(super) const X_ROWS: usize = 16;
@@ -21,141 +21,55 @@ pub(super) const X_ROWS: usize = 16;
 /// From this many rows of activations on, a tile is worth its unused lanes.
 const MIN_ROWS: usize = 4;
 
-/// A line of the cache.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(super) struct Line([u8; 64]);
-
-/// The activations of all jobs of a call that want tiles; kept from call to
-/// call for its memory.
-#[derive(Debug, Default)]
-pub(in crate::cpu::matmul) struct Inputs {
-    /// Of each: (x tiles, products, limbs, depth / 4).
-    q: Vec<Line>,
-    /// Scales of each, (x tiles, groups).
-    s: Vec<Lanes>,
-    /// Scales times sums of each, (x tiles, groups).
-    st: Vec<Lanes>,
-    places: Vec<Place>,
-    /// Of every job.
-    of_jobs: Vec<Option<usize>>,
-}
-
-/// Where one input is stored.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// A job that wants it.
-    job: usize,
-    depth: usize,
-    order: Option<&'static [u8; 64]>,
-    n_tiles: usize,
-    /// Lines and groups of one tile.
-    lines: usize,
-    n_groups: usize,
-    first_tile: usize,
-    first_line: usize,
-    first_group: usize,
-}
-
-/// The activations of a job.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::cpu::matmul) struct Input<'a> {
-    q: &'a [Line],
-    s: &'a [Lanes],
-    st: &'a [Lanes],
-    place: Place,
-}
-
-impl Inputs {
-    /// Takes the activations of those jobs that have enough rows.
-    pub(in crate::cpu::matmul) fn fill(&mut self, pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>]) {
-        self.places.clear();
-        self.of_jobs.clear();
-        if isa.level() != Level::Amx {
-            return;
+/// Takes the activations of those jobs that have enough rows.
+pub(in crate::cpu::matmul) fn prepack_all(
+    inputs: &mut Inputs,
+    pool: &Pool,
+    isa: Isa,
+    jobs: &[MatmulJob<'_>],
+) {
+    inputs.places.clear();
+    inputs.of_jobs.clear();
+    if isa.level() != Level::Amx {
+        return;
+    }
+    let (mut n_tiles, mut n_lines, mut n_groups) = (0, 0, 0);
+    for (i, job) in jobs.iter().enumerate() {
+        let Some(mut place) = wanted(i, job) else {
+            inputs.of_jobs.push(None);
+            continue;
+        };
+        // Neighbours multiply the same rows.
+        let known = inputs.places.iter().rposition(|known| is_same(known, &place, jobs));
+        if known.is_none() {
+            (place.first_tile, place.first_line, place.first_group) = (n_tiles, n_lines, n_groups);
+            n_tiles += place.n_tiles;
+            n_lines += place.n_tiles * place.lines;
+            n_groups += place.n_tiles * place.n_groups;
+            inputs.places.push(place);
         }
-        let (mut n_tiles, mut n_lines, mut n_groups) = (0, 0, 0);
-        for (i, job) in jobs.iter().enumerate() {
-            let Some(mut place) = wanted(i, job) else {
-                self.of_jobs.push(None);
-                continue;
-            };
-            // Neighbours multiply the same rows.
-            let known = self.places.iter().rposition(|known| is_same(known, &place, jobs));
-            if known.is_none() {
-                (place.first_tile, place.first_line, place.first_group) =
-                    (n_tiles, n_lines, n_groups);
-                n_tiles += place.n_tiles;
-                n_lines += place.n_tiles * place.lines;
-                n_groups += place.n_tiles * place.n_groups;
-                self.places.push(place);
-            }
-            self.of_jobs.push(Some(known.unwrap_or(self.places.len() - 1)));
-        }
-        grow(&mut self.q, n_lines, Line([0; 64]));
-        grow(&mut self.s, n_groups, Lanes::ZERO);
-        grow(&mut self.st, n_groups, Lanes::ZERO);
-        let (q, s) = (SharedMut::new(&mut self.q), SharedMut::new(&mut self.s));
-        let st = SharedMut::new(&mut self.st);
-        let places = &self.places;
-        pool.run(n_tiles, &|tile| {
-            let place = &places[places.partition_point(|place| place.first_tile <= tile) - 1];
-            let tile = tile - place.first_tile;
-            let (line, group) =
-                (place.first_line + tile * place.lines, place.first_group + tile * place.n_groups);
-            // SAFETY: places do not overlap, and a tile belongs to one task.
-            let q = unsafe { q.slice(line..line + place.lines) };
-            // SAFETY: places do not overlap, and a tile belongs to one task.
-            let s = unsafe { s.slice(group..group + place.n_groups) };
-            // SAFETY: places do not overlap, and a tile belongs to one task.
-            let st = unsafe { st.slice(group..group + place.n_groups) };
-            // SAFETY: the level is AMX, as was checked above, and holding it proves these parts of AVX-512.
-            unsafe { prepack(&jobs[place.job], place, tile, q, s, st) };
-        });
+        inputs.of_jobs.push(Some(known.unwrap_or(inputs.places.len() - 1)));
     }
-
-    /// What was made for a job.
-    pub(in crate::cpu::matmul) fn of(&self, job: usize) -> Option<Input<'_>> {
-        let place = self.places[(*self.of_jobs.get(job)?)?];
-        let tiles = |first: usize, each: usize| first..first + place.n_tiles * each;
-        Some(Input {
-            q: &self.q[tiles(place.first_line, place.lines)],
-            s: &self.s[tiles(place.first_group, place.n_groups)],
-            st: &self.st[tiles(place.first_group, place.n_groups)],
-            place,
-        })
-    }
-}
-
-impl<'a> Input<'a> {
-    /// How many tiles.
-    pub(super) fn n_tiles(&self) -> usize {
-        self.place.n_tiles
-    }
-
-    /// Columns of one product of tiles.
-    pub(super) fn depth(&self) -> usize {
-        self.place.depth
-    }
-
-    /// The limbs of a tile from column `col` on.
-    #[inline]
-    pub(super) fn q(&self, tile: usize, col: usize, n_limbs: usize) -> &'a [u8] {
-        let lines = &self.q[tile * self.place.lines..][..self.place.lines];
-        as_bytes(&lines[col / 4 * n_limbs..])
-    }
-
-    /// The scale of each group of a tile.
-    #[inline]
-    pub(super) fn s(&self, tile: usize) -> &'a [Lanes] {
-        &self.s[tile * self.place.n_groups..][..self.place.n_groups]
-    }
-
-    /// The scale times the sum of each group of a tile.
-    #[inline]
-    pub(super) fn st(&self, tile: usize) -> &'a [Lanes] {
-        &self.st[tile * self.place.n_groups..][..self.place.n_groups]
-    }
+    grow(&mut inputs.q, n_lines, Bytes([0; 64]));
+    grow(&mut inputs.s, n_groups, Line::ZERO);
+    grow(&mut inputs.st, n_groups, Line::ZERO);
+    let (q, s) = (SharedMut::new(&mut inputs.q), SharedMut::new(&mut inputs.s));
+    let st = SharedMut::new(&mut inputs.st);
+    let places = &inputs.places;
+    pool.run(n_tiles, &|tile| {
+        let place = &places[places.partition_point(|place| place.first_tile <= tile) - 1];
+        let tile = tile - place.first_tile;
+        let (line, group) =
+            (place.first_line + tile * place.lines, place.first_group + tile * place.n_groups);
+        // SAFETY: places do not overlap, and a tile belongs to one task.
+        let q = unsafe { q.slice(line..line + place.lines) };
+        // SAFETY: places do not overlap, and a tile belongs to one task.
+        let s = unsafe { s.slice(group..group + place.n_groups) };
+        // SAFETY: places do not overlap, and a tile belongs to one task.
+        let st = unsafe { st.slice(group..group + place.n_groups) };
+        // SAFETY: the level is AMX, as was checked above, and holding it proves these parts of AVX-512.
+        unsafe { prepack(&jobs[place.job], place, tile, q, s, st) };
+    });
 }
 
 fn grow<T: Clone>(vec: &mut Vec<T>, len: usize, zero: T) {
@@ -202,9 +116,9 @@ fn prepack(
     job: &MatmulJob<'_>,
     place: &Place,
     tile: usize,
-    q: &mut [Line],
-    s: &mut [Lanes],
-    st: &mut [Lanes],
+    q: &mut [Bytes],
+    s: &mut [Line],
+    st: &mut [Line],
 ) {
     let Activations::Quantised(x) = job.x else { return };
     let n = X_ROWS.min(job.x_rows.len() - tile * X_ROWS);
@@ -218,15 +132,9 @@ fn prepack(
     transpose_floats(rows, &|row| x.st(row), st);
 }
 
-#[inline]
-fn as_bytes(lines: &[Line]) -> &[u8] {
-    // SAFETY: lines are bytes without gaps.
-    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
-}
-
 /// One limb of at most sixteen rows; absent rows are zero.
 #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn limb_tiles(x: &Quantised, rows: &[usize], limb: usize, place: &Place, out: &mut [Line]) {
+fn limb_tiles(x: &Quantised, rows: &[usize], limb: usize, place: &Place, out: &mut [Bytes]) {
     let lines = place.depth / 4;
     for col in (0..x.cols()).step_by(64) {
         let is_whole = col + 64 <= x.cols();
@@ -252,7 +160,7 @@ fn limb_tiles(x: &Quantised, rows: &[usize], limb: usize, place: &Place, out: &m
 /// The floats of at most sixteen rows side by side; those of absent rows are
 /// zero.
 #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn transpose_floats<'a>(rows: &[usize], row: &dyn Fn(usize) -> &'a [f32], out: &mut [Lanes]) {
+fn transpose_floats<'a>(rows: &[usize], row: &dyn Fn(usize) -> &'a [f32], out: &mut [Line]) {
     for (i, out) in out.chunks_mut(16).enumerate() {
         let mut vectors = [_mm512_setzero_si512(); ROWS];
         for (it, idx) in vectors.iter_mut().zip(rows) {

@@ -16,15 +16,17 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use self::finish::{add_dots, load_all, store_all, totals};
-pub(super) use self::input::{Input, Inputs};
+pub(super) use self::input::prepack_all;
 pub(in crate::cpu) use self::tiles::Tiles;
 use self::tiles::{ROWS, Sums};
 use super::avx512::panel::Params;
-use super::avx512::vector::{Lanes, store_floats};
+use super::avx512::vector::store_floats;
 use super::avx512::{self, for_format};
+use super::prepacked::Input;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 use crate::cpu::prefetcher::Prefetcher;
+use crate::cpu::vector::Line;
 
 /// Rows of the matrix whose columns are unpacked together.
 pub(super) const PANEL_ROWS: usize = 64;
@@ -34,13 +36,13 @@ const BLOCK_COLS: usize = 256;
 const PASS_BYTES: usize = 1 << 20;
 
 /// Sums of a tile of rows with one of activations.
-type Acc = [Lanes; ROWS];
+type Acc = [Line; ROWS];
 
 /// What a call needs besides its arguments.
 #[derive(Default)]
 struct Scratch {
     /// Unpacked weights of a block: row tiles, then tiles by column.
-    weights: Vec<Lanes>,
+    weights: Vec<Line>,
     params: Params,
     /// (x tiles, row tiles)
     acc: Vec<Acc>,
@@ -74,7 +76,7 @@ pub(super) unsafe fn integer_rows(
     // SAFETY: the caller grants AMX, and nothing below makes other tiles.
     let mut tiles = unsafe { Tiles::new(input.depth()) };
     let mut scratch = SCRATCH.take();
-    scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
+    scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Line>(), Line::ZERO);
     let n = input.n_tiles();
     let per_pass = pass_tiles(&product);
     for first in (0..n).step_by(per_pass) {
@@ -127,7 +129,7 @@ impl Panel<'_> {
         let cols = self.product.weight.cols;
         params.fill(self.product, self.rows.clone());
         acc.clear();
-        acc.resize(self.x_tiles.len() * n_row_tiles, [Lanes::ZERO; ROWS]);
+        acc.resize(self.x_tiles.len() * n_row_tiles, [Line::ZERO; ROWS]);
         let n_products = cols.div_ceil(self.input.depth()) * acc.len();
         let mut prefetcher = self.product.prefetcher(&self.rows, PANEL_ROWS, self.is_last);
         prefetcher.divide(n_products);
@@ -235,7 +237,7 @@ impl Panel<'_> {
     }
 }
 
-fn as_bytes(lines: &mut [Lanes]) -> &mut [u8] {
+fn as_bytes(lines: &mut [Line]) -> &mut [u8] {
     // SAFETY: lanes are floats without gaps.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }

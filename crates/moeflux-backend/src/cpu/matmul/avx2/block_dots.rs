@@ -7,13 +7,16 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::{BlockType, Codebooks};
 
-use super::block_rows::{StepRows, word_of_rows, words_of_rows};
+use super::block_rows::StepRows;
 use super::lane_sums::{GroupSum, QUADS};
-use super::step_x::{STEP_COLS, StepOfX};
-use super::unpack_blocks::{GROUPS_OF_STEP, of, unpack};
+use super::lanes::Ymm;
+use super::step_x::StepOfX;
+use super::unpack_blocks::unpack;
 use super::vector::{ROWS, load_16, store_bytes};
 use crate::cpu::matmul::by_type::by_type;
 use crate::cpu::matmul::integers::E2M1_INTEGERS;
+use crate::cpu::matmul::lanes::RowBytes;
+use crate::cpu::matmul::steps::{GROUPS_OF_STEP, STEP_COLS, of};
 
 /// The dots of the groups of a step; types with groups of 32 columns use the first eight.
 pub(super) type StepDots = [__m256i; GROUPS_OF_STEP];
@@ -23,7 +26,7 @@ pub(super) type Codes = [__m256i; QUADS];
 
 /// The dots of the groups of a step.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn step_dots<const TYPE: u8, const N: usize, const VNNI: bool>(
     rows: StepRows<'_, N>,
     x: &StepOfX,
@@ -50,7 +53,7 @@ pub(super) fn step_dots<const TYPE: u8, const N: usize, const VNNI: bool>(
 
 /// The bits `mask` of every byte after a shift to the right.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn bits(packed: Codes, shift: i32, mask: i8) -> Codes {
     let (shift, mask) = (_mm_cvtsi32_si128(shift), _mm256_set1_epi8(mask));
     let mut out = packed;
@@ -61,7 +64,7 @@ pub(super) fn bits(packed: Codes, shift: i32, mask: i8) -> Codes {
 }
 
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn or(a: Codes, b: Codes) -> Codes {
     let mut out = a;
     for (out, b) in out.iter_mut().zip(b) {
@@ -72,7 +75,7 @@ fn or(a: Codes, b: Codes) -> Codes {
 
 /// What codes of four bits stand for.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn levels<const TYPE: u8>(codes: Codes) -> Codes {
     let table = by_type!(TYPE {
         BlockType::IQ4_NL | BlockType::IQ4_XS => &Codebooks::IQ4_LEVELS,
@@ -90,7 +93,7 @@ pub(super) fn levels<const TYPE: u8>(codes: Codes) -> Codes {
 /// Eight blocks of `BYTES` whose nibbles begin at `AT`: the lower ones of sixteen bytes, then the
 /// upper ones.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn nibbles_of_32<
     const TYPE: u8,
     const N: usize,
@@ -103,7 +106,7 @@ fn nibbles_of_32<
     out: &mut StepDots,
 ) {
     for i in 0..8 {
-        let packed = words_of_rows!(rows, i * BYTES + AT);
+        let packed = rows.four_words(Ymm::new(), i * BYTES + AT);
         let (low, high) = (bits(packed, 0, 15), bits(packed, 4, 15));
         let sum = GroupSum::<TYPE, VNNI>::zero().with(levels::<TYPE>(low), &x[8 * i..]);
         out[i] = sum.with(levels::<TYPE>(high), &x[8 * i + QUADS..]).total();
@@ -112,7 +115,7 @@ fn nibbles_of_32<
 
 /// As [`nibbles_of_32`], after the fifth bits of the 32 columns at `AT`.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn five_bits_of_32<
     const TYPE: u8,
     const N: usize,
@@ -125,8 +128,10 @@ fn five_bits_of_32<
     out: &mut StepDots,
 ) {
     for i in 0..8 {
-        let (fifth, packed) =
-            (word_of_rows!(rows, i * BYTES + AT), words_of_rows!(rows, i * BYTES + AT + 4));
+        let (fifth, packed) = (
+            rows.word(Ymm::new(), i * BYTES + AT),
+            rows.four_words(Ymm::new(), i * BYTES + AT + 4),
+        );
         let low = or(bits(packed, 0, 15), fifth_bits(fifth, 0));
         let high = or(bits(packed, 4, 15), fifth_bits(fifth, 2));
         let sum = GroupSum::<TYPE, VNNI>::zero().with(low, &x[8 * i..]);
@@ -136,7 +141,7 @@ fn five_bits_of_32<
 
 /// Sixteen where the bit of a column is set, of the sixteen columns from byte `first` of the bits on.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn fifth_bits(word: __m256i, first: i32) -> Codes {
     let places = [0x0804_0201, 0x8040_2010_u32.cast_signed()].map(|four| _mm256_set1_epi32(four));
     let sixteen = _mm256_set1_epi8(16);
@@ -156,7 +161,7 @@ fn fifth_bits(word: __m256i, first: i32) -> Codes {
 
 /// Eight blocks of `BYTES` whose codes begin at `AT`, a byte each; those of Q8_0 are signed.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn bytes_of_32<
     const TYPE: u8,
     const N: usize,
@@ -173,7 +178,7 @@ fn bytes_of_32<
     for i in 0..8 {
         let mut sum = GroupSum::<TYPE, VNNI>::zero();
         for part in 0..2 {
-            let mut codes = words_of_rows!(rows, i * BYTES + AT + 16 * part);
+            let mut codes = rows.four_words(Ymm::new(), i * BYTES + AT + 16 * part);
             for codes in &mut codes {
                 *codes = _mm256_xor_si256(*codes, _mm256_set1_epi8(zero));
             }
@@ -191,7 +196,7 @@ fn bytes_of_32<
 
 /// Two groups for each 32 bytes: the lower nibbles, then the upper ones.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn q4_k<const TYPE: u8, const N: usize, const VNNI: bool>(
     rows: StepRows<'_, N>,
     x: &StepOfX,
@@ -200,7 +205,7 @@ fn q4_k<const TYPE: u8, const N: usize, const VNNI: bool>(
     for i in 0..4 {
         let mut sums = [GroupSum::<TYPE, VNNI>::zero(); 2];
         for part in 0..2 {
-            let packed = words_of_rows!(rows, 16 + 32 * i + 16 * part);
+            let packed = rows.four_words(Ymm::new(), 16 + 32 * i + 16 * part);
             let x = &x[16 * i + QUADS * part..];
             sums[0] = sums[0].with(bits(packed, 0, 15), x);
             sums[1] = sums[1].with(bits(packed, 4, 15), &x[8..]);
@@ -212,18 +217,18 @@ fn q4_k<const TYPE: u8, const N: usize, const VNNI: bool>(
 
 /// As [`q4_k`], after 32 bytes whose bit `g` is the fifth of columns of group `g`.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn q5_k<const TYPE: u8, const N: usize, const VNNI: bool>(
     rows: StepRows<'_, N>,
     x: &StepOfX,
     out: &mut StepDots,
 ) {
-    let fifth = [words_of_rows!(rows, 16), words_of_rows!(rows, 32)];
+    let fifth = [rows.four_words(Ymm::new(), 16), rows.four_words(Ymm::new(), 32)];
     macro_rules! two_groups {
         ($($i:literal)*) => {$({
             let mut sums = [GroupSum::<TYPE, VNNI>::zero(); 2];
             for part in 0..2 {
-                let packed = words_of_rows!(rows, 48 + 32 * $i + 16 * part);
+                let packed = rows.four_words(Ymm::new(), 48 + 32 * $i + 16 * part);
                 let x = &x[16 * $i + QUADS * part..];
                 let low = or(bits(packed, 0, 15), bit_as_fifth::<{ 2 * $i }>(fifth[part]));
                 let high = or(bits(packed, 4, 15), bit_as_fifth::<{ 2 * $i + 1 }>(fifth[part]));
@@ -239,7 +244,7 @@ fn q5_k<const TYPE: u8, const N: usize, const VNNI: bool>(
 
 /// Sixteen where bit `BIT` of a byte is set.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn bit_as_fifth<const BIT: i32>(packed: Codes) -> Codes {
     if BIT > 4 {
         return bits(packed, const { BIT - 4 }, 16);
@@ -254,7 +259,7 @@ fn bit_as_fifth<const BIT: i32>(packed: Codes) -> Codes {
 
 /// Two halves of 128 columns; of each, 64 bytes of nibbles and 32 with two upper bits a column.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn q6_k<const TYPE: u8, const N: usize, const VNNI: bool>(
     rows: StepRows<'_, N>,
     x: &StepOfX,
@@ -262,9 +267,9 @@ fn q6_k<const TYPE: u8, const N: usize, const VNNI: bool>(
 ) {
     for half in 0..2 {
         for part in 0..2 {
-            let upper = words_of_rows!(rows, 128 + 32 * half + 16 * part);
-            let first = words_of_rows!(rows, 64 * half + 16 * part);
-            let second = words_of_rows!(rows, 64 * half + 32 + 16 * part);
+            let upper = rows.four_words(Ymm::new(), 128 + 32 * half + 16 * part);
+            let first = rows.four_words(Ymm::new(), 64 * half + 16 * part);
+            let second = rows.four_words(Ymm::new(), 64 * half + 32 + 16 * part);
             let mut up = upper;
             for up in &mut up {
                 *up = _mm256_slli_epi16::<4>(*up);
@@ -291,7 +296,7 @@ fn q6_k<const TYPE: u8, const N: usize, const VNNI: bool>(
 /// Four times 32 columns for each 32 bytes from `AT` on, two bits each. Q3_K has a third bit: bit
 /// `i` of its first 32 bytes belongs to the `i`-th 32 columns.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn two_bit_planes<const TYPE: u8, const N: usize, const VNNI: bool, const AT: usize>(
     rows: StepRows<'_, N>,
     x: &StepOfX,
@@ -300,10 +305,15 @@ fn two_bit_planes<const TYPE: u8, const N: usize, const VNNI: bool, const AT: us
     let zero = GroupSum::<TYPE, VNNI>::zero();
     let has_third = const { matches!(of(TYPE), BlockType::Q3_K) };
     for half in 0..2 {
-        let packed =
-            [words_of_rows!(rows, AT + 32 * half), words_of_rows!(rows, AT + 32 * half + 16)];
-        let third =
-            if has_third { [words_of_rows!(rows, 0), words_of_rows!(rows, 16)] } else { packed };
+        let packed = [
+            rows.four_words(Ymm::new(), AT + 32 * half),
+            rows.four_words(Ymm::new(), AT + 32 * half + 16),
+        ];
+        let third = if has_third {
+            [rows.four_words(Ymm::new(), 0), rows.four_words(Ymm::new(), 16)]
+        } else {
+            packed
+        };
         for i in 0..4 {
             let at = 4 * half + i;
             let mut codes = [bits(packed[0], 2 * i as i32, 3), bits(packed[1], 2 * i as i32, 3)];
@@ -325,7 +335,7 @@ fn two_bit_planes<const TYPE: u8, const N: usize, const VNNI: bool, const AT: us
 
 /// Four where bit `bit` of a byte is set.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn third_bits(packed: Codes, bit: i32) -> Codes {
     let mut out = packed;
     for out in &mut out {
@@ -338,14 +348,14 @@ fn third_bits(packed: Codes, bit: i32) -> Codes {
 /// Four blocks of 64 columns: four scales, then for each sixteen columns the lower nibbles of eight
 /// bytes and the upper ones.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn nvfp4<const TYPE: u8, const N: usize, const VNNI: bool>(
     rows: StepRows<'_, N>,
     x: &StepOfX,
     out: &mut StepDots,
 ) {
     for i in 0..8 {
-        let packed = words_of_rows!(rows, i / 2 * 36 + 4 + i % 2 * 16);
+        let packed = rows.four_words(Ymm::new(), i / 2 * 36 + 4 + i % 2 * 16);
         let low = levels::<TYPE>(bits(packed, 0, 15));
         let high = levels::<TYPE>(bits(packed, 4, 15));
         for part in 0..2 {
@@ -362,7 +372,7 @@ struct Unpacked([[u8; STEP_COLS]; ROWS]);
 
 /// Types that are unpacked row by row.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn row_by_row<const TYPE: u8, const N: usize, const VNNI: bool>(
     rows: StepRows<'_, N>,
     x: &StepOfX,

@@ -1,4 +1,4 @@
-//! Eight rows of blocks side by side, and words of them with the rows as lanes.
+//! Eight rows of blocks side by side.
 
 use std::ops::Range;
 
@@ -75,52 +75,3 @@ fn pad_step(rows: BlockRows<'_>, bytes: Range<usize>, out: &mut Vec<u8>) {
         out.resize(end, 0);
     }
 }
-
-/// The four bytes at `$at` of each of eight rows.
-///
-/// A macro, as the next one: of a function with this many checks and callers the compiler makes a
-/// call, and the checks stay.
-macro_rules! word_of_rows {
-    ($rows:expr, $at:expr) => {{
-        let (rows, at): (StepRows<'_, _>, usize) = ($rows, $at);
-        macro_rules! word {
-            ($row:literal) => {
-                i32::from_le_bytes(*rows.0[$row][at..].first_chunk().expect("four bytes"))
-            };
-        }
-        _mm256_setr_epi32(
-            word!(0),
-            word!(1),
-            word!(2),
-            word!(3),
-            word!(4),
-            word!(5),
-            word!(6),
-            word!(7),
-        )
-    }};
-}
-
-/// The sixteen bytes at `$at` of each of eight rows, as words.
-macro_rules! words_of_rows {
-    ($rows:expr, $at:expr) => {{
-        let (rows, at): (StepRows<'_, _>, usize) = ($rows, $at);
-        // Rows `r` and `r + 4` go through the same steps, in the halves of a vector.
-        macro_rules! both {
-            ($first:literal $second:literal) => {
-                _mm256_set_m128i(load_16(&rows.0[$second][at..]), load_16(&rows.0[$first][at..]))
-            };
-        }
-        let (a, b, c, d) = (both!(0 4), both!(1 5), both!(2 6), both!(3 7));
-        let (ab_low, ab_high) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-        let (cd_low, cd_high) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-        [
-            _mm256_unpacklo_epi64(ab_low, cd_low),
-            _mm256_unpackhi_epi64(ab_low, cd_low),
-            _mm256_unpacklo_epi64(ab_high, cd_high),
-            _mm256_unpackhi_epi64(ab_high, cd_high),
-        ]
-    }};
-}
-
-pub(super) use {word_of_rows, words_of_rows};

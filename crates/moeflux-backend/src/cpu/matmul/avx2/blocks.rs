@@ -9,15 +9,17 @@ use std::cell::Cell;
 use moeflux_core::quant::BlockType;
 
 use super::block_dots::step_dots;
-use super::block_params::{StepParams, step_params};
 use super::block_rows::BlockRows;
 use super::lane_sums::is_wide;
-use super::step_x::{AlignedStep, Order, OrderedRow, STEP_COLS};
+use super::lanes::Ymm;
+use super::step_x::{AlignedStep, Order, OrderedRow};
 use super::stream::{Scales, Sums, prefetch};
-use super::unpack_blocks::{GROUPS_OF_STEP, of, step_bytes, unpack};
+use super::unpack_blocks::unpack;
 use super::vector::{ROWS, store_bytes};
+use crate::cpu::matmul::block_params::StepParams;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
+use crate::cpu::matmul::steps::{GROUPS_OF_STEP, STEP_COLS, step_bytes, step_groups};
 
 /// Bytes that blocks are prefetched ahead, at least.
 const DISTANCE: usize = 8192;
@@ -83,7 +85,7 @@ pub(in crate::cpu::matmul) fn integer_row<const VNNI: bool>(
 }
 
 /// The codes of the first blocks, as many as make whole steps. Returns how many columns these are.
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::cpu::matmul) fn unpack_codes(
     block_type: BlockType,
     blocks: &[u8],
@@ -93,7 +95,7 @@ pub(in crate::cpu::matmul) fn unpack_codes(
 }
 
 #[inline(never)]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn unpack_steps<const TYPE: u8, const N: usize>(blocks: &[u8], codes: &mut [u8]) -> usize {
     let (steps, _) = blocks.as_chunks::<N>();
     for (step, codes) in steps.iter().zip(codes.as_chunks_mut::<STEP_COLS>().0) {
@@ -142,10 +144,10 @@ fn sums_of_rows<const TYPE: u8, const N: usize, const VNNI: bool>(
     x: &[AlignedStep],
     scales: Scales<'_>,
 ) -> Sums {
-    let per_step = const { STEP_COLS / of(TYPE).group_cols() };
+    let per_step = const { step_groups(TYPE) };
     let distance = DISTANCE.max(rows.bytes.len());
     let (n_groups, mut sums) = (scales.s.len(), Sums::zero());
-    let mut params = StepParams::zero();
+    let mut params = StepParams::zero(Ymm::new());
     let mut dots = [_mm256_setzero_si256(); GROUPS_OF_STEP];
     let lines = const { (ROWS * N).div_ceil(64) };
     for (step, AlignedStep(x)) in x.iter().enumerate() {
@@ -156,7 +158,7 @@ fn sums_of_rows<const TYPE: u8, const N: usize, const VNNI: bool>(
         for line in 0..lines / 2 {
             prefetch(rows.bytes, ahead + 64 * line);
         }
-        step_params::<TYPE, N>(now, &mut params);
+        params.load::<TYPE>(now);
         for line in lines / 2..lines {
             prefetch(rows.bytes, ahead + 64 * line);
         }

@@ -4,7 +4,8 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::unpack_blocks::{largest_code, of};
+use super::unpack_blocks::largest_code;
+use crate::cpu::matmul::steps::of;
 
 /// The activations of four columns as a vector of codes meets them: their high limbs and their low
 /// ones, a byte each, or, for [wide codes](is_wide), the even and the odd columns, 16 bits each.

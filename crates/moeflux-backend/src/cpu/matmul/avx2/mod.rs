@@ -6,18 +6,17 @@
 //! lanes of a vector.
 
 mod block_dots;
-mod block_params;
 mod block_rows;
 mod blocks;
 mod dots;
 mod lane_sums;
+mod lanes;
 mod micro;
 mod nibbles;
 mod order;
 mod params;
 mod round;
 mod rows;
-mod small_scales;
 mod step_x;
 mod stream;
 mod tile;

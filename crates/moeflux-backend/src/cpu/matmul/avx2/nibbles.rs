@@ -8,17 +8,19 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::block_dots::{bits, levels};
-use super::block_params::StepParams;
-use super::block_rows::{BlockRows, StepRows, word_of_rows, words_of_rows};
+use super::block_rows::{BlockRows, StepRows};
 use super::lane_sums::{GroupSum, QUADS};
+use super::lanes::Ymm;
 use super::params::{GROUPS, ParamTile, Place};
-use super::step_x::{AlignedStep, Order, OrderedRow, STEP_COLS, StepOfX};
+use super::step_x::{AlignedStep, Order, OrderedRow, StepOfX};
 use super::stream::{Scales, Sums, X_ROWS, prefetch, prefetch_params};
-use super::unpack_blocks::{GROUPS_OF_STEP, of};
-use super::vector::{ROWS, load_16};
+use super::vector::ROWS;
+use crate::cpu::matmul::block_params::StepParams;
 use crate::cpu::matmul::integers::ParamFormat;
+use crate::cpu::matmul::lanes::RowBytes;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
+use crate::cpu::matmul::steps::{GROUPS_OF_STEP, STEP_COLS, of, step_groups};
 
 /// How far ahead of its use a packed byte is asked for, at least.
 const DISTANCE: usize = 8192;
@@ -99,8 +101,8 @@ fn sums_of_rows<const TYPE: u8, const VNNI: bool>(
     let (packed, n_groups) = (eight.packed, product.n_groups());
     let distance = DISTANCE.max(ROWS * packed.row_bytes);
     let mut total = Sums::zero();
-    let mut params = StepParams::zero();
-    let per_step = const { STEP_COLS / of(TYPE).group_cols() };
+    let mut params = StepParams::zero(Ymm::new());
+    let per_step = const { step_groups(TYPE) };
     for (step, AlignedStep(x_step)) in x.steps.iter().enumerate() {
         let now = packed.step_or_padded(step, padded_step);
         let ahead = distance + step * ROWS * STEP_BYTES;
@@ -131,22 +133,22 @@ fn step_params<const TYPE: u8>(
     product: &IntegerProduct<'_>,
     eight: &EightRows<'_>,
     groups: Range<usize>,
-    out: &mut StepParams,
+    out: &mut StepParams<Ymm>,
 ) {
-    let n_groups = product.n_groups();
+    let (isa, n_groups) = (Ymm::new(), product.n_groups());
     if let ParamFormat::OfE2M1(small) = product.integers.params
         && eight.rows.len() == ROWS
-        && groups.len() == const { STEP_COLS / of(TYPE).group_cols() }
+        && groups.len() == const { step_groups(TYPE) }
     {
         let first = eight.rows.start * n_groups;
         let stored = &product.weight.scales[first..first + ROWS * n_groups];
         let scales = BlockRows::new(stored, n_groups);
         if const { of(TYPE).group_cols() == 16 } {
             let rows = scales.step::<16>(groups.start);
-            out.set_e2m1(small, words_of_rows!(rows, 0));
+            out.set_e2m1(small, rows.four_words(isa, 0));
         } else {
             let rows = scales.step::<8>(groups.start);
-            out.set_e2m1(small, [word_of_rows!(rows, 0), word_of_rows!(rows, 4)]);
+            out.set_e2m1(small, [rows.word(isa, 0), rows.word(isa, 4)]);
         }
         return;
     }
@@ -162,7 +164,7 @@ fn step_params<const TYPE: u8>(
 
 /// The dots of the groups of a step: two columns a byte, the first one in the lower half.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn step_dots<const TYPE: u8, const VNNI: bool>(
     rows: StepRows<'_, STEP_BYTES>,
     x: &StepOfX,
@@ -170,7 +172,7 @@ fn step_dots<const TYPE: u8, const VNNI: bool>(
 ) {
     let zero = GroupSum::<TYPE, VNNI>::zero();
     for i in 0..PARTS {
-        let packed = words_of_rows!(rows, 16 * i);
+        let packed = rows.four_words(Ymm::new(), 16 * i);
         let even = levels::<TYPE>(bits(packed, 0, 15));
         let odd = levels::<TYPE>(bits(packed, 4, 15));
         let halves = [[even[0], odd[0], even[1], odd[1]], [even[2], odd[2], even[3], odd[3]]];

@@ -5,10 +5,13 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Float, MatrixView};
 
-use super::block_rows::{StepRows, word_of_rows};
-use super::small_scales::params_of_e2m1;
+use super::block_rows::StepRows;
+use super::lanes::Ymm;
 use super::vector::{ROWS, load_16, load_32, transpose};
+use crate::cpu::matmul::block_params::field;
 use crate::cpu::matmul::integers::{ParamFormat, symmetric_bias};
+use crate::cpu::matmul::lanes::RowBytes;
+use crate::cpu::matmul::stored_params::params_of_e2m1;
 
 /// Groups of one tile.
 pub(super) const GROUPS: usize = 8;
@@ -40,7 +43,7 @@ impl ParamTile {
 
     /// Takes the parameters at `place`.
     #[inline]
-    #[target_feature(enable = "avx2,f16c")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn load(&mut self, weight: &MatrixView<'_>, format: ParamFormat, place: &Place) {
         let MatrixView { scales, biases, .. } = weight;
         match format {
@@ -74,7 +77,7 @@ impl ParamTile {
 
     /// Apart, so that the usual case stays short.
     #[inline(never)]
-    #[target_feature(enable = "avx2,f16c")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     fn load_rarer(&mut self, weight: &MatrixView<'_>, format: ParamFormat, place: &Place) {
         match format {
             ParamFormat::Floats(float) => {
@@ -88,8 +91,8 @@ impl ParamTile {
             ParamFormat::OfE2M1(small) => {
                 let words = place.byte_words(weight.scales);
                 for g in 0..GROUPS {
-                    let params = params_of_e2m1(small, words[g / 4], g % 4);
-                    (self.scale[g], self.bias[g]) = (params.scale, params.bias);
+                    let byte = field(Ymm::new(), words[g / 4], g % 4 * 8, 8);
+                    [self.scale[g], self.bias[g]] = params_of_e2m1(Ymm::new(), small, byte);
                 }
             }
         }
@@ -145,7 +148,7 @@ impl Place {
 
     /// A byte for each group of the tile: the first four of each row, and the others.
     #[inline]
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     fn byte_words(&self, all: &[u8]) -> [__m256i; 2] {
         let mut padded = [[0u8; GROUPS * 4]; ROWS];
         let whole = self.whole_rows(all, 1);
@@ -158,7 +161,7 @@ impl Place {
             *out = *bytes.first_chunk().expect("eight bytes");
         }
         let rows = StepRows(rows.each_ref());
-        [word_of_rows!(rows, 0), word_of_rows!(rows, 4)]
+        [rows.word(Ymm::new(), 0), rows.word(Ymm::new(), 4)]
     }
 
     /// Copies the groups that there are.

@@ -2,9 +2,7 @@
 
 use super::lane_sums::FourOfX;
 use crate::cpu::matmul::Quantised;
-
-/// Columns of a step.
-pub(super) const STEP_COLS: usize = 256;
+use crate::cpu::matmul::steps::STEP_COLS;
 
 /// The activations of a step.
 pub(super) type StepOfX = [FourOfX; STEP_COLS / 4];

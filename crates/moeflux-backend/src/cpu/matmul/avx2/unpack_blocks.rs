@@ -8,20 +8,7 @@ use super::unpack_codebooks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_x
 use super::vector::{VECTORS, load_16, load_32};
 use crate::cpu::matmul::by_type::by_type;
 use crate::cpu::matmul::integers::E2M1_INTEGERS;
-
-/// Groups of a step, at most.
-pub(super) const GROUPS_OF_STEP: usize = 16;
-
-/// The type of this number.
-pub(super) const fn of(number: u8) -> BlockType {
-    BlockType::ALL[number as usize]
-}
-
-/// Bytes of 256 columns.
-pub(super) const fn step_bytes(number: u8) -> usize {
-    let block_type = of(number);
-    256 / block_type.block_cols() * block_type.block_bytes()
-}
+use crate::cpu::matmul::steps::{of, step_bytes};
 
 /// The largest code of a type.
 pub(super) const fn largest_code(number: u8) -> usize {

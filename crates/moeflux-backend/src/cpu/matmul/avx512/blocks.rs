@@ -9,15 +9,16 @@ use std::cell::Cell;
 
 use moeflux_core::quant::{BlockType, MatrixView};
 
-use super::block_params::{SixteenRows, step_params};
 use super::dots::{DISTANCE, Line, prefetch, sums_of_fours, sums_of_twos};
-use super::steps::{STEP_COLS, STEP_LINES, of, step_bytes};
+use super::lanes::{SixteenRows, Zmm};
 use super::stream::Sums;
 use super::unpack_blocks::{Lines, unpack};
-use super::vector::{ROWS, load_64, store_floats};
+use super::vector::{ROWS, STEP_LINES, load_64, store_floats};
 use crate::cpu::matmul::Quantised;
+use crate::cpu::matmul::block_params::StepParams;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
+use crate::cpu::matmul::steps::{STEP_COLS, of, step_bytes, step_groups};
 
 /// Bytes of the longest step: eight blocks of Q8_0.
 const MAX_STEP_BYTES: usize = 8 * 34;
@@ -128,18 +129,19 @@ fn rows<const TYPE: u8>(
 
 /// Adds all groups of sixteen rows, of which these are the dots: (rows, groups).
 #[inline]
-#[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn add_steps<const TYPE: u8>(sums: &mut Sums<'_>, rows: SixteenRows<'_>, dots: &[f32]) {
     let n_groups = dots.len() / ROWS;
-    let per_step = const { STEP_COLS / of(TYPE).group_cols() };
+    let per_step = const { step_groups(TYPE) };
+    let mut params = StepParams::zero(Zmm::new());
     for first in (0..n_groups).step_by(16) {
         let groups = first..n_groups.min(first + 16);
         let tile = sums.dot_tile(dots, n_groups, groups.clone());
         for (step, groups_of_step) in tile[..groups.len()].chunks(per_step).enumerate() {
             let step = first / per_step + step;
-            let params = step_params::<TYPE>(rows, step);
+            params.load::<TYPE>(rows.from(step * const { step_bytes(TYPE) }));
             for (g, dots) in groups_of_step.iter().enumerate() {
-                sums.add_next_group(step * per_step + g, *dots, (params.scale[g], params.bias[g]));
+                sums.add_next_group(step * per_step + g, *dots, [params.scale[g], params.bias[g]]);
             }
         }
     }

@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use super::transpose::{transpose, transpose_halves};
 use super::unpack::{COLS, look_up, unpack, unpack_part};
-use super::vector::{Lanes, ROWS, load_32, store_64};
+use super::vector::{ROWS, load_32, store_64};
 use crate::cpu::matmul::integers::width;
 use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::vector::Line;
 
 /// Each line of `out` gets four columns of at most sixteen rows; rows beyond
 /// the last repeat it.
@@ -17,7 +18,7 @@ pub(super) fn unpack_tile<const CODES: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
     cols: Range<usize>,
-    out: &mut [Lanes],
+    out: &mut [Line],
 ) {
     let row_bytes = product.row_bytes();
     let packed = product.weight_rows(rows.clone());
@@ -47,7 +48,7 @@ pub(super) fn unpack_tile<const CODES: usize>(
 /// Lines of 64 columns, from vectors that hold eight of each row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn spread_nibbles<const CODES: usize>(eights: [__m512i; 8], out: &mut [Lanes]) {
+fn spread_nibbles<const CODES: usize>(eights: [__m512i; 8], out: &mut [Line]) {
     // Bits of a row's columns in a 64-bit lane, which two rows share.
     let first = _mm512_set1_epi64(0x2c28_2420_0c08_0400);
     let second = _mm512_set1_epi64(0x3c38_3430_1c18_1410);

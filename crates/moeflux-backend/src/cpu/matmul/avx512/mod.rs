@@ -4,15 +4,14 @@
 //! memory. Several: `tile.rs` unpacks a panel of rows once for all of them. Both
 //! end with sixteen rows of the matrix as the lanes of a vector.
 
-mod block_params;
 mod blocks;
 mod columns;
 mod dots;
+mod lanes;
 mod micro;
 pub(super) mod panel;
 pub(super) mod params;
 mod round;
-mod steps;
 mod stream;
 mod tile;
 pub(super) mod transpose;

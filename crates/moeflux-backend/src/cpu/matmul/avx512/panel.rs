@@ -3,16 +3,17 @@
 use std::ops::Range;
 
 use super::params::{GROUPS, param_tile};
-use super::vector::{Lanes, ROWS, store_floats};
+use super::vector::{ROWS, store_floats};
 use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::vector::Line;
 
 /// As `f32`, with sixteen rows as lanes.
 #[derive(Default)]
 pub(in crate::cpu::matmul) struct Params {
     n_groups: usize,
     /// (row tiles, groups)
-    scales: Vec<Lanes>,
-    biases: Vec<Lanes>,
+    scales: Vec<Line>,
+    biases: Vec<Line>,
 }
 
 impl Params {
@@ -25,8 +26,8 @@ impl Params {
         self.n_groups = product.n_groups();
         let n = rows.len().div_ceil(ROWS) * self.n_groups;
         if self.scales.len() < n {
-            self.scales.resize(n, Lanes::ZERO);
-            self.biases.resize(n, Lanes::ZERO);
+            self.scales.resize(n, Line::ZERO);
+            self.biases.resize(n, Line::ZERO);
         }
         for (tile, row) in rows.clone().step_by(ROWS).enumerate() {
             let rows = row..rows.end.min(row + ROWS);
@@ -45,12 +46,12 @@ impl Params {
     }
 
     /// The scales of a tile of rows, by groups.
-    pub(in crate::cpu::matmul) fn scales(&self, tile: usize) -> &[Lanes] {
+    pub(in crate::cpu::matmul) fn scales(&self, tile: usize) -> &[Line] {
         &self.scales[tile * self.n_groups..][..self.n_groups]
     }
 
     /// The biases of a tile of rows, by groups.
-    pub(in crate::cpu::matmul) fn biases(&self, tile: usize) -> &[Lanes] {
+    pub(in crate::cpu::matmul) fn biases(&self, tile: usize) -> &[Line] {
         &self.biases[tile * self.n_groups..][..self.n_groups]
     }
 }

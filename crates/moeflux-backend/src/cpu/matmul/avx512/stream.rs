@@ -15,14 +15,14 @@ use moeflux_core::quant::{Float, MatrixView};
 use super::dots::{
     DISTANCE, ParamPrefetch, Repeated, Steps, group_dots, prefetch_all, repeat, step_bytes,
 };
-use super::params::{
-    GROUPS, bf16_pair, e2m1_pair, eight_bytes, f16_pair, narrow_params, param_tile, symmetric_pair,
-};
+use super::lanes::Zmm;
+use super::params::{GROUPS, eight_bytes, narrow_params, param_tile};
 use super::transpose::{transpose, transpose_lanes, transpose_narrow};
 use super::vector::{ROWS, load_64, load_lanes, store_floats};
 use crate::cpu::matmul::integers::{ParamFormat, width};
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
+use crate::cpu::matmul::stored_params::params_of_lanes;
 
 /// Bytes of inputs that stay in the first cache while weights pass through it.
 const NEAR_INPUTS: usize = 24 << 10;
@@ -268,7 +268,7 @@ impl<'a> Sums<'a> {
 
     /// Adds all groups of each row, of which these are the dots: (rows, groups).
     #[inline]
-    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn add_all(&mut self, dots: &[f32]) {
         match self.product.n_groups() {
             1 if self.rows.len() == ROWS => self.add_narrow::<1>(dots),
@@ -282,7 +282,7 @@ impl<'a> Sums<'a> {
     /// Adds up to eight groups from `first` on of each of sixteen rows, whose dots are `dots`:
     /// (rows, groups), of which there are eight at least.
     #[inline]
-    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn add_next(&mut self, dots: &[f32], first: usize) {
         let from = first.min(self.product.n_groups() - EIGHT);
         self.add_eight(dots, from, first - from);
@@ -291,7 +291,7 @@ impl<'a> Sums<'a> {
     /// Adds eight groups from `first` on, without the `added` ones before. Parameters have 16 bits
     /// or 8.
     #[inline]
-    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn add_eight(&mut self, dots: &[f32], first: usize, added: usize) {
         let n = self.product.n_groups();
         let format = self.product.integers.params;
@@ -308,14 +308,7 @@ impl<'a> Sums<'a> {
                 if 4 * half + g < added {
                     continue;
                 }
-                let params = match (format, params[4 * half + g]) {
-                    (ParamFormat::Floats(Float::BF16), it) => bf16_pair(it),
-                    (ParamFormat::Floats(_), it) => f16_pair(it),
-                    (ParamFormat::Symmetric { scales, bits }, it) => {
-                        symmetric_pair(scales, bits, it)
-                    }
-                    (ParamFormat::OfE2M1(small), it) => e2m1_pair(small, it),
-                };
+                let params = params_of_lanes(Zmm::new(), format, params[4 * half + g]);
                 self.add_group(tile[g], params, s[4 * half + g], st[4 * half + g]);
             }
         }
@@ -324,7 +317,7 @@ impl<'a> Sums<'a> {
     /// As they are stored, those of eight groups from `first` on; lanes are rows. Where there are no
     /// biases the upper halves of lanes are zero.
     #[inline]
-    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn params_of_eight(&self, first: usize) -> [__m512i; EIGHT] {
         let n = self.product.n_groups();
         let MatrixView { scales, biases, .. } = self.product.weight;
@@ -353,7 +346,7 @@ impl<'a> Sums<'a> {
 
     /// Adds the `N` groups of each of sixteen rows.
     #[inline]
-    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn add_narrow<const N: usize>(&mut self, dots: &[f32]) {
         let dots: &[u8] = bytemuck::cast_slice(&dots[..N * ROWS]);
         let mut tile = [_mm512_setzero_si512(); N];
@@ -371,7 +364,7 @@ impl<'a> Sums<'a> {
     /// Adds one group, whose dots are `d`.
     #[inline]
     #[target_feature(enable = "avx512f,fma")]
-    fn add_group(&mut self, d: __m512i, (scale, bias): (__m512, __m512), s: f32, st: f32) {
+    fn add_group(&mut self, d: __m512i, [scale, bias]: [__m512; 2], s: f32, st: f32) {
         let scale = _mm512_mul_ps(scale, _mm512_set1_ps(s));
         self.acc = _mm512_fmadd_ps(_mm512_castsi512_ps(d), scale, self.acc);
         self.off = _mm512_fmadd_ps(bias, _mm512_set1_ps(st), self.off);
@@ -379,7 +372,7 @@ impl<'a> Sums<'a> {
 
     /// Adds some groups of each row, of which these are the dots: (rows, groups).
     #[inline]
-    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     pub(super) fn add(&mut self, dots: &[f32], groups: Range<usize>) {
         for first in (0..groups.len()).step_by(GROUPS) {
             let n = GROUPS.min(groups.len() - first);
@@ -388,7 +381,7 @@ impl<'a> Sums<'a> {
             let dots = self.dot_tile(dots, groups.len(), first..first + n);
             let (s, st) = (&self.s[at..at + n], &self.st[at..at + n]);
             for (g, (s, st)) in s.iter().zip(st).enumerate() {
-                self.add_group(dots[g], (params.scale[g], params.bias[g]), *s, *st);
+                self.add_group(dots[g], [params.scale[g], params.bias[g]], *s, *st);
             }
         }
     }
@@ -396,7 +389,7 @@ impl<'a> Sums<'a> {
     /// Adds group `g`, whose dots are `d`; groups come in ascending order.
     #[inline]
     #[target_feature(enable = "avx512f,fma")]
-    pub(super) fn add_next_group(&mut self, g: usize, d: __m512i, params: (__m512, __m512)) {
+    pub(super) fn add_next_group(&mut self, g: usize, d: __m512i, params: [__m512; 2]) {
         self.add_group(d, params, self.s[g], self.st[g]);
     }
 

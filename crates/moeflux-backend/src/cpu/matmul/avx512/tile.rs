@@ -10,10 +10,11 @@ use std::ops::Range;
 
 use super::columns::unpack_tile;
 use super::panel::Params;
-use super::vector::{Lanes, ROWS, load_64, load_floats, store_first, store_floats};
+use super::vector::{ROWS, load_64, load_floats, store_first, store_floats};
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
 use crate::cpu::prefetcher::Prefetcher;
+use crate::cpu::vector::Line;
 
 /// Tiles of sixteen rows of the matrix that are multiplied together, at most.
 const TILES: usize = 3;
@@ -34,15 +35,15 @@ const PASS_BYTES: usize = 2 << 20;
 /// The two sums of sixteen outputs.
 #[derive(Clone, Copy)]
 struct Sums {
-    acc: Lanes,
-    off: Lanes,
+    acc: Line,
+    off: Line,
 }
 
 /// What a call needs besides its arguments.
 #[derive(Default)]
 struct Scratch {
     /// (tiles, columns / 4): four bytes of each of sixteen rows.
-    weights: Vec<Lanes>,
+    weights: Vec<Line>,
     params: Params,
     /// (rows of activations, tiles)
     sums: Vec<Sums>,
@@ -60,7 +61,7 @@ pub(super) fn integer_rows<const CODES: usize, const GROUP: usize>(
     out: &mut OutPart<'_>,
 ) {
     let mut scratch = SCRATCH.take();
-    scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
+    scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Line>(), Line::ZERO);
     let n = product.x_rows.len();
     let per_pass = PASS_BYTES / (product.weight.cols * product.x.n_limbs());
     let per_pass = per_pass.max(1).next_multiple_of(X_LIMBS);
@@ -107,7 +108,7 @@ impl Panel<'_> {
         params.fill(self.product, self.rows.clone());
         let n_sums = self.x_rows.len() * n_tiles;
         if sums.len() < n_sums {
-            sums.resize(n_sums, Sums { acc: Lanes::ZERO, off: Lanes::ZERO });
+            sums.resize(n_sums, Sums { acc: Line::ZERO, off: Line::ZERO });
         }
         let most = X_LIMBS / self.product.x.n_limbs();
         let n_times = self.x_rows.len().div_ceil(most) * self.product.n_groups();
@@ -138,7 +139,7 @@ impl Panel<'_> {
 /// Some unpacked columns of a panel.
 struct Block<'a> {
     panel: &'a Panel<'a>,
-    weights: &'a [Lanes],
+    weights: &'a [Line],
     params: &'a Params,
     cols: Range<usize>,
 }
@@ -293,9 +294,9 @@ impl<'a, const LIMBS: usize> Input<'a, LIMBS> {
 /// Sixteen rows of the matrix, from some group on.
 #[derive(Clone, Copy)]
 struct Tile<'a, const LINES: usize> {
-    lines: &'a [[Lanes; LINES]],
-    scales: &'a [Lanes],
-    biases: &'a [Lanes],
+    lines: &'a [[Line; LINES]],
+    scales: &'a [Line],
+    biases: &'a [Line],
 }
 
 impl<const LINES: usize> Tile<'_, LINES> {
@@ -351,7 +352,7 @@ fn dots<
 ) -> [[__m512i; N]; X] {
     let zero = _mm512_setzero_si512();
     let mut dots = [[[[zero; N]; LIMBS]; X]; PARTS];
-    let mut lines = [&[Lanes::ZERO; LINES]; N];
+    let mut lines = [&[Line::ZERO; LINES]; N];
     for (lines, tile) in lines.iter_mut().zip(tiles) {
         *lines = &tile.lines[g];
     }

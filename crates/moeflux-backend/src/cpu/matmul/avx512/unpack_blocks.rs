@@ -4,10 +4,10 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::{BlockType, Codebooks};
 
-use super::steps::{STEP_LINES, of, step_bytes};
 use super::unpack_codebooks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs};
-use super::vector::{load_16, load_32, load_64};
+use super::vector::{STEP_LINES, load_16, load_32, load_64};
 use crate::cpu::matmul::by_type::by_type;
+use crate::cpu::matmul::steps::{of, step_bytes};
 
 /// The codes of 256 columns, 64 to a vector, in their order.
 pub(super) struct Lines(pub(super) [__m512i; STEP_LINES]);

@@ -9,8 +9,7 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::Codebooks;
 
-use super::steps::STEP_LINES;
-use super::vector::{gather_octets, load_16, load_32, load_64, store_32};
+use super::vector::{STEP_LINES, gather_octets, load_16, load_32, load_64, store_32};
 
 /// The first bits of the numbers of eight columns in a word of 16 bits, and of twice four in two.
 const OCTET: i64 = i64::from_le_bytes([0, 2, 4, 6, 8, 10, 12, 14]);

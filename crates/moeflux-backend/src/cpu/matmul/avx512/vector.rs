@@ -4,15 +4,6 @@ use std::arch::x86_64::*;
 
 pub(in crate::cpu::matmul) use crate::cpu::vector::{load as load_floats, store as store_floats};
 
-/// A float of each of sixteen rows.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(in crate::cpu::matmul) struct Lanes(pub(in crate::cpu::matmul) [f32; 16]);
-
-impl Lanes {
-    pub(in crate::cpu::matmul) const ZERO: Lanes = Lanes([0.0; 16]);
-}
-
 /// `8 * BITS` bytes, and zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -144,6 +135,9 @@ pub(in crate::cpu::matmul) fn load_singles(bytes: &[u8]) -> __m512i {
     // SAFETY: the mask lets only the slice's own elements be read.
     unsafe { _mm512_maskz_loadu_epi32(((1u32 << n) - 1) as u16, bytes.as_ptr().cast()) }
 }
+
+/// Vectors of codes, a byte a column, in a step of 256 columns.
+pub(super) const STEP_LINES: usize = 4;
 
 /// Rows of the matrix that are the lanes of a vector.
 pub(super) const ROWS: usize = 16;

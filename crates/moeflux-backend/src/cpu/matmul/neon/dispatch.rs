@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::instructions::Instructions;
 use super::levels::{Dotprod, I8mm, Plain, widening_dot};
 use super::limbs::{Chunk, FourRows};
+use super::piece::{Inputs, Piece, ROWS, Sums};
 use super::stream;
-use super::tile::piece::{Inputs, Piece, ROWS, Sums};
 use super::tile::{pairs, quads, rows};
 use super::unpack::Group;
 

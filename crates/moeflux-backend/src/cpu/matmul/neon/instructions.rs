@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::limbs::{Chunk, FourRows};
-use super::tile::piece::{Inputs, Piece, ROWS, Sums};
+use super::piece::{Inputs, Piece, ROWS, Sums};
 use super::unpack::Group;
 
 /// A level of instructions. Holding one is the proof that the machine has it.

@@ -10,6 +10,7 @@ mod instructions;
 mod levels;
 mod limbs;
 mod params;
+mod piece;
 mod stream;
 mod tile;
 mod unpack;

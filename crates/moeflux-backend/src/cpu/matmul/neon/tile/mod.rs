@@ -3,17 +3,16 @@
 //! piece in memory depends on the instructions that multiply it.
 
 pub(super) mod pairs;
-pub(super) mod piece;
 pub(super) mod quads;
 pub(super) mod rows;
 
 use std::cell::Cell;
 use std::ops::Range;
 
-use self::piece::{COLS, Input, Inputs, Piece, ROWS, Sums};
 use super::instructions::Instructions;
 use super::limbs::{Chunk, missing};
 use super::params::Params;
+use super::piece::{COLS, Input, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::block_format::BlockFormat;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;

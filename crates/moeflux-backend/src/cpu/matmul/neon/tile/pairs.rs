@@ -4,10 +4,10 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::piece::{Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
 use crate::cpu::matmul::neon::levels::I8mm;
 use crate::cpu::matmul::neon::limbs::{both_limbs, halves};
+use crate::cpu::matmul::neon::piece::{Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::neon::unpack::unpack_32;
 use crate::cpu::matmul::neon::vector::{
     load_bytes, load_signed, store_bytes, store_signed, zip_high, zip_low,

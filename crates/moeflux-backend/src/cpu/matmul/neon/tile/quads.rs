@@ -4,10 +4,10 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::piece::{Input, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
 use crate::cpu::matmul::neon::levels::Dotprod;
 use crate::cpu::matmul::neon::limbs::both_limbs;
+use crate::cpu::matmul::neon::piece::{Input, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::neon::unpack::unpack_32;
 use crate::cpu::matmul::neon::vector::{load_bytes, load_signed, store_bytes, transpose_quads};
 

@@ -4,11 +4,11 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::piece::{COLS, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
 use crate::cpu::matmul::neon::instructions::Instructions;
 use crate::cpu::matmul::neon::levels::Plain;
 use crate::cpu::matmul::neon::limbs::{Chunk, both_limbs};
+use crate::cpu::matmul::neon::piece::{COLS, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::neon::unpack::unpack_row;
 use crate::cpu::matmul::neon::vector::load_bytes;
 

@@ -2,19 +2,19 @@
 
 use std::arch::aarch64::*;
 
-use crate::cpu::matmul::neon::limbs::Chunk;
-use crate::cpu::matmul::neon::params::{GROUPS, Params};
-use crate::cpu::matmul::neon::vector::{load_floats, store_floats};
+use super::limbs::Chunk;
+use super::params::{GROUPS, Params};
+use super::vector::{load_floats, store_floats};
 
 /// Rows of the matrix that are unpacked together.
-pub(in super::super) const ROWS: usize = 8;
+pub(super) const ROWS: usize = 8;
 
 /// Columns that are unpacked together: eight rows of them take half of the
 /// smallest first cache. A multiple of every group size.
 pub(super) const COLS: usize = 2048;
 
 /// Some columns of eight rows; rows beyond the last repeat it.
-pub(in super::super) struct Piece {
+pub(super) struct Piece {
     /// One byte a weight.
     pub(super) q: [[u8; 16]; ROWS * COLS / 16],
     /// Bits of a weight, or what stands for these.
@@ -23,13 +23,13 @@ pub(in super::super) struct Piece {
 }
 
 /// Some rows of the activations.
-pub(in super::super) struct Inputs<'a> {
+pub(super) struct Inputs<'a> {
     pub(super) rows: Vec<Input<'a>>,
     pub(super) group_size: usize,
     pub(super) n_groups: usize,
     /// What dots lack of each group of each row; empty where they lack nothing.
     pub(super) missing: Vec<i32>,
-    /// The rows in another order; see [`pairs`].
+    /// The rows in another order; see the tile of pairs.
     pub(super) prepacked: Vec<Chunk>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Input<'a> {
 
 /// The accumulators of eight outputs.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Sums {
+pub(super) struct Sums {
     pub(super) acc: [float32x4_t; 2],
     pub(super) off: [float32x4_t; 2],
 }

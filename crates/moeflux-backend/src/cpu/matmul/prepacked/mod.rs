@@ -2,7 +2,10 @@
 //! once a call for all of its tasks.
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use super::amx::{Input, Inputs};
+mod tiles;
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use tiles::{Bytes, Input, Inputs, Place};
 
 /// None is wanted here.
 #[cfg(not(target_arch = "x86_64"))]
@@ -15,14 +18,6 @@ pub(super) struct Inputs;
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Inputs {
-    pub(super) fn fill(
-        &mut self,
-        _: &crate::cpu::Pool,
-        _: crate::cpu::Isa,
-        _: &[super::MatmulJob<'_>],
-    ) {
-    }
-
     pub(super) fn of(&self, _: usize) -> Option<Input<'_>> {
         None
     }
