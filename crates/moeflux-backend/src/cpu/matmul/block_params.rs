@@ -154,7 +154,7 @@ impl<L: Lanes> StepParams<L> {
         for i in 0..4 {
             let codes = rows.word(self.isa, 36 * i);
             for k in 0..4 {
-                let code = self.isa.shift_right(codes, 8 * k);
+                let code = field(self.isa, codes, 8 * k, 8);
                 self.centred(4 * i + k, self.isa.half_ue4m3(code), 12.0);
             }
         }

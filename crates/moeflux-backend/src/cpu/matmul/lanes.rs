@@ -48,7 +48,7 @@ pub(super) trait Lanes: Copy {
     fn e4m3(self, codes: Self::Words) -> Self::Floats;
     /// Half of what lanes of E8M0 stand for; 255 is a power like the others.
     fn half_powers(self, exponents: Self::Words) -> Self::Floats;
-    /// Half of what the lower seven bits of lanes, E4M3 without a sign, stand for; 0x7f reads as zero.
+    /// Half of what bytes of E4M3 stand for without their sign; the byte 0x7f reads as zero.
     fn half_ue4m3(self, codes: Self::Words) -> Self::Floats;
 }
 

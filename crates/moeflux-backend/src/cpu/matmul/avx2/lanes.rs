@@ -101,12 +101,11 @@ fn half_powers(exponents: __m256i) -> __m256 {
 #[target_feature(enable = "avx2")]
 fn half_ue4m3(codes: __m256i) -> __m256 {
     let largest = _mm256_set1_epi32(0x7f);
-    let codes = _mm256_and_si256(codes, largest);
     // Exponent and mantissa at the places of those of a single, whose bias is 120 larger.
-    let small = _mm256_castsi256_ps(_mm256_slli_epi32::<20>(codes));
+    let small = _mm256_slli_epi32::<20>(_mm256_and_si256(codes, largest));
     let power = _mm256_castsi256_ps(_mm256_set1_epi32((127 + 119) << 23));
     let is_zero = _mm256_castsi256_ps(_mm256_cmpeq_epi32(codes, largest));
-    _mm256_andnot_ps(is_zero, _mm256_mul_ps(small, power))
+    _mm256_andnot_ps(is_zero, _mm256_mul_ps(_mm256_castsi256_ps(small), power))
 }
 
 impl<const N: usize> RowBytes<Ymm> for StepRows<'_, N> {

@@ -96,6 +96,7 @@ pub(in crate::cpu::matmul) fn integer_row(
     );
 }
 
+#[inline(never)]
 #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn rows<const TYPE: u8>(
     product: &IntegerProduct<'_>,

@@ -96,9 +96,14 @@ fn half_powers(exponents: __m512i) -> __m512 {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn half_ue4m3(codes: __m512i) -> __m512 {
-    let codes = _mm512_and_si512(codes, _mm512_set1_epi32(0x7f));
+    let magnitude = _mm512_slli_epi32::<20>(_mm512_and_si512(codes, _mm512_set1_epi32(0x7f)));
+    let normal = _mm512_castsi512_ps(_mm512_add_epi32(magnitude, _mm512_set1_epi32(119 << 23)));
+    // The mantissa at the exponent of half the smallest normal, less that.
+    let small = _mm512_castsi512_ps(_mm512_add_epi32(magnitude, _mm512_set1_epi32(120 << 23)));
+    let is_small = _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(1 << 23));
+    let half = _mm512_mask_sub_ps(normal, is_small, small, _mm512_set1_ps(0.007_812_5));
     let is_number = _mm512_cmpneq_epi32_mask(codes, _mm512_set1_epi32(0x7f));
-    _mm512_maskz_mul_ps(is_number, e4m3(codes), _mm512_set1_ps(0.5))
+    _mm512_maskz_mov_ps(is_number, half)
 }
 
 /// Sixteen rows of blocks, from some byte of each on.
@@ -107,12 +112,19 @@ pub(super) struct SixteenRows<'a> {
     blocks: &'a [u8],
     row_bytes: usize,
     first: usize,
+    /// Where each row begins.
+    places: __m512i,
 }
 
 impl<'a> SixteenRows<'a> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
     pub(super) fn new(blocks: &'a [u8], row_bytes: usize) -> SixteenRows<'a> {
+        assert!(row_bytes < 1 << 26, "rows that a gather reaches");
         assert_eq!(blocks.len(), 16 * row_bytes, "sixteen rows");
-        SixteenRows { blocks, row_bytes, first: 0 }
+        let rows = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let places = _mm512_mullo_epi32(rows, _mm512_set1_epi32(row_bytes as i32));
+        SixteenRows { blocks, row_bytes, first: 0, places }
     }
 
     /// The bytes of each row from `at` on.
@@ -126,15 +138,11 @@ impl RowBytes<Zmm> for SixteenRows<'_> {
     #[inline(always)]
     fn word(self, _: Zmm, at: usize) -> __m512i {
         let (row_bytes, at) = (self.row_bytes, self.first + at);
-        assert!(row_bytes < 1 << 26 && at + 4 <= row_bytes, "four bytes of each row");
+        assert!(at + 4 <= row_bytes, "four bytes of each row");
         let first = self.blocks.as_ptr().wrapping_add(at);
         // SAFETY: the caller holds the proof that the machine has AVX-512. Sixteen rows of
         // `row_bytes` are in the slice, and each has four bytes from `at` on.
-        unsafe {
-            let places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-            let places = _mm512_mullo_epi32(places, _mm512_set1_epi32(row_bytes as i32));
-            _mm512_i32gather_epi32::<1>(places, first.cast())
-        }
+        unsafe { _mm512_i32gather_epi32::<1>(self.places, first.cast()) }
     }
 
     #[inline(always)]

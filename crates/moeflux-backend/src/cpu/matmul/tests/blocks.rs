@@ -37,6 +37,23 @@ fn the_largest_codes_leave_no_lane() {
     check_every_type(&[(9, 1, 5), (2, 2, 1)], true);
 }
 
+/// Also those that no file should have: signs of unsigned floats, and powers beyond the largest float.
+#[test]
+fn every_byte_of_a_scale_gives_the_bits_of_scalar() {
+    let mut noise = Noise(16);
+    for block_type in [BlockType::MXFP4, BlockType::NVFP4] {
+        let (rows, cols, n_bytes) = (16, 512, block_type.block_bytes());
+        let mut matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Ggml(block_type));
+        let n_scales = if block_type == BlockType::MXFP4 { 1 } else { 4 };
+        let blocks = matrix.weight[1..].chunks_exact_mut(n_bytes);
+        let scales = blocks.flat_map(|block| &mut block[..n_scales]);
+        scales.zip((0..=255).cycle()).for_each(|(scale, byte)| *scale = byte);
+        let x: Vec<f32> = (0..20 * cols).map(|_| noise.float()).collect();
+        check_integer(&matrix, &x);
+        check_full(&matrix, &x);
+    }
+}
+
 #[test]
 fn panels_end_within_a_task() {
     let mut noise = Noise(14);
