@@ -42,7 +42,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "speculation",
         ],
     ),
-    ("crates/moeflux-model/src", &["layers", "model"]),
     ("crates/moeflux-text/src", &["chat", "output", "tokenizer"]),
 ];
 
@@ -64,7 +63,6 @@ const SPLIT_IMPLS: &[(&str, &str)] = &[
     ("crates/moeflux-engine/src/speculation/verify.rs", "Session"),
     ("crates/moeflux-engine/src/speculation/mtp.rs", "Session"),
     ("crates/moeflux-engine/src/speculation/rollback.rs", "Session"),
-    ("crates/moeflux-model/src/layers/decoder.rs", "Builder"),
     ("crates/moeflux-text/src/chat.rs", "Tokenizer"),
     ("crates/moeflux-text/src/constrain/arguments.rs", "Rules"),
     ("crates/moeflux-text/src/constrain/bare.rs", "Rules"),
