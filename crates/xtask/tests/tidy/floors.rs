@@ -50,9 +50,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
 const SPLIT_IMPLS: &[(&str, &str)] = &[
     ("crates/moeflux-backend/src/cpu/products.rs", "Cpu"),
     ("crates/moeflux-backend/src/kv.rs", "KvType"),
-    ("crates/moeflux-core/src/checkpoint/checks.rs", "Checkpoint"),
-    ("crates/moeflux-core/src/quant/decode.rs", "MatrixView"),
-    ("crates/moeflux-core/src/quant/quantise.rs", "Float"),
     ("crates/moeflux-engine/src/measure/mod.rs", "Engine"),
     ("crates/moeflux-engine/src/plan/sessions.rs", "MemoryPlanner"),
     ("crates/moeflux-engine/src/plan/shortage.rs", "MemoryPlanner"),
