@@ -5,10 +5,10 @@ use std::sync::Arc;
 use moeflux_backend::{ActivationPrecision, Backend, Cols, KvType, Weight};
 
 use crate::forward_error::ForwardError;
-use crate::layers::step::Step;
 use crate::load::Weights;
 use crate::rows::RowIds;
 use crate::shape::ModelShape;
+use crate::step::Step;
 
 /// What a family is built with.
 pub struct Build<'a> {

@@ -3,7 +3,6 @@
 //! All files are untrusted. Offsets, lengths, shapes and counts are checked before use, and nothing
 //! here panics, whatever the file contains.
 
-mod checks;
 mod checksum;
 mod claims;
 pub mod companions;

@@ -1,32 +1,9 @@
 //! Decodes stored elements to `f32`, one at a time. Kernels are tested against this specification.
 
-use half::f16;
-
 use super::{
     Affine, AffineBias, BlockType, Float, MatrixFormat, MatrixView, NF4_GROUP, e4m3_to_f32,
     nf4_pair,
 };
-
-/// The `f32` whose upper half is `bits`: the value of a BF16.
-#[inline(always)]
-pub fn bf16_to_f32(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
-impl Float {
-    /// Element `idx` of little-endian `bytes`.
-    #[inline(always)]
-    pub fn read(self, bytes: &[u8], idx: usize) -> f32 {
-        match self {
-            Float::F32 => {
-                let at = idx * 4;
-                f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-            }
-            Float::F16 => f16::from_le_bytes([bytes[idx * 2], bytes[idx * 2 + 1]]).to_f32(),
-            Float::BF16 => bf16_to_f32(u16::from_le_bytes([bytes[idx * 2], bytes[idx * 2 + 1]])),
-        }
-    }
-}
 
 /// Unpacks the integers of one group: `out.len()` of them from the stream of `bits`-wide integers
 /// in `packed`, which holds exactly those.
@@ -54,6 +31,14 @@ pub fn unpack_group(bits: u8, packed: &[u8], out: &mut [u8]) {
 }
 
 impl MatrixView<'_> {
+    /// What products with the matrix are multiplied by: the scale that all of it shares, or 1.
+    pub fn global_scale(&self) -> f32 {
+        match self.format {
+            MatrixFormat::Micro(micro) if micro.has_global_scale => Float::F32.read(self.biases, 0),
+            _ => 1.0,
+        }
+    }
+
     /// The elements of one row, each rounded once: `scale * q + bias`, or
     /// `scale * element`.
     #[inline(always)]

@@ -25,11 +25,11 @@ mod view;
 
 pub use affine::{Affine, AffineBias};
 pub use block::{BlockType, Codebooks};
-pub use decode::{bf16_to_f32, unpack_group};
+pub use decode::unpack_group;
 pub use feedback::{Feedback, feedback_rows};
 pub use finite::Encoding;
 pub use fit::fit_rows;
-pub use float::Float;
+pub use float::{Float, bf16_to_f32};
 pub use format::MatrixFormat;
 pub use normal::{NF4_GROUP, NF4_LEVELS, nf4_pair};
 pub use quantise::{QuantError, QuantiseError, QuantisedRows, pack_group, quantise_rows};

@@ -1,8 +1,6 @@
 //! Affine quantisation: rounds floats to integers in groups, with the better of two grids.
 
-use half::{bf16, f16};
-
-use super::{Affine, Float, MatrixFormat, MatrixView, bf16_to_f32};
+use super::{Affine, Float, MatrixFormat, MatrixView};
 
 /// Rows in an affine format, as they are stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -205,49 +203,6 @@ fn edge_grid(low: f32, high: f32, step: f32) -> Option<(f32, f32)> {
     let (edge, step) = if low.abs() > high.abs() { (low, step) } else { (high, -step) };
     let q = (edge / step).round_ties_even();
     (q != 0.0 && q.is_finite()).then(|| (edge / q, edge))
-}
-
-impl Float {
-    /// Decodes little-endian `bytes` into `out`, as many elements as it has.
-    pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
-        assert_eq!(bytes.len(), out.len() * self.bytes(), "bytes of so many elements");
-        let pairs = || bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
-        match self {
-            Float::F32 => {
-                for (out, it) in out.iter_mut().zip(bytes.chunks_exact(4)) {
-                    *out = f32::from_le_bytes([it[0], it[1], it[2], it[3]]);
-                }
-            }
-            Float::F16 => {
-                for (out, it) in out.iter_mut().zip(pairs()) {
-                    *out = f16::from_le_bytes(it).to_f32();
-                }
-            }
-            Float::BF16 => {
-                for (out, it) in out.iter_mut().zip(pairs()) {
-                    *out = bf16_to_f32(u16::from_le_bytes(it));
-                }
-            }
-        }
-    }
-
-    /// Rounds to the nearest value of this type, ties to even.
-    pub fn round(self, value: f32) -> f32 {
-        match self {
-            Float::F32 => value,
-            Float::F16 => f16::from_f32(value).to_f32(),
-            Float::BF16 => bf16::from_f32(value).to_f32(),
-        }
-    }
-
-    /// Appends the little-endian bytes of a value, rounded as by [`Float::round`].
-    pub fn append(self, value: f32, out: &mut Vec<u8>) {
-        match self {
-            Float::F32 => out.extend_from_slice(&value.to_le_bytes()),
-            Float::F16 => out.extend_from_slice(&f16::from_f32(value).to_le_bytes()),
-            Float::BF16 => out.extend_from_slice(&bf16::from_f32(value).to_le_bytes()),
-        }
-    }
 }
 
 impl QuantisedRows {

@@ -1,6 +1,5 @@
 //! A weight matrix in memory.
 
-use super::float::Float;
 use super::format::MatrixFormat;
 
 /// A matrix in memory, row-major. Its parts need no alignment.
@@ -27,14 +26,6 @@ impl<'a> MatrixView<'a> {
         assert_eq!(self.weight.len(), rows * format.row_bytes(cols), "weight bytes");
         assert_eq!(self.scales.len(), format.scale_bytes(rows, cols), "scale bytes");
         assert_eq!(self.biases.len(), format.bias_bytes(rows, cols), "bias bytes");
-    }
-
-    /// What products with the matrix are multiplied by: the scale that all of it shares, or 1.
-    pub fn global_scale(&self) -> f32 {
-        match self.format {
-            MatrixFormat::Micro(micro) if micro.has_global_scale => Float::F32.read(self.biases, 0),
-            _ => 1.0,
-        }
     }
 
     /// A view of the rows `start..start + n`.

@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Config;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::dense::{Dense, GatedScratch};
-use crate::layers::layer::Body;
+use crate::layers::layer::{Body, Layer};
 use crate::layers::mlps::{MlpBlocks, MlpShape, MlpTerms};
 use crate::layers::moe::{MoeBlocks, MoeShape, sparse_layers};
 use crate::layers::mtp::MtpNames;
@@ -43,7 +43,7 @@ pub(crate) fn by_softmax(
                 Body::Moe(moe.load(idx, &mlp, scoring, builder)?)
             }
         };
-        builder.layer(name, mixer, mlp)
+        Layer::load(builder, name, mixer, mlp)
     })
 }
 
@@ -79,6 +79,6 @@ pub(crate) fn of_mlps(
     builder.finish_with(mtp, |builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.{block}"), builder)?);
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
-        builder.layer(name, mixer, mlp)
+        Layer::load(builder, name, mixer, mlp)
     })
 }

@@ -5,6 +5,7 @@ use moeflux_core::checkpoint::Config;
 
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::indexer::{IndexerBlocks, IndexerShape};
+use crate::layers::layer::Layer;
 use crate::layers::mla::{MlaBlocks, MlaShape, Positions};
 use crate::layers::mlps::{MlpBlocks, MlpShape, MlpTerms};
 use crate::layers::norm::NormWeights;
@@ -58,7 +59,7 @@ pub(crate) fn decoder(
             Positions::Chosen(indexers.selection)
         };
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
-        builder.layer(name, Box::new(mixer), mlp)
+        Layer::load(builder, name, Box::new(mixer), mlp)
     })
 }
 

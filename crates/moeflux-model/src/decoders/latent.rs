@@ -4,6 +4,7 @@ use moeflux_backend::RopeSpec;
 use moeflux_core::checkpoint::Config;
 
 use crate::layers::builder::{Builder, Outline};
+use crate::layers::layer::Layer;
 use crate::layers::mla::{MlaBlocks, MlaShape};
 use crate::layers::mlps::{MlpBlocks, MlpShape, MlpTerms};
 use crate::layers::mtp::MtpNames;
@@ -27,6 +28,6 @@ pub(crate) fn decoder(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn 
     builder.finish_with(Some(mtp), |builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
-        builder.layer(name, mixer, mlp)
+        Layer::load(builder, name, mixer, mlp)
     })
 }

@@ -8,11 +8,11 @@ use moeflux_core::{HostBuf, TokenId};
 use moeflux_store::{CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch, StoreOptions};
 
 use super::{Family, open_checkpoint};
-use crate::layers::moe_lists::MoeLists;
-use crate::layers::step::Step;
 use crate::load::Loader;
 use crate::model::{Build, Variant};
+use crate::moe_lists::MoeLists;
 use crate::rows::NoRows;
+use crate::step::Step;
 
 /// The ops of one batch of a golden case.
 fn trace(case: &str, tokens: &[u32]) -> String {

@@ -10,8 +10,8 @@ use super::pool_indexer::PoolIndexer;
 use super::sections::Sections;
 use crate::layers::builder::Builder;
 use crate::layers::mixer::Mixer;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// What the attention layers of a model have in common.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use moeflux_backend::Cols;
 
 use super::norm::Norm;
 use super::streams::GatedConnection;
-use crate::layers::step::Step;
+use crate::step::Step;
 
 /// What stands between the residual and one half of a layer, or the head.
 #[derive(Clone, Copy, Debug)]

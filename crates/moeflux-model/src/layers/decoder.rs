@@ -14,13 +14,12 @@ use super::stem::Stem;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, Outline, Residual};
 use crate::layers::layer::{Body, Half, Layer};
-use crate::layers::mixer::Mixer;
 use crate::layers::predict::Predict;
-use crate::layers::step::{EmbeddedRow, Step};
 use crate::load::LoadError;
 use crate::model::{Model, WithMtp};
 use crate::rows::RowIds;
 use crate::shape::ModelShape;
+use crate::step::{EmbeddedRow, Step};
 
 /// A model of such layers.
 #[derive(Debug)]
@@ -138,22 +137,6 @@ impl Decoder {
 }
 
 impl Builder<'_, '_> {
-    /// A layer of a mixer and an MLP whose norms have their usual names.
-    pub(crate) fn layer(
-        &mut self,
-        name: &str,
-        mixer: Box<dyn Mixer>,
-        mlp: Body,
-    ) -> Result<Layer, LoadError> {
-        let part = |part: &str| format!("{name}.{part}");
-        let (norm, gates) = (part("input_layernorm"), part("attn_hyper_connection"));
-        let before_mixer = self.connection(&norm, &gates, true)?;
-        let (norm, gates) = (part("post_attention_layernorm"), part("mlp_hyper_connection"));
-        let before_mlp = self.connection(&norm, &gates, true)?;
-        let mixer = Half::Body(Box::new(before_mixer), Body::mixer(mixer));
-        Ok(Layer { halves: vec![mixer, Half::Body(Box::new(before_mlp), mlp)] })
-    }
-
     /// Loads every layer, and what stands before and behind them. `layer` is
     /// given each layer's place and name.
     pub(crate) fn finish(

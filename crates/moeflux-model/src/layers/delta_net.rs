@@ -12,9 +12,9 @@ use super::attention::columns;
 use super::norm::{Norm, NormWeights};
 use crate::layers::builder::Builder;
 use crate::layers::mixer::Mixer;
-use crate::layers::step::Step;
 use crate::load::LoadError;
 use crate::model::Build;
+use crate::step::Step;
 
 /// What the delta-net layers of a model have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

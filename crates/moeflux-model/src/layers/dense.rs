@@ -3,8 +3,8 @@
 use moeflux_backend::{Activation, Cols, Projection, Shared, SharedExpert, Weight};
 
 use crate::layers::builder::Builder;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// The three matrices, and activations that all MLPs of a width share.
 #[derive(Clone, Copy, Debug)]

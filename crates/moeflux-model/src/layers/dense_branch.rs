@@ -4,7 +4,7 @@ use moeflux_backend::Cols;
 
 use super::dense::GatedMlp;
 use super::norm::Norm;
-use crate::layers::step::Step;
+use crate::step::Step;
 
 /// A dense MLP that runs while a block's experts are on their way: `out = norm(mlp(x))`.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use moeflux_core::manifest::Role;
 
 use super::connection::Connection;
 use crate::layers::builder::{Builder, Outline, Residual};
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// What stands behind the layers.
 #[derive(Clone, Copy, Debug)]

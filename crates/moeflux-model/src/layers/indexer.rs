@@ -10,8 +10,8 @@ use moeflux_backend::{
 use moeflux_core::checkpoint::Config;
 
 use crate::layers::builder::Builder;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// The reference's norm of index keys does not follow the config.
 const NORM_EPS: f32 = 1e-6;

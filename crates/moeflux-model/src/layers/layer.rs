@@ -2,7 +2,7 @@
 
 use moeflux_backend::Stage;
 
-use super::builder::Residual;
+use super::builder::{Builder, Residual};
 use super::connection::Connection;
 use super::dense::Dense;
 use super::moe::{Moe, MoeInput};
@@ -12,7 +12,8 @@ use super::parallel_mlp::ParallelMlp;
 use crate::forward_error::ForwardError;
 use crate::layers::mixer::Mixer;
 use crate::layers::predict::Predict;
-use crate::layers::step::Step;
+use crate::load::LoadError;
+use crate::step::Step;
 
 /// One layer: what it does to the residual, in order.
 #[derive(Debug)]
@@ -52,6 +53,22 @@ impl Body {
 }
 
 impl Layer {
+    /// A layer of a mixer and an MLP whose norms have their usual names.
+    pub(crate) fn load(
+        builder: &mut Builder<'_, '_>,
+        name: &str,
+        mixer: Box<dyn Mixer>,
+        mlp: Body,
+    ) -> Result<Layer, LoadError> {
+        let part = |part: &str| format!("{name}.{part}");
+        let (norm, gates) = (part("input_layernorm"), part("attn_hyper_connection"));
+        let before_mixer = builder.connection(&norm, &gates, true)?;
+        let (norm, gates) = (part("post_attention_layernorm"), part("mlp_hyper_connection"));
+        let before_mlp = builder.connection(&norm, &gates, true)?;
+        let mixer = Half::Body(Box::new(before_mixer), Body::mixer(mixer));
+        Ok(Layer { halves: vec![mixer, Half::Body(Box::new(before_mlp), mlp)] })
+    }
+
     /// The block of experts, where the layer has one.
     pub(super) fn moe(&self) -> Option<&Moe> {
         self.halves.iter().find_map(Half::moe)

@@ -3,8 +3,8 @@
 use moeflux_backend::{Cols, Projection, Vector, Weight};
 
 use crate::layers::builder::Builder;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// A projection and what is added to it.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use super::parallel_mlp::ParallelMlp;
 use super::streams::StreamsScratch;
 use crate::forward_error::ForwardError;
 use crate::layers::predict::Predict;
-use crate::layers::step::Step;
+use crate::step::Step;
 
 /// Predicts the routing of one layer.
 #[derive(Clone, Copy, Debug)]

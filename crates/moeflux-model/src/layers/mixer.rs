@@ -4,7 +4,7 @@ use std::fmt;
 
 use moeflux_backend::{Cols, Stage};
 
-use crate::layers::step::Step;
+use crate::step::Step;
 
 /// What lets tokens see others: attention, or a recurrence.
 pub(crate) trait Mixer: fmt::Debug + Send {

@@ -15,8 +15,8 @@ use super::norm::{Norm, NormWeights};
 use super::rope;
 use crate::layers::builder::Builder;
 use crate::layers::mixer::Mixer;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// The reference's latent norms do not follow `rms_norm_eps`.
 const LATENT_EPS: f32 = 1e-6;

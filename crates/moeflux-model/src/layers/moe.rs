@@ -14,13 +14,12 @@ use moeflux_store::Arrivals;
 use super::dense::{GatedMlp, GatedScratch};
 use super::dense_branch::DenseBranch;
 use super::linear::with_projections;
-use super::moe_lists::take_over;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, ExpertCounts};
-use crate::layers::moe_lists::MoeLists;
 use crate::layers::predict::Predict;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::moe_lists::{MoeLists, take_over};
+use crate::step::Step;
 
 /// What the mixture-of-experts blocks of a model have in common.
 #[derive(Clone, Copy, Debug)]
@@ -553,7 +552,7 @@ impl SharedExpert {
 
 #[cfg(test)]
 mod tests {
-    use crate::layers::moe_lists::Wanted;
+    use crate::moe_lists::Wanted;
     use moeflux_backend::ExpertRow;
 
     use super::*;

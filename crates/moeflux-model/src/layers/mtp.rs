@@ -15,8 +15,8 @@ use super::mtp_streams::{StreamsEntry, StreamsEntryNames};
 use super::norm::Norm;
 use crate::layers::builder::{Builder, Residual};
 use crate::layers::layer::Layer;
-use crate::layers::step::Step;
 use crate::load::{LoadError, Weights};
+use crate::step::Step;
 
 /// What the parts are called.
 #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@ use moeflux_core::manifest::Role;
 use super::norm::Norm;
 use super::streams::StreamsBlocks;
 use crate::layers::builder::{Builder, Residual};
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// What makes that input.
 #[derive(Debug)]

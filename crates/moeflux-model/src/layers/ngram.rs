@@ -15,8 +15,8 @@ use super::norm::Norm;
 use super::streams::StreamsBlocks;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::Builder;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// What the n-gram embeddings of a model have in common.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 
 use moeflux_backend::{Cols, RmsNorm, Vector};
 
-use crate::layers::step::Step;
 use crate::load::{LoadError, Weights};
+use crate::step::Step;
 
 /// How a checkpoint stores the weights of its norms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

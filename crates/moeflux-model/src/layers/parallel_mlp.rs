@@ -10,8 +10,8 @@ use super::norm::Norm;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::Builder;
 use crate::layers::predict::Predict;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// Loads such MLPs that share their activations.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use moeflux_core::checkpoint::Config;
 
 use super::norm::Norm;
 use crate::layers::builder::Builder;
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// What the indexers of a model have in common.
 #[derive(Clone, Copy, Debug)]

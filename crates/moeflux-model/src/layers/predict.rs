@@ -4,7 +4,7 @@ use moeflux_backend::Combine;
 use moeflux_core::LayerIdx;
 
 use crate::forward_error::ForwardError;
-use crate::layers::step::Step;
+use crate::step::Step;
 
 /// Predicts which experts a later layer will choose.
 pub(crate) trait Predict {

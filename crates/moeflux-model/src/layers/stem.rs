@@ -4,8 +4,8 @@ use moeflux_backend::{Heads, Weight};
 use moeflux_core::manifest::Role;
 
 use crate::layers::builder::{Builder, Residual};
-use crate::layers::step::Step;
 use crate::load::LoadError;
+use crate::step::Step;
 
 /// The embedding, in every stream of the residual.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,9 @@ use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
 
 use super::norm::{Norm, NormWeights};
-use crate::layers::step::Step;
 use crate::load::LoadError;
 use crate::model::Build;
+use crate::step::Step;
 
 /// What the connections of a model have in common.
 #[derive(Clone, Copy, Debug)]

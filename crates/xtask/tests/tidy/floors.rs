@@ -42,7 +42,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "speculation",
         ],
     ),
-    ("crates/moeflux-model/src", &["layers", "model"]),
     ("crates/moeflux-text/src", &["chat", "output", "tokenizer"]),
 ];
 
@@ -51,9 +50,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
 const SPLIT_IMPLS: &[(&str, &str)] = &[
     ("crates/moeflux-backend/src/cpu/products.rs", "Cpu"),
     ("crates/moeflux-backend/src/kv.rs", "KvType"),
-    ("crates/moeflux-core/src/checkpoint/checks.rs", "Checkpoint"),
-    ("crates/moeflux-core/src/quant/decode.rs", "MatrixView"),
-    ("crates/moeflux-core/src/quant/quantise.rs", "Float"),
     ("crates/moeflux-engine/src/measure/mod.rs", "Engine"),
     ("crates/moeflux-engine/src/plan/sessions.rs", "MemoryPlanner"),
     ("crates/moeflux-engine/src/plan/shortage.rs", "MemoryPlanner"),
@@ -64,7 +60,6 @@ const SPLIT_IMPLS: &[(&str, &str)] = &[
     ("crates/moeflux-engine/src/speculation/verify.rs", "Session"),
     ("crates/moeflux-engine/src/speculation/mtp.rs", "Session"),
     ("crates/moeflux-engine/src/speculation/rollback.rs", "Session"),
-    ("crates/moeflux-model/src/layers/decoder.rs", "Builder"),
     ("crates/moeflux-text/src/chat.rs", "Tokenizer"),
     ("crates/moeflux-text/src/constrain/arguments.rs", "Rules"),
     ("crates/moeflux-text/src/constrain/bare.rs", "Rules"),

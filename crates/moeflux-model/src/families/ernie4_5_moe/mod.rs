@@ -10,7 +10,7 @@ use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::dense::{Dense, GatedScratch};
-use crate::layers::layer::Body;
+use crate::layers::layer::{Body, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
@@ -66,7 +66,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let mlp = format!("{name}.mlp");
         if let Some(dense) = dense.filter(|_| !is_sparse[idx.idx()]) {
             let mlp = Body::Dense(Dense::load(dense, &mlp, builder)?);
-            return builder.layer(name, mixer, mlp);
+            return Layer::load(builder, name, mixer, mlp);
         }
         let bias = format!("{mlp}.moe_statics.e_score_correction_bias");
         let shapes = [vec![1, n_experts], vec![n_experts]];
@@ -75,7 +75,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let per_expert = Some(PerExpert::Bias(bias));
         let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 1.0 };
         let moe = moe.load(idx, &mlp, scoring, builder)?;
-        builder.layer(name, mixer, Body::Moe(moe))
+        Layer::load(builder, name, mixer, Body::Moe(moe))
     })
 }
 

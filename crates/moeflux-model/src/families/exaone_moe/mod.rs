@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
 use crate::layers::builder::{Builder, Outline};
+use crate::layers::layer::Layer;
 use crate::layers::mlps::{MlpBlocks, MlpShape, MlpTerms};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
@@ -78,7 +79,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
             mixer.rope = no_rope;
         }
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
-        builder.layer(name, Box::new(mixer), mlp)
+        Layer::load(builder, name, Box::new(mixer), mlp)
     })
 }
 

@@ -12,7 +12,7 @@ use moeflux_core::manifest::FusedOrder;
 use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
-use crate::layers::layer::Body;
+use crate::layers::layer::{Body, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
@@ -74,7 +74,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let router_bias = format!("{mlp}.router.bias");
         moe.router_bias = Some(builder.vector(&router_bias, moe_shape.n_experts)?);
         moe.biases = Some(expert_biases(&moe_shape, &format!("{mlp}.experts"), builder)?);
-        builder.layer(name, Box::new(mixer), Body::Moe(moe))
+        Layer::load(builder, name, Box::new(mixer), Body::Moe(moe))
     })
 }
 

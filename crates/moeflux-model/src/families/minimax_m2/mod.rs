@@ -10,7 +10,7 @@ use moeflux_core::checkpoint::Config;
 use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
 use crate::layers::builder::{Builder, Outline};
-use crate::layers::layer::Body;
+use crate::layers::layer::{Body, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape, NUMBERED_PARTS};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
@@ -53,7 +53,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let bias = format!("{block}.e_score_correction_bias");
         let bias = builder.vector(&bias, n_experts)?;
         let moe = moe.load(idx, &block, routing.scoring(Some(bias)), builder)?;
-        builder.layer(name, mixer, Body::Moe(moe))
+        Layer::load(builder, name, mixer, Body::Moe(moe))
     })
 }
 

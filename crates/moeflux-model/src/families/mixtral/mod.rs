@@ -10,7 +10,7 @@ use moeflux_core::checkpoint::Config;
 use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
-use crate::layers::layer::Body;
+use crate::layers::layer::{Body, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape, NUMBERED_PARTS};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
@@ -49,7 +49,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let scoring = Scoring::softmax(true);
         let moe = moe.load(idx, &format!("{name}.block_sparse_moe"), scoring, builder)?;
-        builder.layer(name, mixer, Body::Moe(moe))
+        Layer::load(builder, name, mixer, Body::Moe(moe))
     })
 }
 

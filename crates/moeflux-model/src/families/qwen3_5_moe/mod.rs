@@ -13,7 +13,7 @@ use crate::decoders::hybrid::{attention_shape, linear_attention, moe_shape};
 use crate::layers::attention::AttentionBlocks;
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{DeltaNetBlocks, DeltaNetShape, full_attention_layers};
-use crate::layers::layer::Body;
+use crate::layers::layer::{Body, Layer};
 use crate::layers::mixer::Mixer;
 use crate::layers::moe::MoeBlocks;
 use crate::layers::mtp::MtpNames;
@@ -57,6 +57,6 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         };
         let scoring = Scoring::softmax(true);
         let mlp = Body::Moe(moe.load(idx, &format!("{name}.mlp"), scoring, builder)?);
-        builder.layer(name, mixer, mlp)
+        Layer::load(builder, name, mixer, mlp)
     })
 }

@@ -19,7 +19,7 @@ use crate::layers::delta_net::{
     DeltaNetBlocks, DeltaNetShape, InProjections, full_attention_layers,
 };
 use crate::layers::dense::{Dense, GatedScratch};
-use crate::layers::layer::Body;
+use crate::layers::layer::{Body, Layer};
 use crate::layers::mixer::Mixer;
 use crate::layers::moe::{MoeBlocks, sparse_layers};
 use crate::layers::mtp::MtpNames;
@@ -73,7 +73,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
                 Body::Moe(moe.load(idx, &mlp, scoring, builder)?)
             }
         };
-        builder.layer(name, mixer, mlp)
+        Layer::load(builder, name, mixer, mlp)
     })
 }
 

@@ -12,7 +12,7 @@ use crate::decoders::hybrid::{self, attention_shape};
 use crate::layers::attention::AttentionBlocks;
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{DeltaNetBlocks, DeltaNetShape, full_attention_layers_named};
-use crate::layers::layer::{Body, Half};
+use crate::layers::layer::{Body, Half, Layer};
 use crate::layers::mixer::Mixer;
 use crate::layers::moe::MoeBlocks;
 use crate::layers::mtp::MtpNames;
@@ -131,7 +131,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let mixer = blocks.mixer(idx.idx(), name, builder)?;
         let scoring = Scoring::softmax(blocks.renormalise);
         let mlp = Body::Moe(blocks.moe.load(idx, &format!("{name}.mlp"), scoring, builder)?);
-        let mut layer = builder.layer(name, mixer, mlp)?;
+        let mut layer = Layer::load(builder, name, mixer, mlp)?;
         if let Some(ngram) = ngram {
             layer.halves.insert(0, Half::Rows(Box::new(ngram)));
         }

@@ -9,16 +9,16 @@ use moeflux_store::Batch;
 /// What a block writes down; its memory serves block after block.
 #[derive(Debug, Default)]
 pub struct MoeLists {
-    pub(super) routing: Routing,
-    pub(super) wanted: Wanted,
-    pub(super) batch: Batch,
-    pub(super) calls: Vec<ExpertCall>,
+    pub(crate) routing: Routing,
+    pub(crate) wanted: Wanted,
+    pub(crate) batch: Batch,
+    pub(crate) calls: Vec<ExpertCall>,
     /// The weights of experts that are done; zero for all others.
-    pub(super) so_far: Vec<f32>,
+    pub(crate) so_far: Vec<f32>,
 }
 
 /// Copies the weights of rows that are done.
-pub(super) fn take_over<'a>(
+pub(crate) fn take_over<'a>(
     so_far: &mut [f32],
     weights: &[f32],
     done: impl Iterator<Item = &'a Vec<ExpertRow>>,
@@ -31,22 +31,22 @@ pub(super) fn take_over<'a>(
 /// The distinct experts of a batch, ascending, each with the rows that chose
 /// it, so that records are asked for in the order in which they lie on disk.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// In ascending order of experts, those of one expert in ascending order of slots.
-    pub(super) chosen: Vec<Chosen>,
+    pub(crate) chosen: Vec<Chosen>,
     /// Where each expert's rows end.
-    pub(super) ends: Vec<usize>,
+    pub(crate) ends: Vec<usize>,
     /// Experts that are resident on the device; the store is not asked for them.
-    pub(super) resident: Vec<ResidentCall>,
+    pub(crate) resident: Vec<ResidentCall>,
     /// Empty lists of rows.
-    pub(super) spare: Vec<Vec<ExpertRow>>,
+    pub(crate) spare: Vec<Vec<ExpertRow>>,
 }
 
 /// An expert that a row chose.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chosen {
-    pub(super) expert: ExpertId,
-    pub(super) row: ExpertRow,
+pub(crate) struct Chosen {
+    pub(crate) expert: ExpertId,
+    pub(crate) row: ExpertRow,
 }
 
 impl Chosen {
@@ -56,7 +56,7 @@ impl Chosen {
 }
 
 impl Wanted {
-    pub(super) fn set(
+    pub(crate) fn set(
         &mut self,
         experts: &[ExpertId],
         top_k: usize,
@@ -81,7 +81,7 @@ impl Wanted {
     }
 
     /// Moves the experts that are resident on the device to their own list.
-    pub(super) fn take_resident(&mut self, is_resident: impl Fn(ExpertId) -> bool) {
+    pub(crate) fn take_resident(&mut self, is_resident: impl Fn(ExpertId) -> bool) {
         let Wanted { chosen, resident, spare, .. } = self;
         spare.extend(resident.drain(..).map(|mut call| {
             call.rows.clear();
@@ -104,25 +104,25 @@ impl Wanted {
     }
 
     /// The choices of one of the experts.
-    pub(super) fn of(&self, i: usize) -> &[Chosen] {
+    pub(crate) fn of(&self, i: usize) -> &[Chosen] {
         let start = i.checked_sub(1).map_or(0, |last| self.ends[last]);
         &self.chosen[start..self.ends[i]]
     }
 
     /// Each expert with the number of its rows.
-    pub(super) fn by_rows(&self) -> impl ExactSizeIterator<Item = (ExpertId, usize)> {
+    pub(crate) fn by_rows(&self) -> impl ExactSizeIterator<Item = (ExpertId, usize)> {
         (0..self.ends.len()).map(|i| (self.of(i)[0].expert, self.of(i).len()))
     }
 
     /// The rows of one of the experts.
-    pub(super) fn call(&mut self, i: usize, expert: Arc<Expert>) -> ExpertCall {
+    pub(crate) fn call(&mut self, i: usize, expert: Arc<Expert>) -> ExpertCall {
         let mut rows = self.spare.pop().unwrap_or_default();
         rows.extend(self.of(i).iter().map(|chosen| chosen.row));
         ExpertCall { expert, rows }
     }
 
     /// Drops the experts and takes the lists back.
-    pub(super) fn end(&mut self, calls: &mut Vec<ExpertCall>) {
+    pub(crate) fn end(&mut self, calls: &mut Vec<ExpertCall>) {
         self.spare.extend(calls.drain(..).map(|mut call| {
             call.rows.clear();
             call.rows

@@ -4,8 +4,8 @@ use moeflux_backend::{Backend, Span};
 use moeflux_core::TokenId;
 use moeflux_store::ExpertStore;
 
-use crate::layers::moe_lists::MoeLists;
-use crate::layers::observe::{ExpertObserver, RoutingObserver};
+use crate::moe_lists::MoeLists;
+use crate::observe::{ExpertObserver, RoutingObserver};
 use crate::rows::RowSource;
 
 /// Everything that one forward pass may touch.
