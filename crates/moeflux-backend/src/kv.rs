@@ -1,7 +1,5 @@
 //! How keys and values are stored: between floats and bytes.
 
-use crate::KvType;
-
 /// Drops these low bits of a scale, which leaves a mantissa of 16: the product
 /// with an integer of seven bits is then exact.
 const SCALE_LOW_BITS: u32 = 0xff;
@@ -13,7 +11,35 @@ const SCALE_MAX: f32 = f32::from_bits((f32::MAX / 127.0).to_bits() & !SCALE_LOW_
 /// Bytes of a scale.
 const SCALE_BYTES: usize = 4;
 
+/// How a cache stores keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KvType {
+    /// Unrounded `f32`.
+    #[default]
+    F32,
+    /// Rounded to the upper half of a single, ties to even.
+    Bf16,
+    /// Integers of eight bits in groups of [`KvType::Q8_GROUP`] elements of a
+    /// head (the last may be shorter), each after its `f32` scale: the largest
+    /// magnitude divided by 127, rounded up to a mantissa of 16 bits, so that
+    /// storing what was read back changes nothing. A group whose scale would be
+    /// below the normal numbers is all zeros.
+    Q8,
+}
+
 impl KvType {
+    /// Elements that share a scale.
+    pub const Q8_GROUP: usize = 64;
+
+    /// Bytes of a vector of `dim` elements.
+    pub fn row_bytes(self, dim: usize) -> usize {
+        match self {
+            KvType::F32 => dim * 4,
+            KvType::Bf16 => dim * 2,
+            KvType::Q8 => dim + 4 * dim.div_ceil(Self::Q8_GROUP),
+        }
+    }
+
     /// Stores a vector as [`row_bytes`](KvType::row_bytes) bytes.
     pub fn encode_row(self, values: &[f32], bytes: &mut [u8]) {
         assert_eq!(bytes.len(), self.row_bytes(values.len()), "bytes of a stored vector");

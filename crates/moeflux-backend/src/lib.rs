@@ -28,7 +28,7 @@ pub mod trace;
 pub use args::{
     Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GateFunction,
-    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KvType, LayerNorm,
+    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm,
     MixStreams, PerExpert, PoolKeys, PositionPart, Projection, RmsNorm, Rope, RopePairs, RopeSpec,
     RotaryPositions, Route, Routing, RowPosition, Scoring, SelectPositions, Selection, Sequence,
     Shared, SharedExpert, SimilarityGate, Span, TokenLogit, ValueOrder, Vector, Weight, is_seen,
@@ -36,6 +36,7 @@ pub use args::{
 pub use backend::{Backend, HiddenRows, LogitsExtras, Ops, PrerecordedStep};
 pub use counters::{DeviceCounters, DeviceStats};
 pub use error::DeviceError;
+pub use kv::KvType;
 pub use recording::{KernelTime, Recording};
 pub use residency::{
     ExpertResidency, MoeOnDevice, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,

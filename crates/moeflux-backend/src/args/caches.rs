@@ -2,35 +2,7 @@
 
 use std::ops::Range;
 
-/// How a cache stores keys and values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum KvType {
-    /// Unrounded `f32`.
-    #[default]
-    F32,
-    /// Rounded to the upper half of a single, ties to even.
-    Bf16,
-    /// Integers of eight bits in groups of [`KvType::Q8_GROUP`] elements of a
-    /// head (the last may be shorter), each after its `f32` scale: the largest
-    /// magnitude divided by 127, rounded up to a mantissa of 16 bits, so that
-    /// storing what was read back changes nothing. A group whose scale would be
-    /// below the normal numbers is all zeros.
-    Q8,
-}
-
-impl KvType {
-    /// Elements that share a scale.
-    pub const Q8_GROUP: usize = 64;
-
-    /// Bytes of a vector of `dim` elements.
-    pub fn row_bytes(self, dim: usize) -> usize {
-        match self {
-            KvType::F32 => dim * 4,
-            KvType::Bf16 => dim * 2,
-            KvType::Q8 => dim + 4 * dim.div_ceil(Self::Q8_GROUP),
-        }
-    }
-}
+use crate::KvType;
 
 /// The cache of one layer, which a sequence keeps between steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ mod streams;
 mod views;
 mod weights;
 
-pub use caches::{CacheSpec, KvType, is_seen};
+pub use caches::{CacheSpec, is_seen};
 pub use fused::{DeltaNet, GatedAttention, SharedExpert};
 pub use layers::{GateFunction, GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
 pub use logits::TokenLogit;

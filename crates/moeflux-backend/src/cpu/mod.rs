@@ -7,6 +7,8 @@ mod chosen;
 mod conv;
 mod delta;
 mod dispatch;
+#[cfg(target_arch = "x86_64")]
+mod eights;
 mod elementwise;
 mod floats;
 mod isa;

@@ -1,9 +1,10 @@
 //! Lists and rounded rows that products keep from call to call.
 
 use super::floats::Floats;
-use super::matmul::{MatmulJob, Quantised};
+use super::isa::Isa;
+use super::matmul::{MatmulJob, Quantised, Rounding};
 use super::memory::{Activations, Limbs};
-use super::pool::SharedMut;
+use super::pool::{Pool, SharedMut};
 use crate::{Buf, Cols, ExpertCall};
 
 /// Memory of products, kept from call to call.
@@ -36,26 +37,71 @@ pub(super) struct RowLists {
     pub(super) experts: Vec<usize>,
 }
 
+/// Inputs that are kept rounded; matrices of one op ask for fewer of one input.
+const KEPT: usize = 4;
+
 /// Rounded inputs of recent products: layers multiply the same input with
 /// several matrices.
 #[derive(Debug, Default)]
 pub(super) struct RoundedInputs {
     /// The one that was asked for last is last.
-    pub(super) entries: Vec<RoundedEntry>,
+    entries: Vec<RoundedEntry>,
 }
 
 #[derive(Debug)]
-pub(super) struct RoundedEntry {
-    pub(super) key: RoundedKey,
-    pub(super) quantised: Quantised,
+struct RoundedEntry {
+    key: RoundedKey,
+    quantised: Quantised,
 }
 
+/// Which rows are rounded, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RoundedKey {
-    pub(super) x: Cols,
-    pub(super) version: u64,
-    pub(super) rows: usize,
-    pub(super) limbs: Limbs,
+    x: Cols,
+    version: u64,
+    rows: usize,
+    limbs: Limbs,
+}
+
+impl RoundedKey {
+    /// The first `rows` rows of `x`, which is in `buf`.
+    pub(super) fn new(x: Cols, buf: &Activations, rows: usize, limbs: Limbs) -> RoundedKey {
+        RoundedKey { x, version: buf.version, rows, limbs }
+    }
+}
+
+impl RoundedInputs {
+    /// Rounds what the key says of `buf`, unless it is at hand. The input that was asked for longest
+    /// ago makes room, so that what one op asks for stays until it is done.
+    pub(super) fn round(&mut self, key: RoundedKey, buf: &Activations, pool: &Pool, isa: Isa) {
+        let entries = &mut self.entries;
+        if let Some(at) = entries.iter().position(|entry| entry.key == key) {
+            let entry = entries.remove(at);
+            entries.push(entry);
+            return;
+        }
+        let mut quantised =
+            if entries.len() < KEPT { Quantised::default() } else { entries.remove(0).quantised };
+        let rounding = Rounding {
+            x: &buf.data[key.x.start..],
+            stride: buf.width,
+            n_rows: key.rows,
+            cols: key.x.len,
+            group_size: key.limbs.group_size,
+            n_limbs: key.limbs.n_limbs,
+        };
+        quantised.quantise(pool, isa, rounding);
+        entries.push(RoundedEntry { key, quantised });
+    }
+
+    /// What was rounded last under this key.
+    ///
+    /// # Panics
+    /// If [`round`](RoundedInputs::round) was not called for it.
+    pub(super) fn get(&self, key: RoundedKey) -> &Quantised {
+        let entry = self.entries.iter().find(|entry| entry.key == key);
+        &entry.expect("`round` was called for this input").quantised
+    }
 }
 
 impl RowLists {

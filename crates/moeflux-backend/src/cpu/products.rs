@@ -7,69 +7,43 @@ use moeflux_core::{ExpertLayout, GateUp};
 
 use super::elementwise;
 use super::matmul::{
-    Activations, FloatRows, HeadColumns, HeadJob, MatmulJob, OutRows, Quantised, Rounding, RowMap,
+    Activations, FloatRows, HeadColumns, HeadJob, MatmulJob, OutRows, Rounding, RowMap,
     head_products, run_jobs,
 };
 use super::memory::{Limbs, rounding};
 use super::parallel::{for_each_chunk, recycle};
 use super::pool::SharedMut;
-use super::product_scratch::{RoundedEntry, RoundedKey, RowLists, Scratch};
+use super::product_scratch::{RoundedKey, RowLists, Scratch};
 use super::state::Cpu;
 use crate::{Cols, ExpertCall, Experts, HeadProduct, Heads, Projection, Weight};
 
 /// Rows of experts that are worked on together; bounds the scratch memory.
 const EXPERT_ROWS: usize = 1024;
 
-/// Inputs that are kept rounded; matrices of one op ask for fewer of one input.
-const KEPT: usize = 4;
+/// Rounds the first `rows` rows of `x`, unless they are at hand.
+fn round(cpu: &mut Cpu, x: Cols, rows: usize, limbs: Limbs) {
+    let buf = &cpu.bufs[x.buf.0 as usize];
+    cpu.rounded.round(RoundedKey::new(x, buf, rows, limbs), buf, &cpu.pool, cpu.isa);
+}
 
-impl Cpu {
-    /// Makes sure that `x` is at hand in those limbs. The input that was asked for longest ago makes
-    /// room, so that what one op asks for stays until it is done.
-    fn round(&mut self, x: Cols, rows: usize, limbs: Limbs) {
-        let key = self.rounded_key(x, rows, limbs);
-        let entries = &mut self.rounded.entries;
-        if let Some(at) = entries.iter().position(|entry| entry.key == key) {
-            let entry = entries.remove(at);
-            entries.push(entry);
-            return;
-        }
-        let mut quantised =
-            if entries.len() < KEPT { Quantised::default() } else { entries.remove(0).quantised };
-        let buf = self.buf(x.buf);
-        let rounding = Rounding {
-            x: &buf.data[x.start..],
-            stride: buf.width,
-            n_rows: rows,
-            cols: x.len,
-            group_size: limbs.group_size,
-            n_limbs: limbs.n_limbs,
-        };
-        quantised.quantise(&self.pool, self.isa, rounding);
-        self.rounded.entries.push(RoundedEntry { key, quantised });
-    }
-
-    fn rounded_key(&self, x: Cols, rows: usize, limbs: Limbs) -> RoundedKey {
-        RoundedKey { x, version: self.buf(x.buf).version, rows, limbs }
-    }
-
-    /// The first `rows` rows of `x`, as a product of that arithmetic takes them.
-    fn inputs(&self, x: Cols, rows: usize, limbs: Option<Limbs>) -> Activations<'_> {
-        let Some(limbs) = limbs else {
-            let buf = self.buf(x.buf);
+/// The first `rows` rows of `x`, as a product of that arithmetic takes them.
+fn inputs(cpu: &Cpu, x: Cols, rows: usize, limbs: Option<Limbs>) -> Activations<'_> {
+    let buf = cpu.buf(x.buf);
+    match limbs {
+        None => {
             let data = &buf.data[x.start..];
-            return Activations::Full(FloatRows { data, stride: buf.width, cols: x.len });
-        };
-        let key = self.rounded_key(x, rows, limbs);
-        let entry = self.rounded.entries.iter().find(|entry| entry.key == key);
-        Activations::Quantised(&entry.expect("`round` was called for this input").quantised)
+            Activations::Full(FloatRows { data, stride: buf.width, cols: x.len })
+        }
+        Some(limbs) => {
+            Activations::Quantised(cpu.rounded.get(RoundedKey::new(x, buf, rows, limbs)))
+        }
     }
 }
 
 pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection]) {
     for projection in outputs {
         if let Some(limbs) = cpu.matrices[projection.weight.0 as usize].rounding() {
-            cpu.round(x, rows, limbs);
+            round(cpu, x, rows, limbs);
         }
     }
     let mut lists = std::mem::take(&mut cpu.scratch.lists);
@@ -97,7 +71,7 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
         );
         MatmulJob {
             weight,
-            x: cpu.inputs(x, rows, matrix.rounding()),
+            x: inputs(cpu, x, rows, matrix.rounding()),
             x_rows: RowMap::Range { first: 0, n: rows },
             out: OutRows {
                 data,
@@ -144,7 +118,7 @@ pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Ve
     let limbs = cpu.matrices[head.0 as usize].rounding();
     let n_rows = rows.iter().max().map_or(0, |row| row + 1);
     if let Some(limbs) = limbs {
-        cpu.round(x, n_rows, limbs);
+        round(cpu, x, n_rows, limbs);
     }
     let weight = cpu.matrices[head.0 as usize].view();
     let mut out = vec![0.0; rows.len() * weight.rows];
@@ -158,7 +132,7 @@ pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Ve
     };
     let job = MatmulJob {
         weight,
-        x: cpu.inputs(x, n_rows, limbs),
+        x: inputs(cpu, x, n_rows, limbs),
         x_rows,
         out: OutRows {
             data: SharedMut::new(&mut out),
@@ -178,7 +152,7 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
     let n_rows = n_rows.unwrap_or(0);
     for matrix in layout.gate_up.matrices() {
         if let Some(limbs) = rounding(matrix.format, matrix.cols, op.inputs) {
-            cpu.round(op.x, n_rows, limbs);
+            round(cpu, op.x, n_rows, limbs);
         }
     }
     let mut rest = op.calls;
@@ -234,7 +208,7 @@ impl<'a> Group<'a> {
                 assert_eq!(weight.cols, self.op.x.len, "shape of an expert");
                 jobs.push(MatmulJob {
                     weight,
-                    x: cpu.inputs(self.op.x, n_rows, self.limbs(weight.format, weight.cols)),
+                    x: inputs(cpu, self.op.x, n_rows, self.limbs(weight.format, weight.cols)),
                     x_rows: RowMap::List(&self.lists.rows[first..first + n]),
                     out: OutRows {
                         data,

@@ -9,7 +9,7 @@
 //! values are read once for all of them; no output is divided among threads.
 
 #[cfg(target_arch = "x86_64")]
-pub(super) mod avx2;
+mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod cache;

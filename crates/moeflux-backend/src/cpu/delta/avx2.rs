@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::run::{Next, Now};
 use super::{MOST_ROWS, Out, Run};
-use crate::cpu::attention::avx2::{load, store, tree_sums};
+use crate::cpu::eights::{load, store, tree_sums};
 use crate::cpu::math::LANES;
 
 /// Two rows of a state, by halves of blocks of lanes: at an even place lower

@@ -124,15 +124,21 @@ impl<const N: usize> RowBytes<Ymm> for StepRows<'_, N> {
 
     #[inline(always)]
     fn four_words(self, _: Ymm, at: usize) -> [__m256i; 4] {
-        // Rows `r` and `r + 4` go through the same steps, in the halves of a vector.
-        macro_rules! both {
-            ($first:literal $second:literal) => {
-                _mm256_set_m128i(load_16(&self.0[$second][at..]), load_16(&self.0[$first][at..]))
-            };
-        }
         // SAFETY: the caller holds the proof that the machine has AVX2.
-        unsafe { transpose_halves([both!(0 4), both!(1 5), both!(2 6), both!(3 7)]) }
+        unsafe { four_words(self, at) }
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn four_words<const N: usize>(rows: StepRows<'_, N>, at: usize) -> [__m256i; 4] {
+    // Rows `r` and `r + 4` go through the same steps, in the halves of a vector.
+    macro_rules! both {
+        ($first:literal $second:literal) => {
+            _mm256_set_m128i(load_16(&rows.0[$second][at..]), load_16(&rows.0[$first][at..]))
+        };
+    }
+    transpose_halves([both!(0 4), both!(1 5), both!(2 6), both!(3 7)])
 }
 
 /// Vector `c` of the result holds column `c` of each 128-bit lane of every vector.

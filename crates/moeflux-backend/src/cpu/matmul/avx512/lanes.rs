@@ -147,15 +147,19 @@ impl RowBytes<Zmm> for SixteenRows<'_> {
 
     #[inline(always)]
     fn four_words(self, _: Zmm, at: usize) -> [__m512i; 4] {
-        let (row_bytes, at) = (self.row_bytes, self.first + at);
         // SAFETY: the caller holds the proof that the machine has AVX-512.
-        unsafe {
-            let mut lanes = [_mm512_setzero_si512(); 4];
-            for (i, lanes) in lanes.iter_mut().enumerate() {
-                // Rows i, i + 4, i + 8 and i + 12.
-                *lanes = load_lanes(&self.blocks[i * row_bytes + at..], 4 * row_bytes);
-            }
-            transpose_lanes(lanes)
-        }
+        unsafe { four_words(self, at) }
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx2")]
+fn four_words(rows: SixteenRows<'_>, at: usize) -> [__m512i; 4] {
+    let (row_bytes, at) = (rows.row_bytes, rows.first + at);
+    let mut lanes = [_mm512_setzero_si512(); 4];
+    for (i, lanes) in lanes.iter_mut().enumerate() {
+        // Rows i, i + 4, i + 8 and i + 12.
+        *lanes = load_lanes(&rows.blocks[i * row_bytes + at..], 4 * row_bytes);
+    }
+    transpose_lanes(lanes)
 }
