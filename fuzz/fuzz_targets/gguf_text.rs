@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_core::gguf::{Array, Metadata, Value};
-use moeflux_text::{Markup, Message, OutputFormat, RenderRequest, Tokenizer};
+use moeflux_text::{ChatTemplate, Markup, Message, OutputFormat, RenderRequest, Tokenizer};
 
 /// Without files next to it, which would take the place of templates.
 static DIR: LazyLock<tempfile::TempDir> =
@@ -85,7 +85,7 @@ fuzz_target!(|input: (u8, u8, Lists<'_>, Vec<Number>, &str, &str)| {
     if let Ok(ids) = tokenizer.encode_prompt(text, Markup::Literal, usize::MAX) {
         let _ = tokenizer.decode(&ids);
     }
-    if let Some(Ok(template)) = tokenizer.chat_template(false) {
+    if let Some(Ok(template)) = ChatTemplate::of(&tokenizer, false) {
         let messages = [Message::new("user", text)];
         let _ = template.render(&RenderRequest { messages: &messages, ..Default::default() });
     }

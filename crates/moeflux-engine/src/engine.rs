@@ -75,7 +75,7 @@ impl Engine {
     /// # Errors
     /// Where the model has none, or it is damaged.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        Ok(self.info.text.open()?)
+        Ok(Tokenizer::open(&self.info.text)?)
     }
 
     /// The model's family.

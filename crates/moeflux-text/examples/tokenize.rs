@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use moeflux_core::Dialects;
-use moeflux_text::{Markup, TextSource};
+use moeflux_text::{Markup, TextSource, Tokenizer};
 use serde_json::json;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     } else {
         TextSource::at(&model, &Dialects::default())?
     };
-    let tokenizer = source.open()?;
+    let tokenizer = Tokenizer::open(&source)?;
     let seconds = start.elapsed().as_secs_f64();
     let mut out = stdout().lock();
     let facts = json!({

@@ -50,26 +50,24 @@ struct Context {
     extra: Map<String, Value>,
 }
 
-impl Tokenizer {
-    /// The model's chat template: `tool_use` if there is one and it is asked for, else `default`,
+impl ChatTemplate {
+    /// The template of a model: `tool_use` if there is one and it is asked for, else `default`,
     /// else the only one. `None` for a model without a template, or with several of other names.
-    pub fn chat_template(&self, with_tools: bool) -> Option<Result<ChatTemplate, TextError>> {
-        let source = self.chat_template_source(with_tools)?;
-        let known = self.templates.find(source);
-        let template = ChatTemplate::with_learned(source, self.markup_text(), known);
+    pub fn of(tokenizer: &Tokenizer, with_tools: bool) -> Option<Result<Self, TextError>> {
+        let source = tokenizer.chat_template_source(with_tools)?;
+        let known = tokenizer.templates.find(source);
+        let template = Self::with_learned(source, tokenizer.markup_text(), known);
         if let Ok(template) = &template {
-            self.templates.keep(source, &template.learned);
+            tokenizer.templates.keep(source, &template.learned);
         }
-        Some(template.map_err(|err| match (err, self.template_file()) {
+        Some(template.map_err(|err| match (err, tokenizer.template_file()) {
             (TextError::TemplateSyntax(reason), Some(path)) => {
                 TextError::TemplateSyntax(format!("{reason} ({})", path.display()))
             }
             (err, _) => err,
         }))
     }
-}
 
-impl ChatTemplate {
     /// Parses a Jinja template. `markup` comes from [`super::Tokenizer::markup_text`]; it decides
     /// what content must not turn into.
     pub fn new(source: &str, markup: MarkupText) -> Result<Self, TextError> {

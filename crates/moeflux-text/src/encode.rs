@@ -1,15 +1,18 @@
 //! Text to token ids, part by part.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 
 use moeflux_core::TokenId;
+use serde_json::Value;
 use tokenizers::{Encoding, Model, Normalizer, OffsetType, PreTokenizedString, Token};
 
 use super::error::TextError;
-use super::fence::Rendered;
-use super::pipeline::Run;
-use super::tokenizer::{Tokenizer, guarded};
-use crate::tokenizer::to_ids;
+use super::guard::{Source, guarded};
+use super::pieces::Pieces;
+use super::pipeline::{Pipeline, Run};
+use super::table::TokenTable;
 
 /// Texts up to this length are encoded whatever they hold, so that their number of tokens is known.
 const COUNTED_BYTES: usize = 256 << 10;
@@ -30,14 +33,12 @@ pub enum Markup {
     Literal,
 }
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
-
 /// A part of the text that is one added token.
 type Kept = (Range<usize>, u32);
 
 /// Where control tokens in a text may come from.
 #[derive(Clone, Copy)]
-enum Origin<'a> {
+pub(super) enum Origin<'a> {
     Markup(Markup),
     /// From what does not reach over these places.
     Fences(&'a [usize]),
@@ -51,36 +52,55 @@ struct Part<'a> {
     continues: bool,
 }
 
-impl Tokenizer {
-    /// Token ids of `text`, without a beginning-of-text token. With [`Markup::Literal`] no control
-    /// token is among them, whatever the text.
-    ///
-    /// # Errors
-    /// Where the text cannot be encoded.
-    pub fn encode(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, TextError> {
-        self.encode_within(text, markup, usize::MAX)
+/// What turns text into ids.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    pub(super) inner: tokenizers::Tokenizer,
+    pipeline: Pipeline,
+    pub(super) pieces: Pieces,
+    /// The control tokens, by id.
+    pub(super) control: HashMap<u32, String>,
+    /// What stands for text that the vocabulary cannot spell.
+    unk: Option<u32>,
+}
+
+impl Encoder {
+    /// That of a description that was checked, and its tokens; `path` is what errors name.
+    pub(super) fn new(path: &Path, json: &Value) -> Result<(Self, TokenTable), TextError> {
+        let refuse = |source: Source| TextError::Tokenizer { path: path.to_owned(), source };
+        let inner = guarded(|| {
+            let mut inner = of_json(json)?;
+            inner.with_truncation(None)?;
+            inner.with_padding(None);
+            Ok(inner)
+        });
+        let inner = inner.map_err(refuse)?;
+        let pipeline = guarded(|| Pipeline::new(&inner)).map_err(refuse)?;
+        let table = TokenTable::new(path, json, &inner)?;
+        let pieces = Pieces::new(json, &inner, &table);
+        let control = inner
+            .get_added_tokens_decoder()
+            .into_iter()
+            .filter(|(_, t)| t.special || !t.content.trim().is_empty())
+            .map(|(id, t)| (id, t.content))
+            .collect();
+        let unk_text = json["model"]["unk_token"].as_str();
+        let unk_id = json["model"]["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok());
+        let unk = unk_text.and_then(|text| inner.token_to_id(text)).or(unk_id);
+        Ok((Self { inner, pipeline, pieces, control, unk }, table))
     }
 
-    /// As [`Tokenizer::encode`], for a text that may have at most `max_tokens`. What is longer is
-    /// refused as early as that is certain, in little memory.
-    ///
-    /// # Errors
-    /// [`TextError::TooLong`] with the number of tokens, or with one below which the text cannot
-    /// come.
-    pub fn encode_within(
-        &self,
-        text: &str,
-        markup: Markup,
-        max_tokens: usize,
-    ) -> Result<Vec<TokenId>, TextError> {
-        self.encode_parts(text, Origin::Markup(markup), max_tokens)
+    pub(super) fn is_control_id(&self, id: u32) -> bool {
+        self.control.contains_key(&id) && self.unk != Some(id)
+    }
+
+    /// A number of tokens below which `text` cannot come; zero where nothing is certain.
+    pub(super) fn fewest_tokens(&self, text: &str) -> usize {
+        self.pieces.fewest_tokens(text)
     }
 
     /// The first `n_tokens` of `text`, or all where there are fewer.
-    ///
-    /// # Errors
-    /// Where the text cannot be encoded.
-    pub fn encode_first(
+    pub(super) fn encode_first(
         &self,
         text: &str,
         markup: Markup,
@@ -95,46 +115,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// A raw prompt: what [`Tokenizer::encode`] gives after the tokens that begin every text.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::encode_within`].
-    pub fn encode_prompt(
-        &self,
-        text: &str,
-        markup: Markup,
-        max_tokens: usize,
-    ) -> Result<Vec<TokenId>, TextError> {
-        let max_text = max_tokens.saturating_sub(self.prefix.len());
-        let of_text = self.encode_within(text, markup, max_text);
-        let of_text = of_text.map_err(|err| err.with_tokens_before(self.prefix.len()))?;
-        Ok([self.prefix.as_slice(), &of_text].concat())
-    }
-
-    /// A rendered conversation. Control tokens come from the template alone: one that would span
-    /// a fence is encoded as ordinary text. Where there is none, the ids are those of the whole
-    /// text with [`Markup::Parse`].
-    ///
-    /// # Errors
-    /// As [`Tokenizer::encode_within`].
-    pub fn encode_chat(
-        &self,
-        rendered: &Rendered,
-        max_tokens: usize,
-    ) -> Result<Vec<TokenId>, TextError> {
-        let origin = match rendered.fences() {
-            [] => Origin::Markup(Markup::Parse),
-            fences => Origin::Fences(fences),
-        };
-        self.encode_parts(rendered.text(), origin, max_tokens)
-    }
-
-    /// A number of tokens below which `text` cannot come; zero where nothing is certain.
-    pub(super) fn fewest_tokens(&self, text: &str) -> usize {
-        self.pieces.fewest_tokens(text)
-    }
-
-    fn encode_parts(
+    /// The ids of a text that may have at most `max_tokens`.
+    pub(super) fn encode_parts(
         &self,
         text: &str,
         origin: Origin<'_>,
@@ -365,4 +347,24 @@ fn is_fenced(text: &str, fences: &[usize], at: Range<usize>) -> bool {
     let reach = start + core.len() + usize::from(core.chars().count() == 1);
     let first = fences.partition_point(|&fence| fence <= start);
     fences.get(first).is_some_and(|&fence| fence < reach)
+}
+
+/// The library's tokenizer of a description that was checked.
+///
+/// It is written out again: of a key that comes twice the file's own text would give another value,
+/// and what the library reads from text it was compiled for once, while every other source of
+/// values makes a copy of all its readers in this crate.
+fn of_json(json: &Value) -> Result<tokenizers::Tokenizer, Source> {
+    json.to_string().parse().map_err(|err: Source| {
+        // Places in that text say nothing about the file.
+        let is_placed = err.downcast_ref::<serde_json::Error>().is_some_and(|err| err.line() > 0);
+        match err.to_string().rsplit_once(" at line ") {
+            Some((problem, _)) if is_placed => problem.into(),
+            _ => err,
+        }
+    })
+}
+
+pub(super) fn to_ids(encoding: &tokenizers::Encoding) -> Vec<TokenId> {
+    encoding.get_ids().iter().copied().map(TokenId).collect()
 }

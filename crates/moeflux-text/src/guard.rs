@@ -34,6 +34,13 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|payload| message(payload.as_ref()))
 }
 
+pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// The work of the library, with its panics as errors.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Source>) -> Result<T, Source> {
+    catch_panic(work)?
+}
+
 /// The first line of a panic's message.
 fn message(payload: &(dyn Any + Send)) -> String {
     const MAX_CHARS: usize = 160;

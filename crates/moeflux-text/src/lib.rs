@@ -45,7 +45,7 @@ pub use error::TextError;
 pub use fence::{MarkupText, Rendered};
 pub use guard::catch_panic;
 pub use message::Message;
-pub(crate) use output::{Calls, DSML, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
+pub(crate) use output::{Calls, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
 pub use output::{Delta, NoCalls, OutputFormat, OutputParser, ToolSyntax};
 pub use prompting::{
     AnswerReader, ChatModel, Conversation, Part, Prepared, PromptError, ToolChoice, Tools,

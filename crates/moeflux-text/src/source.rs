@@ -1,18 +1,17 @@
 //! Where the vocabulary, the chat templates and the sampling defaults of a model are.
 //!
 //! A model is a directory with files for them, or a GGUF file whose metadata has them. All that
-//! opens a model's tokenizer goes through [`TextSource`], or the functions of [`Tokenizer`] here.
+//! opens a model's tokenizer goes through these.
 
 use std::path::{Path, PathBuf};
 
 use moeflux_core::Dialects;
 use moeflux_core::checkpoint::companions::{TOKENIZER_JSON, VOCABULARY_FILES};
 use moeflux_core::checkpoint::{Checkpoint, FormatError};
-use moeflux_core::gguf::{Metadata, read_metadata};
+use moeflux_core::gguf::Metadata;
 
 use super::config::TextConfig;
 use super::error::TextError;
-use super::tokenizer::Tokenizer;
 use super::vocabulary::files::Vocabulary;
 use super::vocabulary::{VocabularyFacts, VocabularyFiles, gguf};
 
@@ -55,17 +54,6 @@ impl TextSource {
         }
     }
 
-    /// Opens the tokenizer.
-    ///
-    /// # Errors
-    /// [`TextError::NoTokenizer`] where there is no vocabulary, else what cannot be used and why.
-    pub fn open(&self) -> Result<Tokenizer, TextError> {
-        match self {
-            TextSource::Directory(dir) => Tokenizer::from_dir(dir),
-            TextSource::Gguf(path) => Tokenizer::from_metadata(&read_metadata(path)?),
-        }
-    }
-
     /// The names of the files that the vocabulary is read from. The files are not read.
     ///
     /// # Errors
@@ -81,55 +69,10 @@ impl TextSource {
     }
 }
 
-impl Tokenizer {
-    /// The tokenizer of an open checkpoint, whatever its format.
-    ///
-    /// # Errors
-    /// As [`TextSource::open`].
-    pub fn of(checkpoint: &Checkpoint) -> Result<Tokenizer, TextError> {
-        match checkpoint.gguf() {
-            Some(metadata) => Tokenizer::from_metadata(metadata),
-            None => TextSource::of(checkpoint).open(),
-        }
-    }
-
-    /// The tokenizer of the model at a path: a directory, or a file of a checkpoint.
-    ///
-    /// # Errors
-    /// As [`TextSource::at`] and [`TextSource::open`].
-    pub fn at(path: &Path, dialects: &Dialects) -> Result<Tokenizer, TextError> {
-        TextSource::at(path, dialects)?.open()
-    }
-
-    /// Opens the vocabulary of a model directory ([`VOCABULARY_FILES`] says of which files)
-    /// together with `tokenizer_config.json`, `generation_config.json`, `config.json` and the
-    /// template files, where they exist.
-    ///
-    /// # Errors
-    /// [`TextError::NoTokenizer`] where there is no vocabulary, else the file that cannot be used
-    /// and why.
-    pub fn from_dir(dir: &Path) -> Result<Tokenizer, TextError> {
-        let files = VocabularyFiles::find(dir)?;
-        Tokenizer::of_files(&files, TextConfig::read(dir)?)
-    }
-
-    /// Opens the vocabulary in the metadata of a GGUF file, with its special tokens, templates and
-    /// sampling. Template files next to the file take the place of its templates; where its
-    /// vocabulary cannot be read, that of a `tokenizer.json` next to it serves, if it has the
-    /// same tokens.
-    ///
-    /// # Errors
-    /// The key that cannot be used and why.
-    pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, TextError> {
-        let MetadataText { path, vocabulary, config } = MetadataText::read(metadata)?;
-        Tokenizer::assemble(&path, vocabulary, config)
-    }
-}
-
 /// The text side of a GGUF file.
 pub(super) struct MetadataText {
     /// Where the vocabulary comes from.
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) vocabulary: Vocabulary,
     pub(super) config: TextConfig,
 }

@@ -1,20 +1,19 @@
 //! Text to token ids and back, over a model's own vocabulary.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use moeflux_core::TokenId;
-use serde_json::Value;
+use moeflux_core::checkpoint::Checkpoint;
+use moeflux_core::gguf::{Metadata, read_metadata};
+use moeflux_core::{Dialects, TokenId};
 
 use super::config::{GenerationDefaults, TextConfig};
+use super::encode::{Encoder, Markup, Origin, to_ids};
 use super::error::{TextError, excerpt};
-use super::fence::MarkupText;
-use super::guard::catch_panic;
+use super::fence::{MarkupText, Rendered};
+use super::guard::{Source, catch_panic, guarded};
 use super::learned::KnownTemplates;
-use super::output::DSML;
-use super::pieces::Pieces;
-use super::pipeline::Pipeline;
+use super::source::{MetadataText, TextSource};
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
 use super::tokenizer_file;
@@ -23,6 +22,9 @@ use crate::vocabulary::files::Vocabulary;
 
 /// Encoded once when a tokenizer is opened, because some files make the library panic on any text.
 const PROBE: &str = "Hello, World 123!\n\t  a\u{301} é ™ 世界 ﬁ 😀 \u{1}";
+
+/// The token inside the tags of DeepSeek-V3.2's calls.
+pub(crate) const DSML: &str = "｜DSML｜";
 
 /// What DeepSeek-V3.2 reads.
 const DEEPSEEK_V32: &str = include_str!("deepseek_v32.jinja");
@@ -33,13 +35,10 @@ const DEEPSEEK_V32: &str = include_str!("deepseek_v32.jinja");
 /// of white space alone, with which some vocabularies spell indentation.
 #[derive(Debug)]
 pub struct Tokenizer {
-    pub(super) inner: tokenizers::Tokenizer,
-    pub(super) pipeline: Pipeline,
-    pub(super) pieces: Pieces,
+    pub(super) encoder: Encoder,
     table: Arc<TokenTable>,
-    pub(super) control: HashMap<u32, String>,
-    pub(super) unk: Option<u32>,
-    pub(super) prefix: Vec<TokenId>,
+    /// What begins every text.
+    prefix: Vec<TokenId>,
     eos: Vec<TokenId>,
     config: TextConfig,
     pub(super) templates: KnownTemplates,
@@ -47,9 +46,62 @@ pub struct Tokenizer {
     file: PathBuf,
 }
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
-
 impl Tokenizer {
+    /// Opens that of a model.
+    ///
+    /// # Errors
+    /// [`TextError::NoTokenizer`] where there is no vocabulary, else what cannot be used and why.
+    pub fn open(source: &TextSource) -> Result<Tokenizer, TextError> {
+        match source {
+            TextSource::Directory(dir) => Tokenizer::from_dir(dir),
+            TextSource::Gguf(path) => Tokenizer::from_metadata(&read_metadata(path)?),
+        }
+    }
+
+    /// The tokenizer of an open checkpoint, whatever its format.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::open`].
+    pub fn of(checkpoint: &Checkpoint) -> Result<Tokenizer, TextError> {
+        match checkpoint.gguf() {
+            Some(metadata) => Tokenizer::from_metadata(metadata),
+            None => Tokenizer::open(&TextSource::of(checkpoint)),
+        }
+    }
+
+    /// The tokenizer of the model at a path: a directory, or a file of a checkpoint.
+    ///
+    /// # Errors
+    /// As [`TextSource::at`] and [`Tokenizer::open`].
+    pub fn at(path: &Path, dialects: &Dialects) -> Result<Tokenizer, TextError> {
+        Tokenizer::open(&TextSource::at(path, dialects)?)
+    }
+
+    /// Opens the vocabulary of a model directory
+    /// ([`VOCABULARY_FILES`](moeflux_core::checkpoint::companions::VOCABULARY_FILES) says of which files)
+    /// together with `tokenizer_config.json`, `generation_config.json`, `config.json` and the
+    /// template files, where they exist.
+    ///
+    /// # Errors
+    /// [`TextError::NoTokenizer`] where there is no vocabulary, else the file that cannot be used
+    /// and why.
+    pub fn from_dir(dir: &Path) -> Result<Tokenizer, TextError> {
+        let files = VocabularyFiles::find(dir)?;
+        Tokenizer::of_files(&files, TextConfig::read(dir)?)
+    }
+
+    /// Opens the vocabulary in the metadata of a GGUF file, with its special tokens, templates and
+    /// sampling. Template files next to the file take the place of its templates; where its
+    /// vocabulary cannot be read, that of a `tokenizer.json` next to it serves, if it has the
+    /// same tokens.
+    ///
+    /// # Errors
+    /// The key that cannot be used and why.
+    pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, TextError> {
+        let MetadataText { path, vocabulary, config } = MetadataText::read(metadata)?;
+        Tokenizer::assemble(&path, vocabulary, config)
+    }
+
     /// Opens a `tokenizer.json` alone: no end-of-text tokens, no template.
     ///
     /// # Errors
@@ -58,12 +110,12 @@ impl Tokenizer {
         Self::of_files(&VocabularyFiles::Json(path.to_owned()), TextConfig::default())
     }
 
-    pub(super) fn of_files(files: &VocabularyFiles, config: TextConfig) -> Result<Self, TextError> {
+    fn of_files(files: &VocabularyFiles, config: TextConfig) -> Result<Self, TextError> {
         Self::assemble(files.path(), files.read(&config.vocabulary)?, config)
     }
 
     /// A tokenizer of a vocabulary, whatever it was made from; `path` is what errors name.
-    pub(super) fn assemble(
+    fn assemble(
         path: &Path,
         vocabulary: Vocabulary,
         mut config: TextConfig,
@@ -78,33 +130,10 @@ impl Tokenizer {
             value: excerpt(&bad.value),
             want: bad.want,
         })?;
-        let refuse = |source: Source| TextError::Tokenizer { path: path.to_owned(), source };
-        let inner = guarded(|| {
-            let mut inner = of_json(&json)?;
-            inner.with_truncation(None)?;
-            inner.with_padding(None);
-            Ok(inner)
-        });
-        let inner = inner.map_err(refuse)?;
-        let pipeline = guarded(|| Pipeline::new(&inner)).map_err(refuse)?;
-        let table = Arc::new(TokenTable::new(path, &json, &inner)?);
-        let pieces = Pieces::new(&json, &inner, &table);
-        let control = inner
-            .get_added_tokens_decoder()
-            .into_iter()
-            .filter(|(_, t)| t.special || !t.content.trim().is_empty())
-            .map(|(id, t)| (id, t.content))
-            .collect();
-        let unk_text = json["model"]["unk_token"].as_str();
-        let unk_id = json["model"]["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok());
-        let unk = unk_text.and_then(|text| inner.token_to_id(text)).or(unk_id);
+        let (encoder, table) = Encoder::new(path, &json)?;
         let mut tokenizer = Self {
-            inner,
-            pipeline,
-            pieces,
-            table,
-            control,
-            unk,
+            encoder,
+            table: Arc::new(table),
             prefix: Vec::new(),
             eos: Vec::new(),
             config,
@@ -112,9 +141,10 @@ impl Tokenizer {
             file: path.to_owned(),
         };
         tokenizer.eos = tokenizer.find_eos();
+        let refuse = |source: Source| TextError::Tokenizer { path: path.to_owned(), source };
         tokenizer.prefix = guarded(|| tokenizer.find_prefix()).map_err(refuse)?;
         // A text that it cannot encode is that text's error.
-        catch_panic(|| drop(tokenizer.inner.encode(PROBE, true)))
+        catch_panic(|| drop(tokenizer.encoder.inner.encode(PROBE, true)))
             .map_err(|err| refuse(err.into()))?;
         tokenizer.add_known_template();
         Ok(tokenizer)
@@ -147,7 +177,7 @@ impl Tokenizer {
             Some(true) => self.bos_id().into_iter().collect(),
             Some(false) => Vec::new(),
             None => {
-                let ids = to_ids(&self.inner.encode("", true)?);
+                let ids = to_ids(&self.encoder.inner.encode("", true)?);
                 if ids.len() == 1 && !self.eos.contains(&ids[0]) { ids } else { Vec::new() }
             }
         })
@@ -155,11 +185,83 @@ impl Tokenizer {
 
     /// Whether `id` is a control token.
     pub fn is_control(&self, id: TokenId) -> bool {
-        self.is_control_id(id.0)
+        self.encoder.is_control_id(id.0)
     }
 
-    pub(super) fn is_control_id(&self, id: u32) -> bool {
-        self.control.contains_key(&id) && self.unk != Some(id)
+    /// Token ids of `text`, without a beginning-of-text token. With [`Markup::Literal`] no control
+    /// token is among them, whatever the text.
+    ///
+    /// # Errors
+    /// Where the text cannot be encoded.
+    pub fn encode(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, TextError> {
+        self.encode_within(text, markup, usize::MAX)
+    }
+
+    /// As [`Tokenizer::encode`], for a text that may have at most `max_tokens`. What is longer is
+    /// refused as early as that is certain, in little memory.
+    ///
+    /// # Errors
+    /// [`TextError::TooLong`] with the number of tokens, or with one below which the text cannot
+    /// come.
+    pub fn encode_within(
+        &self,
+        text: &str,
+        markup: Markup,
+        max_tokens: usize,
+    ) -> Result<Vec<TokenId>, TextError> {
+        self.encoder.encode_parts(text, Origin::Markup(markup), max_tokens)
+    }
+
+    /// The first `n_tokens` of `text`, or all where there are fewer.
+    ///
+    /// # Errors
+    /// Where the text cannot be encoded.
+    pub fn encode_first(
+        &self,
+        text: &str,
+        markup: Markup,
+        n_tokens: usize,
+    ) -> Result<Vec<TokenId>, TextError> {
+        self.encoder.encode_first(text, markup, n_tokens)
+    }
+
+    /// A raw prompt: what [`Tokenizer::encode`] gives after the tokens that begin every text.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_within`].
+    pub fn encode_prompt(
+        &self,
+        text: &str,
+        markup: Markup,
+        max_tokens: usize,
+    ) -> Result<Vec<TokenId>, TextError> {
+        let max_text = max_tokens.saturating_sub(self.prefix.len());
+        let of_text = self.encode_within(text, markup, max_text);
+        let of_text = of_text.map_err(|err| err.with_tokens_before(self.prefix.len()))?;
+        Ok([self.prefix.as_slice(), &of_text].concat())
+    }
+
+    /// A rendered conversation. Control tokens come from the template alone: one that would span
+    /// a fence is encoded as ordinary text. Where there is none, the ids are those of the whole
+    /// text with [`Markup::Parse`].
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_within`].
+    pub fn encode_chat(
+        &self,
+        rendered: &Rendered,
+        max_tokens: usize,
+    ) -> Result<Vec<TokenId>, TextError> {
+        let origin = match rendered.fences() {
+            [] => Origin::Markup(Markup::Parse),
+            fences => Origin::Fences(fences),
+        };
+        self.encoder.encode_parts(rendered.text(), origin, max_tokens)
+    }
+
+    /// A number of tokens below which `text` cannot come; zero where nothing is certain.
+    pub(super) fn fewest_tokens(&self, text: &str) -> usize {
+        self.encoder.fewest_tokens(text)
     }
 
     /// The text of `ids`, special tokens included. Ids outside of the vocabulary add nothing;
@@ -195,7 +297,7 @@ impl Tokenizer {
 
     /// The id whose text in the vocabulary is `token`.
     pub fn id_of(&self, token: &str) -> Option<TokenId> {
-        self.inner.token_to_id(token).map(TokenId)
+        self.encoder.inner.token_to_id(token).map(TokenId)
     }
 
     /// Tokens that end an answer, ascending: all that any of the model's files names.
@@ -244,36 +346,11 @@ impl Tokenizer {
 
     /// What a template needs to know about control tokens.
     pub fn markup_text(&self) -> MarkupText {
-        let control = self.control.iter();
+        let control = self.encoder.control.iter();
         let mut tokens: Vec<_> =
             control.map(|(id, text)| (text.clone(), self.is_special(TokenId(*id)))).collect();
         tokens.sort_unstable();
-        let normalizer = self.inner.get_normalizer().cloned();
+        let normalizer = self.encoder.inner.get_normalizer().cloned();
         MarkupText::with_normalizer(tokens, self.config.named.clone(), normalizer)
     }
-}
-
-/// The work of the library, with its panics as errors.
-pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Source>) -> Result<T, Source> {
-    catch_panic(work)?
-}
-
-/// The library's tokenizer of a description that was checked.
-///
-/// It is written out again: of a key that comes twice the file's own text would give another value,
-/// and what the library reads from text it was compiled for once, while every other source of
-/// values makes a copy of all its readers in this crate.
-fn of_json(json: &Value) -> Result<tokenizers::Tokenizer, Source> {
-    json.to_string().parse().map_err(|err: Source| {
-        // Places in that text say nothing about the file.
-        let is_placed = err.downcast_ref::<serde_json::Error>().is_some_and(|err| err.line() > 0);
-        match err.to_string().rsplit_once(" at line ") {
-            Some((problem, _)) if is_placed => problem.into(),
-            _ => err,
-        }
-    })
-}
-
-pub(super) fn to_ids(encoding: &tokenizers::Encoding) -> Vec<TokenId> {
-    encoding.get_ids().iter().copied().map(TokenId).collect()
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use moeflux_engine::{CheckpointKind, Device, DeviceChoice, DeviceFacts, Inspection, devices};
 use moeflux_hub::Download;
-use moeflux_text::{OutputFormat, ToolSyntax};
+use moeflux_text::{OutputFormat, Tokenizer, ToolSyntax};
 use serde_json::json;
 
 use super::{download_json, download_text, print, tokenizer_json};
@@ -176,7 +176,7 @@ fn to_text(found: &Inspected) -> String {
 /// How the model writes calls and thoughts, where its files are here.
 fn output_format(found: &Inspected) -> Option<OutputFormat> {
     let text = Some(&found.facts.text).filter(|_| found.has_content)?;
-    Some(OutputFormat::of(&text.open().ok()?))
+    Some(OutputFormat::of(&Tokenizer::open(text).ok()?))
 }
 
 fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {

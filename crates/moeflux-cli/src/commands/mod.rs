@@ -49,7 +49,8 @@ use crate::model::Inspected;
 use crate::progress::Bar;
 
 pub(crate) fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
-    let template = tokenizer.chat_template(false).ok_or_else(|| turns::no_template(tokenizer))?;
+    let template =
+        ChatTemplate::of(tokenizer, false).ok_or_else(|| turns::no_template(tokenizer))?;
     Ok(template?)
 }
 

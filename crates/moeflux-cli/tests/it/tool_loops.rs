@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::server::Server;
 use crate::templates::{TOKENS, letters, write_tokenizer};
-use moeflux_text::{Message, RenderRequest, Tokenizer};
+use moeflux_text::{ChatTemplate, Message, RenderRequest, Tokenizer};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
 use serde_json::{Map, Value, json};
@@ -42,7 +42,7 @@ fn written(template: &str, turn: &Turn, thinks: bool) -> String {
     let dir = tempfile::tempdir().unwrap();
     write_tokenizer(dir.path(), template, &[]);
     let tokenizer = Tokenizer::from_dir(dir.path()).unwrap();
-    let template = tokenizer.chat_template(true).unwrap().unwrap();
+    let template = ChatTemplate::of(&tokenizer, true).unwrap().unwrap();
     let question = Message::new("user", "Which is colder?");
     let calls = turn.city.map(|city| {
         json!([{"id": "functions.get_weather:0", "type": "function", "function": {

@@ -15,7 +15,7 @@ use moeflux_engine::{
     Scheduler, SchedulerOptions, Speculation, SpeculationStats, TokenId, devices,
 };
 use moeflux_store::{IoChoice, IoMode};
-use moeflux_text::{Message, RenderRequest, Special, Turn};
+use moeflux_text::{ChatTemplate, Message, RenderRequest, Special, Turn};
 
 use self::experts::Resident;
 use crate::common::{Golden, golden_dir, greedy, kl, logits_by_chunk};
@@ -182,7 +182,7 @@ fn drafts_change_no_token() {
         ["What does `Vec::push` do?", "What is `Option::unwrap_or` for?"].map(|question| {
             let asked = |system: &str| {
                 let messages = [Message::new("system", system), Message::new("user", question)];
-                let template = tokenizer.chat_template(false).unwrap().unwrap();
+                let template = ChatTemplate::of(&tokenizer, false).unwrap().unwrap();
                 let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
                 Turn::of(&tokenizer, &template, &request, usize::MAX).unwrap().tokens
             };

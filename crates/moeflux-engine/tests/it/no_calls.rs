@@ -11,7 +11,7 @@ use moeflux_engine::{
     Bias, DecodingOptions, Engine, EngineOptions, Event, Job, Scheduler, SchedulerOptions,
     Speculation, TokenId, TokenLogprob,
 };
-use moeflux_text::{Message, NoCalls, OutputFormat, RenderRequest, Turn};
+use moeflux_text::{ChatTemplate, Message, NoCalls, OutputFormat, RenderRequest, Turn};
 
 use crate::common::{Golden, Plain, cases, plain_answer};
 
@@ -96,7 +96,7 @@ fn calls_are_never_sampled_and_all_else_is_as_without_them() {
         let engine = Engine::open(&demo(), &options).unwrap();
         let tokenizer = Arc::new(engine.tokenizer().unwrap());
         let format = OutputFormat::of(&tokenizer);
-        let template = tokenizer.chat_template(false).unwrap().unwrap();
+        let template = ChatTemplate::of(&tokenizer, false).unwrap().unwrap();
         let opens = tokenizer.id_of("<tool_call>").unwrap();
         let limits = SchedulerOptions { n_sessions: 2, max_waiting: 100 };
         let scheduler = Scheduler::start(engine.clone(), Arc::clone(&tokenizer), limits).unwrap();

@@ -16,7 +16,8 @@ use moeflux_engine::{
 };
 use moeflux_store::IoChoice;
 use moeflux_text::{
-    AnswerShape, Grammar, Grammars, Markup, Message, OutputFormat, RenderRequest, Tokenizer, Turn,
+    AnswerShape, ChatTemplate, Grammar, Grammars, Markup, Message, OutputFormat, RenderRequest,
+    Tokenizer, Turn,
 };
 use serde_json::{Value, json};
 
@@ -27,7 +28,7 @@ fn demo() -> PathBuf {
 }
 
 fn turn(tokenizer: &Tokenizer, system: Option<&str>, question: &str) -> Turn {
-    let template = tokenizer.chat_template(false).unwrap().unwrap();
+    let template = ChatTemplate::of(tokenizer, false).unwrap().unwrap();
     let mut messages: Vec<Message> =
         system.map(|text| Message::new("system", text)).into_iter().collect();
     messages.push(Message::new("user", question));

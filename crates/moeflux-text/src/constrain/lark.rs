@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
-use super::arguments::{Level, Notation};
+use super::members::Level;
 use super::rules::Rules;
 use super::schema::any_arguments;
+use super::tagged::tagged_arguments;
+use super::values::{Notation, Values};
 use crate::{Calls, JsonCalls, OutputFormat, Thinking, Tokenizer};
 
 /// What an answer may look like, thinking left aside.
@@ -67,7 +69,7 @@ impl Grammar {
         let mut rules = Rules::new(tokenizer);
         let calls = self.format.calls().filter(|_| !self.tools.is_empty());
         let many = Many { calls: self.may_call_many, with_text: !self.must_call };
-        let calls = calls.map(|calls| rules.calls(calls, &self.tools, many));
+        let calls = calls.map(|calls| call_rules(&mut rules, calls, &self.tools, many));
         let n_held = calls.as_ref().map_or(0, |calls| calls.n_held);
         let said = match (&self.shape, &calls) {
             _ if self.must_call => None,
@@ -77,7 +79,7 @@ impl Grammar {
         rules.check_size()?;
         let is_text = self.shape == AnswerShape::Text;
         let start = match self.format.thinking {
-            Thinking::Channels => rules.channels(said, calls.map(|calls| calls.whole)),
+            Thinking::Channels => channels(&mut rules, said, calls.map(|calls| calls.whole)),
             thinking => {
                 let thought = match thinking.tags() {
                     Some([_, close]) if self.is_thinking => {
@@ -115,115 +117,116 @@ impl Grammar {
     }
 }
 
-impl Rules<'_> {
-    /// One or several calls.
-    fn calls(&mut self, calls: &Calls, tools: &[Value], many: Many) -> CallRules {
-        let level = Level::of_arguments(tools.len());
-        let any = any_arguments();
-        let (mut bodies, mut n_held) = (Vec::new(), 0);
-        for tool in tools {
-            let (name, mut schema) = (&tool["function"]["name"], &tool["function"]["parameters"]);
-            match self.has_room_for_arguments() {
-                true => n_held += 1,
-                false => schema = &any,
-            }
-            bodies.push(self.call(calls, name.as_str().unwrap_or_default(), schema, level));
+/// One or several calls.
+fn call_rules(rules: &mut Rules<'_>, calls: &Calls, tools: &[Value], many: Many) -> CallRules {
+    let level = Level::of_arguments(tools.len());
+    let any = any_arguments();
+    let (mut bodies, mut n_held) = (Vec::new(), 0);
+    for tool in tools {
+        let (name, mut schema) = (&tool["function"]["name"], &tool["function"]["parameters"]);
+        match rules.has_room_for_arguments() {
+            true => n_held += 1,
+            false => schema = &any,
         }
-        let call = self.rule(&bodies.join(" | "));
-        let more = match many.calls {
-            true => format!("({} {call})*", self.between(calls, many.with_text)),
-            false => String::new(),
-        };
-        let Some([open, close]) = calls.section() else {
-            let whole = self.rule(&format!("{call} {more}"));
-            return CallRules { whole, behind_text: None, n_held };
-        };
-        let close = self.loose(close);
-        let whole = format!("{} {call} {more} NL? {close}", self.loose(open));
-        let whole = self.rule(&whole);
-        // Text would take what stands before the token, too.
-        let behind_text = self.split_at_control(open).map(|(before, rest)| {
-            let rest = self.loose(rest);
-            let before = self.text_ending(before, "");
-            self.rule(&format!("{before} {rest} {call} {more} NL? {close}"))
-        });
-        CallRules { whole, behind_text, n_held }
+        bodies.push(call(rules, calls, name.as_str().unwrap_or_default(), schema, level));
     }
+    let call = rules.rule(&bodies.join(" | "));
+    let more = match many.calls {
+        true => format!("({} {call})*", between(rules, calls, many.with_text)),
+        false => String::new(),
+    };
+    let Some([open, close]) = calls.section() else {
+        let whole = rules.rule(&format!("{call} {more}"));
+        return CallRules { whole, behind_text: None, n_held };
+    };
+    let close = rules.loose(close);
+    let whole = format!("{} {call} {more} NL? {close}", rules.loose(open));
+    let whole = rules.rule(&whole);
+    // Text would take what stands before the token, too.
+    let behind_text = rules.split_at_control(open).map(|(before, rest)| {
+        let rest = rules.loose(rest);
+        let before = rules.text_ending(before, "");
+        rules.rule(&format!("{before} {rest} {call} {more} NL? {close}"))
+    });
+    CallRules { whole, behind_text, n_held }
+}
 
-    /// What may stand between two calls: what the template writes there, line ends or none, or
-    /// text where it cannot be taken for a call.
-    fn between(&self, calls: &Calls, with_text: bool) -> String {
-        let between = calls.between();
-        if !between.trim().is_empty() {
-            return self.loose(between);
-        }
-        let begins_with_token = self.control_at(calls.open()).is_some();
-        match with_text && begins_with_token && calls.section().is_none() {
-            true => String::from("TEXT?"),
-            false => String::from("NL? NL?"),
-        }
+/// What may stand between two calls: what the template writes there, line ends or none, or
+/// text where it cannot be taken for a call.
+fn between(rules: &Rules<'_>, calls: &Calls, with_text: bool) -> String {
+    let between = calls.between();
+    if !between.trim().is_empty() {
+        return rules.loose(between);
     }
+    let begins_with_token = rules.control_at(calls.open()).is_some();
+    match with_text && begins_with_token && calls.section().is_none() {
+        true => String::from("TEXT?"),
+        false => String::from("NL? NL?"),
+    }
+}
 
-    fn call(&mut self, calls: &Calls, name: &str, schema: &Value, level: Level) -> String {
-        match calls {
-            Calls::Channels => self.harmony_call(name, schema, level),
-            Calls::Json(calls) => self.json_call(calls, name, schema, level),
-            Calls::Tagged(calls) => {
-                let before = self.loose(&format!(
-                    "{}{}{name}{}",
-                    calls.open, calls.before_name, calls.after_name
-                ));
-                let end = self.loose(&format!("{}{}", calls.end, calls.close));
-                let arguments = self.tagged_arguments(calls, schema, level);
-                // DeepSeek-V3.2 leaves an empty line where there are no arguments.
-                self.rule(&format!("{before} {arguments} NL? {end}"))
-            }
+fn call(rules: &mut Rules<'_>, calls: &Calls, name: &str, schema: &Value, level: Level) -> String {
+    match calls {
+        Calls::Channels => harmony_call(rules, name, schema, level),
+        Calls::Json(calls) => json_call(rules, calls, name, schema, level),
+        Calls::Tagged(calls) => {
+            let before = rules
+                .loose(&format!("{}{}{name}{}", calls.open, calls.before_name, calls.after_name));
+            let end = rules.loose(&format!("{}{}", calls.end, calls.close));
+            let arguments = tagged_arguments(rules, calls, schema, level);
+            // DeepSeek-V3.2 leaves an empty line where there are no arguments.
+            rules.rule(&format!("{before} {arguments} NL? {end}"))
         }
     }
+}
 
-    fn json_call(&mut self, calls: &JsonCalls, name: &str, schema: &Value, level: Level) -> String {
-        let before = format!("{}{}{name}", calls.open, calls.before_name);
-        let before = self.loose(&before);
-        let (name_end, number) = match calls.after_name.split_once('#') {
-            // Kimi numbers its calls.
-            Some((before, after)) => (format!("{} /[0-9]{{1,3}}/", self.literal(before)), after),
-            None => (String::new(), &*calls.after_name),
-        };
-        let after_name = self.loose(number);
-        let notation = match &calls.quote {
-            Some(quote) => Notation::Bare { quote },
-            None => Notation::Json,
-        };
-        let arguments = self.object_arguments(notation, schema, schema, level);
-        let end = self.loose(&format!("{}{}", calls.after_arguments, calls.close));
-        let id =
-            if calls.has_id { "(COMMA \"\\\"id\\\"\" COLON /\"[a-zA-Z0-9]{9}\"/)?" } else { "" };
-        self.rule(&format!("{before} {name_end} {after_name} {arguments} {id} {end}"))
-    }
+fn json_call(
+    rules: &mut Rules<'_>,
+    calls: &JsonCalls,
+    name: &str,
+    schema: &Value,
+    level: Level,
+) -> String {
+    let before = format!("{}{}{name}", calls.open, calls.before_name);
+    let before = rules.loose(&before);
+    let (name_end, number) = match calls.after_name.split_once('#') {
+        // Kimi numbers its calls.
+        Some((before, after)) => (format!("{} /[0-9]{{1,3}}/", rules.literal(before)), after),
+        None => (String::new(), &*calls.after_name),
+    };
+    let after_name = rules.loose(number);
+    let notation = match &calls.quote {
+        Some(quote) => Notation::Bare { quote },
+        None => Notation::Json,
+    };
+    let arguments = Values { rules, notation, root: schema }.object(schema, level);
+    let end = rules.loose(&format!("{}{}", calls.after_arguments, calls.close));
+    let id = if calls.has_id { "(COMMA \"\\\"id\\\"\" COLON /\"[a-zA-Z0-9]{9}\"/)?" } else { "" };
+    rules.rule(&format!("{before} {name_end} {after_name} {arguments} {id} {end}"))
+}
 
-    /// A call in the harmony format, whose recipient stands before or after the channel. What
-    /// closes it ends the answer.
-    fn harmony_call(&mut self, name: &str, schema: &Value, level: Level) -> String {
-        let [channel, constrain, message] =
-            ["<|channel|>", "<|constrain|>", "<|message|>"].map(|marker| self.literal(marker));
-        let constrain = if constrain.starts_with('<') { constrain } else { String::from("\"\"") };
-        let recipient = Value::from(format!(" to=functions.{name}"));
-        let arguments = self.object_arguments(Notation::Json, schema, schema, level);
-        self.rule(&format!(
-            "({channel} \"commentary\" {recipient} | {recipient} {channel} \"commentary\") \
-             (\" \"? {constrain}? \"json\")? {message} {arguments}"
-        ))
-    }
+/// A call in the harmony format, whose recipient stands before or after the channel. What
+/// closes it ends the answer.
+fn harmony_call(rules: &mut Rules<'_>, name: &str, schema: &Value, level: Level) -> String {
+    let [channel, constrain, message] =
+        ["<|channel|>", "<|constrain|>", "<|message|>"].map(|marker| rules.literal(marker));
+    let constrain = if constrain.starts_with('<') { constrain } else { String::from("\"\"") };
+    let recipient = Value::from(format!(" to=functions.{name}"));
+    let arguments = Values { rules, notation: Notation::Json, root: schema }.object(schema, level);
+    rules.rule(&format!(
+        "({channel} \"commentary\" {recipient} | {recipient} {channel} \"commentary\") \
+         (\" \"? {constrain}? \"json\")? {message} {arguments}"
+    ))
+}
 
-    /// An answer in the channels of the harmony format.
-    fn channels(&mut self, said: Option<String>, calls: Option<String>) -> String {
-        let message = self.literal("<|message|>");
-        let channel = self.literal("<|channel|>");
-        let next = self.literal("<|end|><|start|>assistant");
-        let aside =
-            self.rule(&format!("{channel} (\"analysis\" | \"commentary\") {message} TEXT? {next}"));
-        let said = said.map(|rule| format!("{channel} \"final\" {message} {rule}"));
-        let last: Vec<String> = [said, calls].into_iter().flatten().collect();
-        format!("{aside}* ({})", last.join(" | "))
-    }
+/// An answer in the channels of the harmony format.
+fn channels(rules: &mut Rules<'_>, said: Option<String>, calls: Option<String>) -> String {
+    let message = rules.literal("<|message|>");
+    let channel = rules.literal("<|channel|>");
+    let next = rules.literal("<|end|><|start|>assistant");
+    let aside =
+        rules.rule(&format!("{channel} (\"analysis\" | \"commentary\") {message} TEXT? {next}"));
+    let said = said.map(|rule| format!("{channel} \"final\" {message} {rule}"));
+    let last: Vec<String> = [said, calls].into_iter().flatten().collect();
+    format!("{aside}* ({})", last.join(" | "))
 }

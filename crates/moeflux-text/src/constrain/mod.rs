@@ -1,16 +1,17 @@
 //! Answers that follow a grammar: before each token is chosen, those that the
 //! grammar does not allow are ruled out.
 
-mod arguments;
-mod bare;
 mod error;
 mod lark;
 mod limits;
+mod members;
 mod patterns;
 mod prepared;
 mod rules;
 mod schema;
+mod tagged;
 mod trials;
+mod values;
 
 use std::sync::{Arc, OnceLock};
 use std::thread;

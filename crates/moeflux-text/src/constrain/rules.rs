@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::{DSML, Tokenizer};
+use crate::tokenizer::{DSML, Tokenizer};
 
 /// Values of definitions, each counted once for each argument that leads to it, as every argument
 /// has a grammar of its own.
@@ -115,6 +115,13 @@ impl<'a> Rules<'a> {
         let _ = writeln!(self.text, "{name}{attributes}: {body}");
         self.names.insert(known, name.clone());
         name
+    }
+
+    /// One of several texts, as a single terminal: the library takes long for thousands of
+    /// alternatives. `None` where there is no text.
+    pub(super) fn one_of(&mut self, texts: &[String]) -> Option<String> {
+        let texts: Vec<String> = texts.iter().filter_map(|text| quoted(text)).collect();
+        (!texts.is_empty()).then(|| self.once("ONE", &texts.join(" | ")))
     }
 
     /// Text whose control tokens are tokens.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use moeflux_core::TokenId;
 
 use self::table::KnownCalls;
+use super::chat::ChatTemplate;
 use super::message::Message;
 use super::tokenizer::Tokenizer;
 
@@ -25,7 +26,7 @@ pub use self::no_calls::NoCalls;
 pub(crate) use self::parameters::{Kind, Parameters};
 pub use self::parser::{Delta, OutputParser};
 use self::syntax::marks_in;
-pub(crate) use self::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
+pub(crate) use self::syntax::{Calls, JsonCalls, TaggedCalls};
 pub use self::table::ToolSyntax;
 pub(crate) use self::thinking::{THINK, Thinking};
 
@@ -45,7 +46,7 @@ impl OutputFormat {
     /// That of a model; plain text where it has no template. Renders about twenty short
     /// conversations.
     pub fn of(tokenizer: &Tokenizer) -> OutputFormat {
-        let Some(Ok(template)) = tokenizer.chat_template(true) else {
+        let Some(Ok(template)) = ChatTemplate::of(tokenizer, true) else {
             return OutputFormat::without_calls("the model has no chat template that can be read");
         };
         let knows = |text: &str| tokenizer.id_of(text).is_some_and(|id| tokenizer.is_control(id));

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The token inside the tags of DeepSeek-V3.2's calls.
-pub(crate) const DSML: &str = "｜DSML｜";
+use crate::tokenizer::DSML;
 
 /// Calls whose arguments are JSON text, or the same with other quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]

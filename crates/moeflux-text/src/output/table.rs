@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
+use super::syntax::{Calls, JsonCalls, TaggedCalls};
+use crate::tokenizer::DSML;
 
 /// Calls in a syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]

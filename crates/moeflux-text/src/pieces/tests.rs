@@ -147,17 +147,17 @@ fn the_tokens_of_the_parts_are_those_of_the_text() {
     for (name, json) in tokenizers() {
         let tokenizer = open(&json);
         let text = mixed(&mut SplitMix64::new(1), 70_000);
-        assert!(tokenizer.pieces.ends(&text).count() > 1, "{name}: not taken apart");
+        assert!(tokenizer.encoder.pieces.ends(&text).count() > 1, "{name}: not taken apart");
         for markup in [Markup::Parse, Markup::Literal] {
-            let whole = tokenizer.encode_at_once(&text, markup, &[]);
+            let whole = tokenizer.encoder.encode_at_once(&text, markup, &[]);
             assert!(tokenizer.encode(&text, markup).unwrap() == whole, "{name}");
             assert_eq!(tokenizer.encode_first(&text, markup, 9000).unwrap(), whole[..9000]);
-            let fewest = tokenizer.pieces.fewest_tokens(&text);
+            let fewest = tokenizer.encoder.pieces.fewest_tokens(&text);
             assert!(fewest <= whole.len(), "{name}: {fewest} > {}", whole.len());
         }
         let places = text.char_indices().map(|(at, _)| at);
         let fences: Vec<_> = places.filter(|at| (at + 1) % 991 == 0).collect();
-        let whole = tokenizer.encode_at_once(&text, Markup::Parse, &fences);
+        let whole = tokenizer.encoder.encode_at_once(&text, Markup::Parse, &fences);
         let rendered = Rendered::new(text, fences);
         assert!(tokenizer.encode_chat(&rendered, usize::MAX).unwrap() == whole, "{name}");
     }

@@ -80,7 +80,7 @@ impl ChatModel {
             return Ok(template);
         }
         let template =
-            self.tokenizer.chat_template(with_tools).ok_or(PromptError::NoTemplate)??;
+            ChatTemplate::of(&self.tokenizer, with_tools).ok_or(PromptError::NoTemplate)??;
         Ok(cell.get_or_init(|| template))
     }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use moeflux_text::{
-    AnswerShape, ChatModel, Conversation, Delta, Markup, Message, Part, PromptError, RenderRequest,
-    Tokenizer, ToolChoice, Tools, Turn,
+    AnswerShape, ChatModel, ChatTemplate, Conversation, Delta, Markup, Message, Part, PromptError,
+    RenderRequest, Tokenizer, ToolChoice, Tools, Turn,
 };
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn refused_part(err: PromptError) -> Part {
 fn a_prompt_is_what_the_template_says_and_leaves_room_for_an_answer() {
     let tokenizer = demo();
     let conversation = asking("What is an expert?");
-    let template = tokenizer.chat_template(false).unwrap().unwrap();
+    let template = ChatTemplate::of(&tokenizer, false).unwrap().unwrap();
     let request = RenderRequest { messages: &conversation.messages, ..RenderRequest::default() };
     let want = Turn::of(&tokenizer, &template, &request, usize::MAX).unwrap();
     let model = ChatModel::new(Arc::clone(&tokenizer), usize::MAX);

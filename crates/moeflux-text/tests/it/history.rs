@@ -17,7 +17,7 @@ fn template(name: &str) -> ChatTemplate {
 fn of_source(source: &str) -> ChatTemplate {
     let dir = tempfile::tempdir().unwrap();
     write_tokenizer(dir.path(), source, &[]);
-    Tokenizer::from_dir(dir.path()).unwrap().chat_template(true).unwrap().unwrap()
+    ChatTemplate::of(&Tokenizer::from_dir(dir.path()).unwrap(), true).unwrap().unwrap()
 }
 
 fn render(template: &ChatTemplate, messages: &Value) -> String {

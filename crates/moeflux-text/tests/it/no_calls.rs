@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use moeflux_core::TokenId;
 use moeflux_text::{
-    Markup, Message, NoCalls, OutputFormat, RenderRequest, Special, Tokenizer, ToolSyntax, Turn,
+    ChatTemplate, Markup, Message, NoCalls, OutputFormat, RenderRequest, Special, Tokenizer,
+    ToolSyntax, Turn,
 };
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ impl Subject {
     }
 
     fn turn(&self, messages: &[Message]) -> Option<Turn> {
-        let template = self.tokenizer.chat_template(false)?.ok()?;
+        let template = ChatTemplate::of(&self.tokenizer, false)?.ok()?;
         let request = RenderRequest { messages, ..RenderRequest::default() };
         Turn::of(&self.tokenizer, &template, &request, usize::MAX).ok()
     }

@@ -264,7 +264,7 @@ impl Subject {
         let dir = tempfile::tempdir().unwrap();
         write_tokenizer(dir.path(), &source, &[]);
         let tokenizer = Arc::new(Tokenizer::from_dir(dir.path()).unwrap());
-        let template = tokenizer.chat_template(true)?.ok()?;
+        let template = ChatTemplate::of(&tokenizer, true)?.ok()?;
         Some(Subject {
             name: path.file_stem().unwrap().to_string_lossy().into_owned(),
             format: OutputFormat::of(&tokenizer),

@@ -34,7 +34,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "speculation",
         ],
     ),
-    ("crates/moeflux-text/src", &["chat", "output", "tokenizer"]),
 ];
 
 /// Files with an inherent `impl` of a type of another file that calls, or is called by, its methods
@@ -50,12 +49,6 @@ const SPLIT_IMPLS: &[(&str, &str)] = &[
     ("crates/moeflux-engine/src/speculation/verify.rs", "Session"),
     ("crates/moeflux-engine/src/speculation/mtp.rs", "Session"),
     ("crates/moeflux-engine/src/speculation/rollback.rs", "Session"),
-    ("crates/moeflux-text/src/chat.rs", "Tokenizer"),
-    ("crates/moeflux-text/src/constrain/arguments.rs", "Rules"),
-    ("crates/moeflux-text/src/constrain/bare.rs", "Rules"),
-    ("crates/moeflux-text/src/constrain/lark.rs", "Rules"),
-    ("crates/moeflux-text/src/encode.rs", "Tokenizer"),
-    ("crates/moeflux-text/src/source.rs", "Tokenizer"),
     ("crates/moeflux/src/chat.rs", "Model"),
     ("crates/moeflux/src/generate.rs", "Model"),
 ];

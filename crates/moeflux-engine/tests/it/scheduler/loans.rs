@@ -12,7 +12,7 @@ use moeflux_engine::{
     Engine, EngineOptions, Event, Finish, PromptCacheOptions, Scheduler, SchedulerOptions, Session,
     SubmitError,
 };
-use moeflux_text::{Message, RenderRequest, Tokenizer, Turn};
+use moeflux_text::{ChatTemplate, Message, RenderRequest, Tokenizer, Turn};
 
 use super::{Asked, QUESTIONS, alone, job, open, start, turn, warm};
 
@@ -20,7 +20,7 @@ const FIRST: &str = "What does `Vec::push` do?";
 
 /// The turn after an answer.
 fn next_turn(tokenizer: &Tokenizer, system: &str, answer: &str) -> Turn {
-    let template = tokenizer.chat_template(false).unwrap().unwrap();
+    let template = ChatTemplate::of(tokenizer, false).unwrap().unwrap();
     let messages = [
         Message::new("system", system),
         Message::new("user", FIRST),
