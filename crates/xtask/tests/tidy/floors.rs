@@ -22,8 +22,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ),
     ("crates/moeflux-backend/src/cpu/matmul/neon", &["instructions", "tile"]),
     ("crates/moeflux-cli/src", &["commands", "corpus"]),
-    ("crates/moeflux-convert/src", &["calibrate", "checkpoints", "pack", "synth"]),
-    ("crates/moeflux-convert/src/synth", &["gguf", "options", "plan"]),
     (
         "crates/moeflux-engine/src",
         &[
