@@ -21,7 +21,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         &["avx2", "avx512", "job", "prepacked", "product", "quantise"],
     ),
     ("crates/moeflux-backend/src/cpu/matmul/neon", &["instructions", "tile"]),
-    ("crates/moeflux-cli/src", &["commands", "corpus"]),
     (
         "crates/moeflux-engine/src",
         &[
