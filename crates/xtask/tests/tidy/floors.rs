@@ -56,8 +56,6 @@ const SPLIT_IMPLS: &[(&str, &str)] = &[
     ("crates/moeflux-engine/src/speculation/verify.rs", "Session"),
     ("crates/moeflux-engine/src/speculation/mtp.rs", "Session"),
     ("crates/moeflux-engine/src/speculation/rollback.rs", "Session"),
-    ("crates/moeflux/src/chat.rs", "Model"),
-    ("crates/moeflux/src/generate.rs", "Model"),
 ];
 
 /// Which sibling modules use each other, by the module that has them.
