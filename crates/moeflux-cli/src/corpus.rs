@@ -7,9 +7,9 @@ use moeflux_engine::{Engine, TokenId};
 use moeflux_text::{ChatTemplate, Markup, Message, RenderRequest, Tokenizer};
 use serde_json::Value;
 
-use crate::commands::explain;
 use crate::error::UsageError;
 use crate::files;
+use crate::turns::{explain, no_template};
 
 /// Default number of tokens of a window.
 const WINDOW: usize = 2048;
@@ -35,7 +35,8 @@ pub(crate) fn read(
     let tokenizer = engine.tokenizer()?;
     let is_chat = path.extension().is_some_and(|extension| extension == "jsonl");
     let texts = if is_chat {
-        let template = super::commands::chat_template(&tokenizer)?;
+        let template =
+            ChatTemplate::of(&tokenizer, false).ok_or_else(|| no_template(&tokenizer))??;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let read = |(i, line)| {
             conversation(line, &tokenizer, &template)

@@ -24,6 +24,7 @@ mod rates;
 mod renderer;
 mod report;
 mod results;
+mod turns;
 mod usage;
 mod values;
 mod version;

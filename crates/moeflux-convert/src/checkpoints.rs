@@ -4,20 +4,10 @@ use std::path::Path;
 
 use moeflux_model::{Declared, LoadError, Variant, WithMtp, open_checkpoint};
 
-use crate::pack::{OnPackProgress, PackError, PackOptions, PackReport, pack};
+use crate::error::ConvertError;
+use crate::pack::{OnPackProgress, PackOptions, PackReport, pack};
 use crate::synth::options::SynthOptions;
 use crate::synth::{OnSynthProgress, SynthError, synth};
-
-/// Why a checkpoint could not be converted or verified.
-#[derive(Debug, thiserror::Error)]
-pub enum ConvertError {
-    /// The checkpoint is damaged, or of no known family.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// Packing failed, or what was packed does not read back.
-    #[error(transparent)]
-    Pack(#[from] PackError),
-}
 
 /// Packs the checkpoint at `source` into the directory `dst`.
 ///

@@ -9,9 +9,14 @@
 
 mod calibrate;
 mod checkpoints;
+mod error;
+mod files;
+mod importance;
 pub mod pack;
 pub mod synth;
 pub mod verify;
 
-pub use calibrate::{Calibration, Importance, calibrate};
-pub use checkpoints::{ConvertError, pack_checkpoint, synthesise};
+pub use calibrate::{Calibration, calibrate};
+pub use checkpoints::{pack_checkpoint, synthesise};
+pub use error::ConvertError;
+pub use importance::Importance;

@@ -12,7 +12,7 @@ use moeflux_text::{AnswerReader, Delta, Message};
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::model::Model;
+use crate::shared::Shared;
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub enum Update {
 /// the first error. Dropping it cancels what is not made yet.
 pub struct Answer<'chat> {
     /// Keeps the model's thread alive.
-    _model: Model,
+    _model: Arc<Shared>,
     events: Receiver<Event>,
     reader: AnswerReader,
     cancelled: Arc<AtomicBool>,
@@ -154,7 +154,7 @@ struct Said {
 
 impl<'chat> Answer<'chat> {
     pub(crate) fn new(
-        model: Model,
+        model: Arc<Shared>,
         events: Receiver<Event>,
         reader: AnswerReader,
         cancelled: Arc<AtomicBool>,

@@ -1,36 +1,28 @@
 //! A conversation with a model.
 
+use std::sync::Arc;
+
 use moeflux_text::Message;
 use serde_json::Value;
 
 use crate::answer::Answer;
 use crate::error::Error;
-use crate::model::Model;
+use crate::generate::{prepare, start};
 use crate::request::Request;
-
-impl Model {
-    /// Begins a conversation.
-    ///
-    /// # Errors
-    /// [`Error::NoChatTemplate`].
-    pub fn chat(&self) -> Result<Chat, Error> {
-        self.text().template(false).map_err(|err| self.refusal(err))?;
-        Ok(Chat::new(self.clone()))
-    }
-}
+use crate::shared::Shared;
 
 /// A conversation: its messages, and the requests that its answers are made by.
 ///
 /// What an answer has in common with the conversation before it is not evaluated again.
 #[derive(Clone, Debug)]
 pub struct Chat {
-    model: Model,
+    model: Arc<Shared>,
     messages: Vec<Message>,
     request: Request,
 }
 
 impl Chat {
-    pub(crate) fn new(model: Model) -> Chat {
+    pub(crate) fn new(model: Arc<Shared>) -> Chat {
         Chat { model, messages: Vec::new(), request: Request::default() }
     }
 
@@ -64,8 +56,8 @@ impl Chat {
     /// As [`Chat::answer`]; the message is not kept then.
     pub fn send(&mut self, text: impl Into<String>) -> Result<Answer<'_>, Error> {
         self.messages.push(Message::new("user", text));
-        match self.model.prepare(&self.messages, &self.request) {
-            Ok(prepared) => self.model.start(prepared, &self.request, Some(&mut self.messages)),
+        match prepare(&self.model, &self.messages, &self.request) {
+            Ok(prepared) => start(&self.model, prepared, &self.request, Some(&mut self.messages)),
             Err(err) => {
                 self.messages.pop();
                 Err(err)
@@ -85,7 +77,7 @@ impl Chat {
     /// Where the template refuses the messages, they are longer than the context, or the request's
     /// tools or schema cannot be used.
     pub fn answer(&mut self) -> Result<Answer<'_>, Error> {
-        let prepared = self.model.prepare(&self.messages, &self.request)?;
-        self.model.start(prepared, &self.request, Some(&mut self.messages))
+        let prepared = prepare(&self.model, &self.messages, &self.request)?;
+        start(&self.model, prepared, &self.request, Some(&mut self.messages))
     }
 }

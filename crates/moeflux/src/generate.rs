@@ -5,15 +5,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
 use moeflux_engine::{DecodingOptions, EngineError, Job, Listener, SubmitError};
-use moeflux_text::{Markup, Message, Prepared};
+use moeflux_text::{Message, Prepared};
 
 use crate::answer::Answer;
 use crate::error::Error;
-use crate::model::Model;
 use crate::request::{Request, Settings};
+use crate::shared::Shared;
 
 /// An answer to be made whose events its caller receives as they come: for servers, and for other
-/// programs that wait for many answers at a time. [`Model::answer`] is simpler.
+/// programs that wait for many answers at a time. [`Model::answer`](crate::Model::answer) is simpler.
 pub struct Order {
     /// The prompt.
     pub prepared: Prepared,
@@ -36,101 +36,56 @@ pub struct AnswerOptions {
     pub cancelled: Arc<AtomicBool>,
 }
 
-impl Model {
-    /// Answers a conversation, which the caller keeps: the answer is owned and may go to
-    /// any thread. What the conversation has in common with earlier ones is not evaluated again.
-    ///
-    /// ```no_run
-    /// use moeflux::{Message, Model, Request};
-    ///
-    /// # fn main() -> Result<(), moeflux::Error> {
-    /// let model = Model::open("models/qwen3.6-35b-a3b")?;
-    /// let messages = [Message::new("user", "Why is the sky blue?")];
-    /// println!("{}", model.answer(&messages, &Request::default())?.text()?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Where the template refuses the messages, they are longer than the context, or the request's
-    /// tools or schema cannot be used.
-    pub fn answer(
-        &self,
-        messages: &[Message],
-        request: &Request,
-    ) -> Result<Answer<'static>, Error> {
-        let prepared = self.prepare(messages, request)?;
-        self.start(prepared, request, None)
-    }
+/// Answers a prompt that has been prepared.
+pub(crate) fn answer_prepared(
+    shared: &Arc<Shared>,
+    prepared: Prepared,
+    settings: Settings,
+    options: AnswerOptions,
+) -> Result<Answer<'static>, Error> {
+    let (sender, events) = mpsc::channel();
+    let AnswerOptions { is_last, cancelled } = options;
+    let reader = prepared.reader.clone();
+    let order = Order {
+        prepared,
+        settings,
+        keeps_answer: !is_last,
+        cancelled: Arc::clone(&cancelled),
+        // An answer that was dropped receives nothing.
+        listener: Box::new(move |event| drop(sender.send(event))),
+    };
+    submit(shared, vec![order])?;
+    Ok(Answer::new(Arc::clone(shared), events, reader, cancelled))
+}
 
-    /// Continues a text, without a chat template. Control tokens in `prompt` are read as text;
-    /// what a [`Request`] says of tools and thinking does not apply.
-    ///
-    /// # Errors
-    /// Where the prompt has no tokens or more than the context, or the format is no usable schema.
-    pub fn generate(&self, prompt: &str, request: &Request) -> Result<Answer<'static>, Error> {
-        let shape = request.format.shape();
-        let prepared = self.text().prepare_text(prompt, Markup::Literal, &shape);
-        self.start(prepared.map_err(|err| self.refusal(err))?, request, None)
-    }
+/// Queues answers, all or none of them.
+pub(crate) fn submit(shared: &Shared, orders: Vec<Order>) -> Result<(), SubmitError> {
+    shared.scheduler.submit_all(orders.into_iter().map(Order::into_job).collect())
+}
 
-    /// Answers a prompt that has been prepared: for programs that look at it, or change how its answer
-    /// is read, before.
-    ///
-    /// # Errors
-    /// Where too many answers wait already, or the model's thread has ended.
-    pub fn answer_prepared(
-        &self,
-        prepared: Prepared,
-        settings: Settings,
-        options: AnswerOptions,
-    ) -> Result<Answer<'static>, Error> {
-        let (sender, events) = mpsc::channel();
-        let AnswerOptions { is_last, cancelled } = options;
-        let reader = prepared.reader.clone();
-        let order = Order {
-            prepared,
-            settings,
-            keeps_answer: !is_last,
-            cancelled: Arc::clone(&cancelled),
-            // An answer that was dropped receives nothing.
-            listener: Box::new(move |event| drop(sender.send(event))),
-        };
-        self.submit(vec![order])?;
-        Ok(Answer::new(self.clone(), events, reader, cancelled))
-    }
+/// Reads a conversation as the model does.
+pub(crate) fn prepare(
+    shared: &Shared,
+    messages: &[Message],
+    request: &Request,
+) -> Result<Prepared, Error> {
+    let conversation = request.conversation(messages);
+    shared.text.prepare(&conversation).map_err(|err| shared.refusal(err))
+}
 
-    /// Queues answers, all or none of them.
-    ///
-    /// # Errors
-    /// Where too many wait already, or the model's thread has ended.
-    pub fn submit(&self, orders: Vec<Order>) -> Result<(), SubmitError> {
-        self.scheduler().submit_all(orders.into_iter().map(Order::into_job).collect())
+/// Queues a prompt; its answer belongs to `chat` where there is one.
+pub(crate) fn start<'chat>(
+    shared: &Arc<Shared>,
+    prepared: Prepared,
+    request: &Request,
+    chat: Option<&'chat mut Vec<Message>>,
+) -> Result<Answer<'chat>, Error> {
+    if prepared.turn.tokens.is_empty() {
+        return Err(EngineError::EmptyPrompt.into());
     }
-
-    /// Reads a conversation as the model does.
-    pub(crate) fn prepare(
-        &self,
-        messages: &[Message],
-        request: &Request,
-    ) -> Result<Prepared, Error> {
-        let conversation = request.conversation(messages);
-        self.text().prepare(&conversation).map_err(|err| self.refusal(err))
-    }
-
-    /// Queues a prompt; its answer belongs to `chat` where there is one.
-    pub(crate) fn start<'chat>(
-        &self,
-        prepared: Prepared,
-        request: &Request,
-        chat: Option<&'chat mut Vec<Message>>,
-    ) -> Result<Answer<'chat>, Error> {
-        if prepared.turn.tokens.is_empty() {
-            return Err(EngineError::EmptyPrompt.into());
-        }
-        let settings = request.settings(self.text().tokenizer());
-        Ok(self.answer_prepared(prepared, settings, AnswerOptions::default())?.of_chat(chat))
-    }
+    let settings = request.settings(shared.text.tokenizer());
+    let options = AnswerOptions::default();
+    Ok(answer_prepared(shared, prepared, settings, options)?.of_chat(chat))
 }
 
 impl Order {

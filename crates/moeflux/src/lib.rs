@@ -53,6 +53,7 @@ mod error;
 mod generate;
 mod model;
 mod request;
+mod shared;
 
 pub use moeflux_engine::sampler::SamplerOptions as Sampling;
 pub use moeflux_engine::{

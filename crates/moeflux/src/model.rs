@@ -3,10 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use moeflux_engine::{Engine, EngineOptions as Options, Plan, Scheduler, SchedulerOptions};
-use moeflux_text::{ChatModel, PromptError, Tokenizer};
+use moeflux_engine::{
+    Engine, EngineOptions as Options, Plan, Scheduler, SchedulerOptions, SubmitError,
+};
+use moeflux_text::{ChatModel, Markup, Message, Prepared, Tokenizer};
 
+use crate::answer::Answer;
+use crate::chat::Chat;
 use crate::error::Error;
+use crate::generate::{AnswerOptions, Order, answer_prepared, prepare, start, submit};
+use crate::request::{Request, Settings};
+use crate::shared::Shared;
 
 /// Requests that may wait for a session.
 const MAX_WAITING: usize = 1 << 16;
@@ -15,12 +22,6 @@ const MAX_WAITING: usize = 1 << 16;
 #[derive(Clone)]
 pub struct Model {
     shared: Arc<Shared>,
-}
-
-struct Shared {
-    engine: Engine,
-    scheduler: Scheduler,
-    text: Arc<ChatModel>,
 }
 
 impl Model {
@@ -104,30 +105,78 @@ impl Model {
         self.shared.text.tokenizer()
     }
 
-    /// Why a conversation is refused, with the model's directory.
-    pub(crate) fn refusal(&self, err: PromptError) -> Error {
-        match err {
-            PromptError::Text(err) => err.into(),
-            PromptError::NoTemplate => Error::NoChatTemplate { model: self.name() },
-            PromptError::NoTools => Error::NoTools { model: self.name() },
-            PromptError::Refused { part, reason } => Error::Refused { part, reason },
-            PromptError::Constraint { source, .. } | PromptError::Vocabulary(source) => {
-                source.into()
-            }
-        }
+    /// Begins a conversation.
+    ///
+    /// # Errors
+    /// [`Error::NoChatTemplate`].
+    pub fn chat(&self) -> Result<Chat, Error> {
+        self.text().template(false).map_err(|err| self.shared.refusal(err))?;
+        Ok(Chat::new(Arc::clone(&self.shared)))
     }
 
-    fn name(&self) -> String {
-        self.shared.engine.root().display().to_string()
+    /// Answers a conversation, which the caller keeps: the answer is owned and may go to
+    /// any thread. What the conversation has in common with earlier ones is not evaluated again.
+    ///
+    /// ```no_run
+    /// use moeflux::{Message, Model, Request};
+    ///
+    /// # fn main() -> Result<(), moeflux::Error> {
+    /// let model = Model::open("models/qwen3.6-35b-a3b")?;
+    /// let messages = [Message::new("user", "Why is the sky blue?")];
+    /// println!("{}", model.answer(&messages, &Request::default())?.text()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Where the template refuses the messages, they are longer than the context, or the request's
+    /// tools or schema cannot be used.
+    pub fn answer(
+        &self,
+        messages: &[Message],
+        request: &Request,
+    ) -> Result<Answer<'static>, Error> {
+        let prepared = prepare(&self.shared, messages, request)?;
+        start(&self.shared, prepared, request, None)
+    }
+
+    /// Continues a text, without a chat template. Control tokens in `prompt` are read as text;
+    /// what a [`Request`] says of tools and thinking does not apply.
+    ///
+    /// # Errors
+    /// Where the prompt has no tokens or more than the context, or the format is no usable schema.
+    pub fn generate(&self, prompt: &str, request: &Request) -> Result<Answer<'static>, Error> {
+        let shape = request.format.shape();
+        let prepared = self.text().prepare_text(prompt, Markup::Literal, &shape);
+        let prepared = prepared.map_err(|err| self.shared.refusal(err))?;
+        start(&self.shared, prepared, request, None)
+    }
+
+    /// Answers a prompt that has been prepared: for programs that look at it, or change how its answer
+    /// is read, before.
+    ///
+    /// # Errors
+    /// Where too many answers wait already, or the model's thread has ended.
+    pub fn answer_prepared(
+        &self,
+        prepared: Prepared,
+        settings: Settings,
+        options: AnswerOptions,
+    ) -> Result<Answer<'static>, Error> {
+        answer_prepared(&self.shared, prepared, settings, options)
+    }
+
+    /// Queues answers, all or none of them.
+    ///
+    /// # Errors
+    /// Where too many wait already, or the model's thread has ended.
+    pub fn submit(&self, orders: Vec<Order>) -> Result<(), SubmitError> {
+        submit(&self.shared, orders)
     }
 }
 
 impl std::fmt::Debug for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (path, family) = (self.name(), self.family());
-        f.debug_struct("Model")
-            .field("path", &path)
-            .field("family", &family)
-            .finish_non_exhaustive()
+        self.shared.fmt(f)
     }
 }

@@ -7,9 +7,9 @@ use moeflux::{Answer, Model, SchedulerOptions, Settings, Summary, TokenLogprob, 
 use moeflux_engine::Engine;
 use moeflux_text::{Delta, PromptError, Tokenizer};
 
-use super::turns::{explain, no_template};
 use crate::args::SampleArgs;
 use crate::report;
+use crate::turns::{explain, no_template};
 
 /// The model of an engine, for one answer at a time.
 pub(super) fn model(engine: Engine) -> Result<Model> {

@@ -26,7 +26,6 @@ pub(crate) mod run;
 mod schema;
 pub(crate) mod serve;
 pub(crate) mod synth;
-mod turns;
 pub(crate) mod verify;
 
 use std::io::{self, IsTerminal, Write};
@@ -36,23 +35,16 @@ use anyhow::Result;
 use moeflux::TokenLogprob;
 use moeflux_core::visible;
 use moeflux_hub::Download;
-use moeflux_text::{ChatTemplate, Delta, Message, Tokenizer};
+use moeflux_text::{Delta, Message};
 use serde_json::{Value, json};
 
 use self::answers::View;
 use self::certainty::Certainty;
-pub(crate) use self::turns::explain;
 use crate::bytes::show;
 use crate::error::OutputError;
 use crate::locate::{n_files, room};
 use crate::model::Inspected;
 use crate::progress::Bar;
-
-pub(crate) fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
-    let template =
-        ChatTemplate::of(tokenizer, false).ok_or_else(|| turns::no_template(tokenizer))?;
-    Ok(template?)
-}
 
 /// The tokenizer of `plan --json` and `inspect --json`.
 fn tokenizer_json(found: &Inspected) -> Value {

@@ -4,7 +4,6 @@
 
 mod file;
 mod observer;
-mod samples;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +12,8 @@ use moeflux_core::TokenId;
 use moeflux_engine::{Engine, EngineError};
 use moeflux_model::{Declared, LoadError, Variant, open_checkpoint};
 
-use crate::checkpoints::ConvertError;
+use crate::error::ConvertError;
 
-pub use file::Importance;
-pub(crate) use file::LayerImportance;
 pub(crate) use observer::Moments;
 
 /// What a text showed of a model's experts.

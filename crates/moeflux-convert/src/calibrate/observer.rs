@@ -11,7 +11,7 @@ use moeflux_core::{
 use moeflux_engine::EngineError;
 use moeflux_model::ExpertObserver;
 
-use super::samples::Samples;
+use crate::importance::Samples;
 
 /// What is known of an expert's inputs.
 #[derive(Clone, Debug, Default, PartialEq)]

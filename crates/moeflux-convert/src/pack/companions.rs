@@ -8,7 +8,7 @@ use moeflux_core::checkpoint::companions::TEMPLATE_FOLDER;
 use moeflux_core::files::read_bounded;
 use moeflux_text::text_files;
 
-use super::error::PackError;
+use crate::error::PackError;
 
 /// Files of a model in addition to its weights.
 pub(super) const COMPANIONS: [&str; 13] = [

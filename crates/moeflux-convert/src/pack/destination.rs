@@ -8,10 +8,10 @@ use moeflux_core::checkpoint::companions::TEMPLATE_FOLDER;
 use moeflux_core::checkpoint::{Checkpoint, Container};
 
 use super::companions::COMPANIONS;
-use super::files::{PARTIAL, lock_directory, sync_dir};
 use super::journal::{Journal, Loaded};
 use super::layout::FOLDER;
-use crate::pack::error::PackError;
+use crate::error::PackError;
+use crate::files::{PARTIAL, lock_directory, sync_dir};
 use moeflux_core::WriteError;
 
 /// Creates the destination and keeps others out of it until the result is

@@ -8,9 +8,9 @@ use moeflux_core::files::read_bounded;
 use serde::{Deserialize, Serialize};
 
 use super::PackOptions;
-use super::files::{sync_dir, write_atomically};
 use super::report::FileReport;
-use crate::pack::error::PackError;
+use crate::error::PackError;
+use crate::files::{sync_dir, write_atomically};
 
 /// A packing that has not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

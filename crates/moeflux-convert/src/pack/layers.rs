@@ -10,11 +10,11 @@ use moeflux_core::{
 };
 
 use super::convert::{Inputs, PlainMatrix, agrees, convert_rows, in_order};
-use super::files::{FileWriter, Written};
 use super::plan::{LayerPlan, Plan};
 use super::report::{FileReport, count};
-use crate::calibrate::LayerImportance;
-use crate::pack::error::PackError;
+use crate::error::PackError;
+use crate::files::{FileWriter, Written};
+use crate::importance::LayerImportance;
 
 /// An expert's record, read extent by extent.
 struct Record {

@@ -5,8 +5,6 @@
 mod companions;
 mod convert;
 mod destination;
-pub(crate) mod error;
-pub(crate) mod files;
 mod journal;
 mod layers;
 mod layout;
@@ -29,19 +27,19 @@ use moeflux_core::checkpoint::{
 use moeflux_core::manifest::Manifest;
 use moeflux_model::open_checkpoint;
 
-use crate::calibrate::Importance;
-use crate::pack::companions::{Companion, companions_of};
-use crate::pack::layout::FOLDER;
-use destination::Remains;
-use files::{
+use crate::files::{
     FileWriter, Written, available_space, checksum_of, checksums_of, require_space,
     write_atomically,
 };
+use crate::importance::Importance;
+use crate::pack::companions::{Companion, companions_of};
+use crate::pack::layout::FOLDER;
+use destination::Remains;
 use journal::{Done, Journal};
 use plan::Plan;
 use report::FileReport;
 
-pub use crate::pack::error::PackError;
+pub use crate::error::PackError;
 pub(crate) use destination::require_empty;
 pub use journal::finished_files;
 pub use options::{AskedBits, PackOptions, Rounding};
@@ -70,7 +68,9 @@ pub fn pack(
     let source = SourceIdentity::read(checkpoint, &plan.bank)?;
     let importance = options.importance.as_deref().map(Importance::open).transpose()?;
     if let Some(importance) = &importance {
-        importance.check(&plan)?;
+        // The optional layers are those of multi-token prediction: calibration does not run them.
+        let layers = plan.layers.iter().flatten().filter(|layer| !layer.is_optional);
+        importance.check(&plan.model_key()?, layers.map(|layer| (layer.idx, &layer.packed)))?;
     }
     let _lock = destination::claim(checkpoint, dst)?;
     let checksum = importance.as_ref().map(|importance| importance.checksum().to_owned());

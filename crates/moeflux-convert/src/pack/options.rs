@@ -7,7 +7,7 @@ use moeflux_core::manifest::{MatrixDecl, Role};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use serde::{Deserialize, Serialize};
 
-use crate::pack::error::PackError;
+use crate::error::PackError;
 
 /// How a checkpoint is to be packed. Bits are for floats of eight bits and
 /// more; `None` leaves those as they are. What a quantised checkpoint left as

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use moeflux_core::checkpoint::{
-    Checkpoint, Claims, Config, Container, Dtype, FileReader, FormatError, MatrixSource,
+    Checkpoint, Checksum, Claims, Config, Container, Dtype, FileReader, FormatError, MatrixSource,
     PackedFile, PackedLayer, Precision, SourceIdentity, StoredFormat, VectorSource,
     part_checksum_hex, record_layout,
 };
@@ -13,9 +13,9 @@ use moeflux_core::quant::{AffineBias, Float, MatrixFormat, NF4_GROUP};
 use moeflux_core::{ExpertBank, GateUp, LayerBank, MatrixLayout};
 
 use super::convert::plain_format;
-use super::files::{TensorEntry, safetensors_header};
 use super::tables::{TableTensor, tensors};
 use super::{PackOptions, Rounding};
+use crate::files::{TensorEntry, safetensors_header};
 use crate::pack::layout::layer_path;
 
 /// What a container will hold.
@@ -128,6 +128,20 @@ impl<'a> Plan<'a> {
             resident_bytes,
             undivided: left,
         })
+    }
+
+    /// Tells a model from others of its shape, however its matrices are stored: a
+    /// hash of the tensors that every container keeps as they are.
+    pub(crate) fn model_key(&self) -> Result<String, FormatError> {
+        let mut checksum = Checksum::default();
+        for (entry, source) in &self.vectors {
+            checksum.update(format!("{} {:?}\n", entry.name, entry.shape).as_bytes());
+            let bytes = self.reader.read(source.extent)?;
+            let mut values = vec![0.0; bytes.len() / source.float.bytes()];
+            source.float.decode(&bytes, &mut values);
+            values.iter().for_each(|value| checksum.update(&value.to_le_bytes()));
+        }
+        Ok(checksum.hex())
     }
 
     /// The files of weights and their lengths.

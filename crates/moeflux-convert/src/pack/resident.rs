@@ -6,11 +6,11 @@ use moeflux_core::{FileIdx, SourceFile};
 use moeflux_model::check_finite_matrix;
 
 use super::convert::{agrees, convert_rows_on};
-use super::files::{CHUNK_BYTES, FileWriter, TensorEntry, Written};
 use super::plan::{MatrixPlan, Plan, matrix_entries};
 use super::report::{FileReport, count, kind_of};
 use super::tables::TableContent;
-use crate::pack::error::PackError;
+use crate::error::PackError;
+use crate::files::{CHUNK_BYTES, FileWriter, TensorEntry, Written};
 
 /// Bytes of the source that are converted at once.
 const BLOCK_BYTES: usize = 16 << 20;

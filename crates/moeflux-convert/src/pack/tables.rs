@@ -5,7 +5,7 @@ use moeflux_core::checkpoint::{Dtype, Extent};
 use moeflux_core::quant::{Encoding, Float};
 use moeflux_core::{RowEncoding, RowTable};
 
-use super::files::TensorEntry;
+use crate::files::TensorEntry;
 
 /// A tensor of a table.
 pub(crate) struct TableTensor {

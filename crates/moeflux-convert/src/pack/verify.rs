@@ -5,9 +5,9 @@ use std::path::Path;
 use moeflux_core::checkpoint::{Container, PackedFile};
 use moeflux_model::open_checkpoint;
 
-use super::files::checksum_of;
 use super::{OnPackProgress, PackProgress, PackStage};
-use crate::pack::error::PackError;
+use crate::error::PackError;
+use crate::files::checksum_of;
 
 /// Reads every file of the container at `path` and compares its checksum;
 /// returns how many bytes were read.

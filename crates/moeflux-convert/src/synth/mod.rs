@@ -3,6 +3,7 @@
 
 mod fill;
 mod gguf;
+mod mix;
 pub(crate) mod options;
 mod plan;
 mod shapes;
@@ -24,8 +25,8 @@ use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::Affine;
 use serde_json::{Map, Value, json};
 
-use crate::pack::error::PackError;
-use crate::pack::files::{
+use crate::error::PackError;
+use crate::files::{
     CHUNK_BYTES, FileWriter, require_space, safetensors_header, sync_dir, write_atomically,
 };
 use crate::pack::plan::{container, layer_entry, record_ranges, resident_sums, tensor_ranges};
@@ -36,7 +37,7 @@ use moeflux_core::WriteError;
 use plan::{GATE_BITS, Made};
 
 pub use crate::synth::options::SynthOptions;
-pub use gguf::mix::GgufMix;
+pub use mix::GgufMix;
 pub use options::{SynthFormat, ToolFormat};
 pub use shapes::{shape_family, shape_like, shape_names};
 

@@ -1,6 +1,6 @@
 //! How a checkpoint is synthesised.
 
-use super::gguf::mix::GgufMix;
+use super::mix::GgufMix;
 
 /// How a checkpoint is to be made up.
 #[derive(Clone, Debug, PartialEq, Eq)]

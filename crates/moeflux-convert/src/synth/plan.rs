@@ -5,7 +5,7 @@ use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
 use super::fill::{Fill, Noise, vector};
-use crate::pack::files::TensorEntry;
+use crate::files::TensorEntry;
 use crate::pack::plan::matrix_entries;
 use crate::synth::options::SynthOptions;
 

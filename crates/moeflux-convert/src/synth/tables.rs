@@ -7,7 +7,7 @@ use moeflux_core::quant::{Float, MatrixFormat};
 use super::fill::{E4M3_STD, Fill, Noise};
 use super::options::{SynthFormat, SynthOptions};
 use super::plan::Made;
-use crate::pack::files::TensorEntry;
+use crate::files::TensorEntry;
 
 /// Config key of the number of shards.
 const PARTS: &str = "split_ngram_parts";

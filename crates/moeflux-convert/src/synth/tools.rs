@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::fill::{E4M3_STD, Fill, Noise, affine_scales};
 use super::options::ToolFormat;
 use super::plan::{Made, gain, is_gate, made, part_shape, small};
-use crate::pack::files::TensorEntry;
+use crate::files::TensorEntry;
 use crate::pack::plan::matrix_entries;
 
 /// Rows and columns of a block of FP8.

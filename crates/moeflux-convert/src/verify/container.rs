@@ -9,8 +9,8 @@ use moeflux_core::checkpoint::{
 };
 use moeflux_model::LoadError;
 
-use crate::checkpoints::ConvertError;
-use crate::pack::files::checksums_of;
+use crate::error::ConvertError;
+use crate::files::checksums_of;
 use crate::pack::plan::record_ranges;
 use crate::verify::run::Run;
 

@@ -10,7 +10,7 @@ use moeflux_core::hex;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use crate::pack::files::CHUNK_BYTES;
+use crate::files::CHUNK_BYTES;
 use crate::verify::run::Run;
 
 /// Folders below a snapshot that are looked into.

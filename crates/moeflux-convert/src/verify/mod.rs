@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use moeflux_core::checkpoint::{CheckpointKind, Container};
 use moeflux_model::{LoadError, open_checkpoint};
 
-use crate::checkpoints::ConvertError;
+use crate::error::ConvertError;
 use crate::verify::run::Run;
 
 pub use self::run::{Damage, OnVerifyProgress, Verification, VerifyProgress};

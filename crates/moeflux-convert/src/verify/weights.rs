@@ -11,8 +11,8 @@ use moeflux_core::quant::Encoding;
 use moeflux_core::{ExpertBank, ExpertId, FileIdx, RowTable, SourceFile};
 use moeflux_model::{Declared, LoadError, Variant};
 
-use crate::checkpoints::ConvertError;
-use crate::pack::files::CHUNK_BYTES;
+use crate::error::ConvertError;
+use crate::files::CHUNK_BYTES;
 use crate::verify::run::Run;
 
 /// Bytes that hold numbers of one kind.

@@ -8,9 +8,9 @@ use moeflux_engine::{Engine, EngineError, TokenId, measure};
 use moeflux_text::Markup;
 
 use crate::args::BenchArgs;
-use crate::commands::explain;
 use crate::error::UsageError;
 use crate::files;
+use crate::turns::explain;
 
 /// Prompts of the demo model, which was trained on technical English. The text is fixed, so that figures
 /// of different versions can be compared.

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::path::PathBuf;
 
 use super::*;
-use crate::pack::files::{TensorEntry, safetensors_header, write_atomically};
+use crate::files::{TensorEntry, safetensors_header, write_atomically};
 
 /// Bytes that are no NaN of E4M3.
 fn codes(n: usize, seed: usize) -> Vec<u8> {

@@ -2,7 +2,6 @@
 
 mod header;
 mod keys;
-pub(super) mod mix;
 mod tensors;
 
 use moeflux_core::checkpoint::{Config, FormatError};

@@ -6,9 +6,9 @@ use moeflux_core::gguf::StoredNames;
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::quant::{BlockType, Float, MatrixFormat};
 
-use super::mix::{GgufMix, LayerOf, Use};
-use crate::pack::files::TensorEntry;
+use crate::files::TensorEntry;
 use crate::synth::fill::{Fill, Noise, vector};
+use crate::synth::mix::{GgufMix, LayerOf, Use};
 use crate::synth::plan::{Made, gain, is_gate};
 
 /// The tensor with what the frequencies of full layers are divided by.

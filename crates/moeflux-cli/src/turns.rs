@@ -6,7 +6,7 @@ use moeflux_text::{TextError, Tokenizer};
 use crate::error::UsageError;
 
 /// A model that has no chat template, and what helps.
-pub(super) fn no_template(tokenizer: &Tokenizer) -> anyhow::Error {
+pub(crate) fn no_template(tokenizer: &Tokenizer) -> anyhow::Error {
     let names: Vec<&str> = tokenizer.chat_template_names().collect();
     let why = match names.as_slice() {
         [] => String::from("no chat template"),

@@ -1,13 +1,24 @@
-//! Why packing ends early.
+//! Why a conversion ends early.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use moeflux_core::WriteError;
 use moeflux_core::checkpoint::FormatError;
 use moeflux_core::quant::QuantiseError;
-
-use moeflux_core::WriteError;
+use moeflux_model::LoadError;
 use moeflux_text::TextError;
+
+/// Why a checkpoint could not be converted or verified.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// The checkpoint is damaged, or of no known family.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Packing failed, or what was packed does not read back.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+}
 
 /// A packing, or a verification, that did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -82,11 +93,11 @@ pub enum PackError {
 }
 
 impl PackError {
-    pub(super) fn read(path: &Path, source: io::Error) -> PackError {
+    pub(crate) fn read(path: &Path, source: io::Error) -> PackError {
         PackError::Write(WriteError::at(path)(source))
     }
 
-    pub(super) fn damaged(path: &Path, what: impl Into<String>) -> PackError {
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> PackError {
         PackError::Damaged { path: path.to_path_buf(), what: what.into() }
     }
 }

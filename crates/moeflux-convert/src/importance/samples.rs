@@ -5,7 +5,7 @@ use moeflux_core::ExpertId;
 use moeflux_core::quant::{Feedback, Float};
 
 /// How inputs are kept.
-pub(super) const STORED: Float = Float::BF16;
+pub(crate) const STORED: Float = Float::BF16;
 
 /// Rows of a layer that are kept at most, and bytes of them.
 const MAX_ROWS: usize = 16 << 10;
@@ -18,31 +18,31 @@ const PRIOR_ROWS: f64 = 256.0;
 /// Rows of a layer, evenly spaced over all that it saw.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Samples {
-    pub(super) hidden: usize,
-    pub(super) top_k: usize,
+    pub(crate) hidden: usize,
+    pub(crate) top_k: usize,
     /// `(n, hidden)`: what gate and up multiplied, as it is stored.
-    pub(super) inputs: Vec<u8>,
+    pub(crate) inputs: Vec<u8>,
     /// `(n, top_k)`: the experts that got it.
-    pub(super) experts: Vec<u32>,
+    pub(crate) experts: Vec<u32>,
     /// `(n, top_k)`: how much the output of each counted.
-    pub(super) weights: Vec<f32>,
+    pub(crate) weights: Vec<f32>,
     n_seen: usize,
     /// One row in `2^stride_bits` is kept.
     stride_bits: u32,
 }
 
 impl Samples {
-    pub(super) fn new(hidden: usize, top_k: usize) -> Samples {
+    pub(crate) fn new(hidden: usize, top_k: usize) -> Samples {
         Samples { hidden, top_k, ..Samples::default() }
     }
 
     /// What was kept of a layer; three parts that belong together.
-    pub(super) fn kept(self, inputs: Vec<u8>, experts: Vec<u32>, weights: Vec<f32>) -> Samples {
+    pub(crate) fn kept(self, inputs: Vec<u8>, experts: Vec<u32>, weights: Vec<f32>) -> Samples {
         Samples { inputs, experts, weights, ..self }
     }
 
     /// Takes the next rows of `x`, each `hidden` wide.
-    pub(super) fn see<'a>(
+    pub(crate) fn see<'a>(
         &mut self,
         x: impl Iterator<Item = &'a [f32]>,
         experts: &[ExpertId],
@@ -71,7 +71,7 @@ impl Samples {
         self.stride_bits += 1;
     }
 
-    pub(super) fn n_rows(&self) -> usize {
+    pub(crate) fn n_rows(&self) -> usize {
         self.inputs.len() / self.row_bytes().max(1)
     }
 
@@ -79,7 +79,7 @@ impl Samples {
         self.hidden * STORED.bytes()
     }
 
-    pub(super) fn is_finite(&self) -> bool {
+    pub(crate) fn is_finite(&self) -> bool {
         let mut row = vec![0.0; self.hidden];
         let mut rows = self.inputs.chunks_exact(self.row_bytes());
         let is_finite = |bytes| {
@@ -90,13 +90,13 @@ impl Samples {
     }
 
     /// How the inputs of gate and up depend on each other, by all samples.
-    pub(super) fn pooled(&self) -> Vec<f32> {
+    pub(crate) fn pooled(&self) -> Vec<f32> {
         self.moments(|_| true).0
     }
 
     /// How the inputs of one expert depend on each other. The rows of all experts count besides,
     /// the less the more rows this one got.
-    pub(super) fn of_expert(&self, expert: usize, pooled: &[f32]) -> Option<Feedback> {
+    pub(crate) fn of_expert(&self, expert: usize, pooled: &[f32]) -> Option<Feedback> {
         let (mut moments, n_rows) = self.moments(|id| id as usize == expert);
         let share = (n_rows as f64 / (n_rows as f64 + PRIOR_ROWS)) as f32;
         for (own, all) in moments.iter_mut().zip(pooled) {
