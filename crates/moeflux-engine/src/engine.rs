@@ -1,11 +1,9 @@
 //! A loaded model, and the sessions that share it.
 
-mod core;
 #[cfg(test)]
 mod lookahead_tests;
 pub(crate) mod meter;
 mod open;
-pub(crate) mod step;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,16 +17,15 @@ use moeflux_text::{TextSource, Tokenizer};
 use crate::choice::DeviceChoice;
 use crate::device::DeviceTuning;
 use crate::engine::meter::Meter;
-use crate::error::EngineError;
+use crate::error::{EngineError, StateError};
 use crate::format_name::ExpertFormat;
 use crate::options::Activations;
 use crate::plan::Plan;
 use crate::rows::TableRows;
-use crate::snapshot::{Host, PrefixCache, StateError, WireShape};
+use crate::snapshot::{Host, PrefixCache, WireShape};
 use crate::speculation::options::Speculation;
 use crate::speculation::rates::SpeculationRates;
-
-pub(crate) use self::core::Core;
+use crate::step::Core;
 
 /// A loaded model. Clones share it.
 #[derive(Clone)]

@@ -1,5 +1,8 @@
 //! What can go wrong between opening a model and its next token.
 
+mod row;
+mod state;
+
 use std::io;
 
 use moeflux_backend::DeviceError;
@@ -10,8 +13,10 @@ use moeflux_text::{ConstraintError, TextError};
 
 use crate::plan::Shortage;
 use crate::sampler::error::SamplerError;
-use crate::session::row_error::RowError;
-use crate::snapshot::{SnapshotError, StateError};
+
+pub(crate) use self::row::MAX_POSITION;
+pub use self::row::RowError;
+pub use self::state::{SnapshotError, StateError};
 
 /// Why a model could not be opened or a step could not be run.
 #[derive(Debug, thiserror::Error)]

@@ -11,9 +11,11 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::inspect::Inspection;
-use crate::measure::{DriveProbe, MemoryProbe, product_gb_s, row_seconds};
+use crate::measure::{DriveProbe, product_gb_s, row_seconds};
+use crate::memory_probe::MemoryProbe;
 use crate::options::EngineOptions;
-use crate::plan::{ModelSizes, Plan};
+use crate::plan::Plan;
+use crate::planning::ModelSizes;
 
 /// How long the drive is measured in a pass, for each number of reads at once, and how many passes
 /// there are, of which the best counts.

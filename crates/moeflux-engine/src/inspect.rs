@@ -14,7 +14,8 @@ use crate::choice::{DeviceChoice, choose};
 use crate::error::EngineError;
 use crate::format_name::{ExpertFormat, format_name};
 use crate::options::{EngineOptions, MemoryOptions, check_top_k, threads};
-use crate::plan::{Alternative, MemoryPlanner, ModelSizes, Plan};
+use crate::plan::{Alternative, Plan};
+use crate::planning::{MemoryPlanner, ModelSizes, alternatives};
 
 /// A checkpoint's facts.
 #[derive(Clone, Debug)]
@@ -109,7 +110,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         sizes: planner.sizes_of_model(declared.shape.n_layers),
         shape: declared.shape,
         rows_per_token: declared.rows_per_token,
-        alternatives: planner.alternatives(&plan),
+        alternatives: alternatives(&planner, &plan),
         plan,
         planner,
         bank,

@@ -20,6 +20,7 @@ mod choice;
 mod conversation;
 mod decoding;
 mod device;
+mod drafting;
 mod engine;
 mod error;
 mod expert_stats;
@@ -27,9 +28,12 @@ mod forecast;
 mod format_name;
 mod inspect;
 pub mod measure;
+mod memory_probe;
 mod options;
 mod perplexity;
 mod plan;
+mod planning;
+mod positions;
 mod record;
 mod residency;
 mod rows;
@@ -38,6 +42,7 @@ mod scheduler;
 mod session;
 mod snapshot;
 mod speculation;
+mod step;
 
 pub use choice::{DeviceChoice, Reason, test_device};
 pub use conversation::{Conversation, ConversationError, ModelName};
@@ -46,7 +51,7 @@ pub use device::{
     Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, built_isa_names, devices, isa_names,
 };
 pub use engine::Engine;
-pub use error::EngineError;
+pub use error::{EngineError, RowError, SnapshotError, StateError};
 pub use expert_stats::read_expert_stats;
 pub use forecast::{Forecast, Rate, Rates};
 pub use format_name::ExpertFormat;
@@ -55,16 +60,17 @@ pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
 pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape, dialects};
-pub use options::{Activations, ComputeOptions, EngineOptions, ExpertOptions, MemoryOptions};
+pub use options::{
+    Activations, ComputeOptions, EngineOptions, ExpertOptions, MemoryOptions, PromptCacheOptions,
+};
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
-pub use plan::{Alternative, MAX_SESSIONS, ModelSizes, Plan, PlanRow, RowKind, Shortage};
+pub use plan::{Alternative, Plan, PlanRow, RowKind, Shortage};
+pub use planning::{MAX_SESSIONS, ModelSizes};
+pub use positions::input::{ChunkInput, EMBEDDED, InputRow, RowInput};
 pub use scheduler::{
     Answer, Event, Job, Listener, Scheduler, SchedulerOptions, SchedulerStats, SubmitError,
 };
-pub use session::{
-    ChunkInput, EMBEDDED, InputRow, Logits, LogitsSink, Prompt, Read, RowError, RowInput,
-    SequenceChunk, Session, eval_batch,
-};
-pub use snapshot::{PromptCacheOptions, SnapshotError, StateError};
+pub use session::{LogitsSink, Prompt, Read, SequenceChunk, Session, eval_batch};
 pub use speculation::limits::MAX_DRAFT;
 pub use speculation::options::{Speculation, SpeculationStats};
+pub use step::Logits;

@@ -8,7 +8,6 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::device::Device;
 use crate::error::EngineError;
-use crate::snapshot::options::PromptCacheOptions;
 use crate::speculation::options::Speculation;
 
 /// How products with quantised weights treat their inputs.
@@ -22,6 +21,16 @@ pub enum Activations {
     Int16,
     /// Rounded to eight bits: half the arithmetic, but for AVX2 and AVX-VNNI.
     Int8,
+}
+
+/// Where snapshots of prompts are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptCacheOptions {
+    /// The directory; created where it is missing, for its owner only. All
+    /// snapshots in it are for their owner only.
+    pub dir: PathBuf,
+    /// Bytes of all snapshots together; the least recently used leave.
+    pub max_bytes: u64,
 }
 
 /// How a model is opened: where it runs, what memory it takes, how its experts come.

@@ -131,7 +131,7 @@ pub fn divergence(
 }
 
 fn rows_at_once(session: &Session) -> usize {
-    (LOGIT_BYTES / (size_of::<f32>() * session.vocab().max(1))).max(1)
+    (LOGIT_BYTES / (size_of::<f32>() * session.engine.shape().vocab.max(1))).max(1)
 }
 
 /// `sum p ln(p / q)` of the distributions of logits.

@@ -14,9 +14,9 @@ use super::{DeviceChoice, Reason};
 use crate::device::probed::{Candidate, Fault, Opened, Probed, candidates, probe};
 use crate::device::{Device, HAS_GPU};
 use crate::error::EngineError;
-use crate::measure::MemoryProbe;
+use crate::memory_probe::MemoryProbe;
 use crate::options::{EngineOptions, threads};
-use crate::plan::MemoryPlanner;
+use crate::planning::MemoryPlanner;
 
 /// A choice, with the GPU that was opened for it. It stays open, with its compiled kernels, as long
 /// as this lives.

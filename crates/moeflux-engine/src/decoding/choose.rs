@@ -3,9 +3,9 @@
 use moeflux_core::TokenId;
 use moeflux_text::NoCalls;
 
-use crate::engine::step::{Logits, RowLogits};
 use crate::sampler::Sampler;
 use crate::sampler::error::SamplerError;
+use crate::step::{Logits, RowLogits};
 
 /// Chooses a token by the logits after a text, `before`. Tokens that `no_calls` rules out count as
 /// impossible: what the others get is what they would get if the model had never heard of these.

@@ -12,14 +12,14 @@ use super::choose::{choose, n_top, without};
 use super::options::{Bias, DecodingOptions};
 use super::values::{Finish, TokenLogprob, TokenText};
 use super::writer::Writer;
-use crate::engine::step::{Logits, RowLogits};
+use crate::drafting::drafter::{Draft, DraftContext, Drafter};
+use crate::drafting::verify::{Verified, verify};
 use crate::error::EngineError;
 use crate::sampler::error::SamplerError;
 use crate::sampler::{self, Sampler};
 use crate::session::Session;
-use crate::speculation::drafter::{Draft, DraftContext, Drafter};
 use crate::speculation::options::{Speculation, SpeculationStats};
-use crate::speculation::verify::{Verified, verify};
+use crate::step::{Logits, RowLogits};
 
 /// The logits that a step gave for one answer.
 pub(crate) struct Evaluated<'a> {

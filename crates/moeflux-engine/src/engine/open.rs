@@ -20,22 +20,23 @@ use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, MoeLists,
 use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 use moeflux_text::TextSource;
 
-use super::{Core, Engine, Info};
+use super::{Engine, Info};
 use crate::choice::{Chosen, DeviceChoice, choose};
 use crate::device::{self, Device, Opening};
 use crate::engine::meter::Meter;
-use crate::engine::step::Pipeline;
-use crate::error::EngineError;
+use crate::error::{EngineError, StateError};
 use crate::expert_stats::ExpertStats;
 use crate::options::{Activations, EngineOptions, check_top_k, threads};
-use crate::plan::{MemoryPlanner, Plan};
+use crate::plan::Plan;
+use crate::planning::{MemoryPlanner, plan_that_fits};
 use crate::record::Recorder;
 use crate::residency::{
     ModelExperts, Residency, device_expert_bytes, load_all_experts, slab_bytes, slot_memory,
 };
 use crate::rows::TableRows;
-use crate::snapshot::{self, PrefixCache, StateError, WireShape};
+use crate::snapshot::{self, PrefixCache, WireShape};
 use crate::speculation::options::Speculation;
+use crate::step::{Core, Pipeline};
 
 /// Bytes of experts that a step holds at a time on the processor. They cannot be evicted while the
 /// cache shrinks, and are enough to keep all threads busy.
@@ -240,7 +241,7 @@ fn open_on(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Engine, EngineError> {
     let planner = MemoryPlanner::new(&spec.checkpoint, &spec.declared, &spec.bank, options)?;
-    let mut plan = planner.plan_that_fits(spec.checkpoint.root().to_path_buf())?;
+    let mut plan = plan_that_fits(&planner, spec.checkpoint.root().to_path_buf())?;
     let n_threads = threads(options)?;
     let OpenDevice { mut backend, profiler } = open_device(&spec, &plan, options, n_threads)?;
     let inputs = precision(options.compute.activations);

@@ -11,11 +11,12 @@ use moeflux_core::quant::MatrixFormat;
 
 use super::bound::Products;
 use super::run::step;
-use super::{Machine, MemoryProbe, Spread};
+use super::{Machine, Spread};
 use crate::engine::Engine;
 use crate::engine::meter::Meter;
 use crate::error::EngineError;
 use crate::format_name::format_name;
+use crate::memory_probe::MemoryProbe;
 use crate::sampler::likeliest_token;
 
 /// How many steps a model runs with a number of rows.

@@ -1,18 +1,9 @@
 //! The limits that a machine sets, or its GPU: memory and arithmetic.
 
-use moeflux_backend::cpu::limits::LimitProbe;
-use moeflux_store::usable_memory;
-
-use super::system::last_cache_bytes;
 use crate::device::{self, Device, GpuLimits};
 use crate::error::EngineError;
+use crate::memory_probe::MemoryProbe;
 use crate::options::{Activations, EngineOptions, threads};
-
-/// Memory that the read loop goes through, at least.
-const LOOP_BYTES: usize = 256 << 20;
-
-/// How much larger than the last cache it is.
-const CACHE_FACTOR: usize = 4;
 
 /// The limits of a machine for kernels on some threads, in alternation on one
 /// thread and on all.
@@ -33,57 +24,6 @@ pub struct Machine {
     /// kernel's, and arithmetic what its dense products with 4-bit matrices
     /// reach, as if it were one thread.
     pub gpu: Option<GpuLimits>,
-}
-
-/// Measures the speed of memory again and again.
-#[derive(Debug)]
-pub struct MemoryProbe(LimitProbe);
-
-impl MemoryProbe {
-    /// A probe for the device, threads and instruction set of `options`. It
-    /// holds some hundred MiB while it lives, less where memory is short.
-    ///
-    /// # Errors
-    /// Where an option makes no sense, or the device is not the processor.
-    pub fn new(options: &EngineOptions) -> Result<MemoryProbe, EngineError> {
-        if matches!(options.compute.device, Device::Gpu(_)) {
-            return Err(EngineError::Option {
-                name: "--device",
-                value: String::from("\"gpu\""),
-                remedy: String::from("this is measured on the processor alone"),
-            });
-        }
-        let wanted = MemoryProbe::wanted_bytes();
-        let available = usize::try_from(usable_memory().available).unwrap_or(usize::MAX);
-        let bytes = wanted.min(available / 4).max(1 << 20);
-        let n_threads = threads(options)?;
-        let isa = options.compute.isa.as_deref();
-        Ok(MemoryProbe(device::limits(n_threads, isa, bytes)?))
-    }
-
-    /// Bytes that a probe holds where memory is not short.
-    pub fn wanted_bytes() -> usize {
-        LOOP_BYTES.max(CACHE_FACTOR * last_cache_bytes().unwrap_or(0))
-    }
-
-    /// GB/s of a plain read loop: on one thread, on all.
-    pub fn gb_s(&self) -> [f64; 2] {
-        self.0.memory_gb_s()
-    }
-
-    /// Whether the probe holds more than the last cache does, so that its rate is that of memory.
-    pub fn leaves_caches(&self) -> bool {
-        self.0.memory_bytes() > 2 * last_cache_bytes().unwrap_or(0).min(LOOP_BYTES / 4)
-    }
-
-    /// Bytes that the probe holds.
-    pub fn bytes(&self) -> u64 {
-        self.0.memory_bytes() as u64
-    }
-
-    pub(super) fn limits(&self) -> &LimitProbe {
-        &self.0
-    }
 }
 
 impl Machine {
@@ -132,7 +72,7 @@ impl Machine {
     /// # Errors
     /// Where an option makes no sense.
     pub fn by(probe: &MemoryProbe, options: &EngineOptions) -> Result<Machine, EngineError> {
-        let arithmetic = probe.0.arithmetic();
+        let arithmetic = probe.limits().arithmetic();
         Ok(Machine {
             isa: device::isa_name(options.compute.isa.as_deref())?,
             n_threads: threads(options)?,

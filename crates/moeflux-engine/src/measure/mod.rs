@@ -36,7 +36,7 @@ pub use bound::prefill_limit;
 pub use drive::{DriveProbe, DriveRate};
 pub use gpu::gpu_kernels;
 pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};
-pub use machine::{Machine, MemoryProbe};
+pub use machine::Machine;
 pub use moeflux_backend::{KernelTime, Stage};
 pub use moeflux_store::{LayerCounts, RowStats};
 pub(crate) use product::product_gb_s;
@@ -48,16 +48,16 @@ pub use spread::Spread;
 pub use system::{peak_memory, reset_peak_memory};
 pub use teacher_forcing::{TeacherForced, teacher_force, text_with_mtp_acceptance};
 
+pub use crate::memory_probe::MemoryProbe;
+
 use crate::engine::Engine;
 
-impl Engine {
-    /// Makes every expert leave the cache, and the system forget what it keeps
-    /// of their files: the next token reads from the drive. False where the
-    /// system does not take such advice.
-    pub fn forget_experts(&self) -> bool {
-        let core = self.core();
-        core.experts.clear();
-        let bank = core.experts.bank();
-        bank.stored_files().all(|(_, file)| system::drop_cached(&file.path))
-    }
+/// Makes every expert leave the cache, and the system forget what it keeps
+/// of their files: the next token reads from the drive. False where the
+/// system does not take such advice.
+pub fn forget_experts(engine: &Engine) -> bool {
+    let core = engine.core();
+    core.experts.clear();
+    let bank = core.experts.bank();
+    bank.stored_files().all(|(_, file)| system::drop_cached(&file.path))
 }

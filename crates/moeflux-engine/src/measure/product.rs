@@ -7,9 +7,9 @@ use moeflux_backend::{ActivationPrecision, Cols, HostMatrix, Projection};
 use moeflux_core::HostBuf;
 use moeflux_core::quant::MatrixFormat;
 
-use super::system::last_cache_bytes;
 use crate::device::{self, Device, Opening};
 use crate::inspect::Inspection;
+use crate::memory_probe::last_cache_bytes;
 use crate::options::{Activations, EngineOptions, threads};
 
 /// Bytes of the matrix; more than caches hold.

@@ -8,8 +8,8 @@ use moeflux_backend::{KernelTime, Stage};
 use moeflux_core::{ExpertKey, TokenId};
 use moeflux_store::{Event, EventKind};
 
-use super::Workload;
 use super::run::step;
+use super::{Workload, forget_experts};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::sampler::likeliest_token;
@@ -106,7 +106,7 @@ impl StageTimes {
 pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, EngineError> {
     let Some(meter) = engine.meter() else { return Ok(None) };
     if work.is_cold {
-        engine.forget_experts();
+        forget_experts(engine);
     }
     let mut session = engine.session();
     engine.reset_stats();

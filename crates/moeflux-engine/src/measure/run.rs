@@ -6,11 +6,13 @@ use moeflux_backend::DeviceStats;
 use moeflux_core::{ExpertKey, TokenId};
 use moeflux_store::{EventKind, LayerCounts, RowStats, StoreStats};
 
+use super::forget_experts;
 use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::positions::input::ChunkInput;
 use crate::sampler::likeliest_token;
-use crate::session::{ChunkInput, DraftChunk, SequenceChunk, Session, eval_draft_batch};
+use crate::session::{DraftChunk, SequenceChunk, Session, eval_draft_batch};
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +152,7 @@ fn mean_record_bytes(engine: &Engine) -> f64 {
 /// Where the context is too small or a step fails.
 pub fn run(engine: &Engine, work: &Workload<'_>) -> Result<Run, EngineError> {
     if work.is_cold {
-        engine.forget_experts();
+        forget_experts(engine);
     }
     let mut session = engine.session();
     let mut next = TokenId(0);
@@ -191,7 +193,7 @@ struct Conversation<'a> {
 /// ([`Plan::chunk`](crate::Plan::chunk)).
 pub fn run_together(engine: &Engine, works: &[Workload<'_>]) -> Result<Phase, EngineError> {
     if works.iter().any(|work| work.is_cold) {
-        engine.forget_experts();
+        forget_experts(engine);
     }
     let mut all = Vec::with_capacity(works.len());
     for work in works {

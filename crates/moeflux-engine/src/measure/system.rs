@@ -22,17 +22,6 @@ pub(super) fn storage_bytes() -> Option<u64> {
     labelled_number(&fs::read_to_string("/proc/self/io").ok()?, "read_bytes:")
 }
 
-/// Bytes of the last cache of the first core.
-pub(super) fn last_cache_bytes() -> Option<usize> {
-    let size = |i: usize| {
-        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size");
-        let text = fs::read_to_string(path).ok()?;
-        let kib: usize = text.trim().strip_suffix('K')?.parse().ok()?;
-        Some(kib * 1024)
-    };
-    (0..5).filter_map(size).max()
-}
-
 /// Asks the system to forget the pages of a file that it keeps in memory.
 #[cfg(target_os = "linux")]
 pub(super) fn drop_cached(path: &Path) -> bool {

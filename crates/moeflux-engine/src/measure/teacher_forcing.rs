@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
+use crate::drafting::drafter::{Draft, DraftContext, Drafter};
+use crate::drafting::verify::{Verified, verify};
 use crate::engine::Engine;
-use crate::engine::step::RowLogits;
 use crate::error::EngineError;
 use crate::session::Session;
-use crate::speculation::drafter::{Draft, DraftContext, Drafter};
 use crate::speculation::limits::MAX_MTP_DRAFT;
 use crate::speculation::options::{Speculation, SpeculationStats};
-use crate::speculation::verify::{Verified, verify};
+use crate::step::RowLogits;
 
 /// Statistics of [`teacher_force`].
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub fn text_with_mtp_acceptance(
     };
     let mut session = engine.session();
     session.eval_prompt(prompt)?;
-    if !session.can_mtp_draft() {
+    if !session.state.can_mtp_draft() {
         return Ok(None);
     }
     let mut text: Vec<TokenId> = random.iter().copied().take(1).collect();
@@ -133,7 +133,7 @@ impl Forced<'_> {
     ) -> Result<Option<TokenId>, EngineError> {
         let mut start = Instant::now();
         let Drafted { tokens: mut draft, mtp_time } = self.draft(session, token);
-        let n_pending = session.n_pending();
+        let n_pending = session.state.n_pending();
         // The logits are not looked at: one is read back in the place of all.
         let drafted = (!draft.is_empty()).then(|| session.eval_draft(token, &draft, Some(1)));
         let (mut logits, time) = match drafted {
@@ -165,7 +165,7 @@ impl Forced<'_> {
     fn draft(&mut self, session: &mut Session, token: TokenId) -> Drafted {
         let Some(drafter) = &mut self.drafter else { return Drafted::default() };
         drafter.push(token);
-        let rows = 1 + session.n_pending();
+        let rows = 1 + session.state.n_pending();
         let rates = session.speculation_rates();
         let context = DraftContext {
             step_cost: &rates.step_cost,
@@ -173,7 +173,7 @@ impl Forced<'_> {
             n_others: 0,
             max_draft: session.max_draft(rows),
             reevaluates: session.reevaluates_accepted(),
-            mtp: session.can_mtp_draft().then(|| rates.mtp()),
+            mtp: session.state.can_mtp_draft().then(|| rates.mtp()),
         };
         let draft = drafter.draft(&context, &[]);
         drop(rates);

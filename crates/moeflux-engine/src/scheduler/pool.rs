@@ -51,7 +51,7 @@ impl Pool {
     pub(super) fn choose(&self, tokens: &[TokenId]) -> Option<usize> {
         let free = || self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
         let limit = tokens.len().saturating_sub(1);
-        let known = |slot: &Slot| slot.session.common_prefix(tokens, limit);
+        let known = |slot: &Slot| slot.session.state.common_prefix(tokens, limit);
         let best = free().max_by_key(|(_, slot)| (known(slot), slot.last_use));
         let has_empty = free().any(|(_, slot)| slot.session.position() == 0);
         let fits = best.filter(|(_, slot)| match (known(slot), slot.session.position()) {

@@ -14,14 +14,15 @@ use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
 use super::pool::{Pool, Slot, Unsaved};
 use crate::decoding::{Decoding, Evaluated, Finish};
+use crate::drafting::drafter::{Draft, DraftContext};
+use crate::drafting::mtp::{MtpRequest, mtp_draft};
 use crate::engine::Engine;
-use crate::engine::step::RowLogits;
 use crate::error::EngineError;
+use crate::positions::input::ChunkInput;
 use crate::sampler::error::SamplerError;
 use crate::scheduler::shared::{Command, SchedulerOptions, Shared, Visit};
-use crate::session::{ChunkInput, DraftChunk, SequenceChunk, eval_draft_batch};
-use crate::speculation::drafter::{Draft, DraftContext};
-use crate::speculation::mtp::{MtpRequest, mtp_draft};
+use crate::session::{DraftChunk, SequenceChunk, check_tokens, eval_draft_batch};
+use crate::step::RowLogits;
 
 /// While answers are generated, prompts get one row of this many in a step, by its limit.
 const PREFILL_FRACTION: usize = 4;
@@ -207,7 +208,7 @@ impl Runner {
     }
 
     fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {
-        self.pool.slots[i].session.check_prompt(tokens)?;
+        check_tokens(&self.engine, tokens, 0)?;
         loop {
             match self.pool.prepare(i, tokens) {
                 Err(err) if is_out_of_memory(&err) && self.free_one() => {}
@@ -371,7 +372,7 @@ impl Runner {
                 n_others: batch.len() - 1,
                 max_draft: session.max_draft(rows),
                 reevaluates: session.reevaluates_accepted(),
-                mtp: session.can_mtp_draft().then(|| rates.mtp()),
+                mtp: session.state.can_mtp_draft().then(|| rates.mtp()),
             });
             drop(rates);
             if draft.is_empty() || !session.prepare_rollback() {
@@ -387,7 +388,7 @@ impl Runner {
 
     /// Rows of a step with one token of each answer and the pending tokens of its session.
     fn rows_without_drafts(&self, batch: &[BatchEntry]) -> usize {
-        let pending = |entry: &BatchEntry| self.pool.slots[entry.slot].session.n_pending();
+        let pending = |entry: &BatchEntry| self.pool.slots[entry.slot].session.state.n_pending();
         batch.iter().map(|entry| 1 + pending(entry)).sum()
     }
 

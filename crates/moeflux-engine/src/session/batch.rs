@@ -7,13 +7,15 @@ use moeflux_backend::{RotaryPositions, Span, StateSnapshot};
 use moeflux_core::TokenId;
 use moeflux_model::EmbeddedRow;
 
+use super::checks::check_input;
+use super::evaluator::Evaluator;
 use super::handle::Session;
-use super::input::{ChunkInput, InputRow, RowInput};
-use super::timeline::PlacedRow;
-use crate::engine::Core;
-use crate::engine::step::{Batch, LogitRows, Logits, Outputs, RowLogits};
+use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::positions::input::{ChunkInput, InputRow, RowInput};
+use crate::positions::timeline::PlacedRow;
 use crate::speculation::limits::MAX_STEP_ROWS;
+use crate::step::{Batch, Core, LogitRows, Logits, Outputs, RowLogits};
 
 /// The rows of one session in a batch.
 pub struct SequenceChunk<'a> {
@@ -39,7 +41,7 @@ pub(crate) struct DraftChunk<'a> {
 impl DraftChunk<'_> {
     /// Its rows if the step evaluates pending tokens too.
     fn n_rows(&self) -> usize {
-        self.chunk.session.n_pending() + self.chunk.input.len()
+        self.chunk.session.state.n_pending() + self.chunk.input.len()
     }
 
     /// Rows whose logits are wanted.
@@ -97,36 +99,40 @@ pub(crate) fn eval_draft_batch(
     assert!(n_rows <= engine.plan().chunk, "{n_rows} rows are more than a step has");
     for DraftChunk { chunk, .. } in &*chunks {
         assert!(chunk.session.engine.is(&engine), "sessions of one step share their engine");
-        chunk.session.check_input(chunk.input, chunk.session.position())?;
+        check_input(&engine, &chunk.session.state, chunk.input)?;
     }
     let core = &mut *engine.core();
-    let layout = lay_out(core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
+    let layout = lay_out(&engine, core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
     let Layout { spans, tokens, embedded, placed } = &layout;
     let before = chunks.iter().zip(spans);
-    let before: Vec<Vec<TokenId>> =
-        before.map(|(chunk, span)| chunk.chunk.session.tokens_before(span.position)).collect();
+    let tokens_before = |(chunk, span): (&DraftChunk<'_>, &Span)| {
+        chunk.chunk.session.state.tokens_before(span.position, engine.rows())
+    };
+    let before: Vec<Vec<TokenId>> = before.map(tokens_before).collect();
     let drafts = chunks.iter().zip(spans).filter(|(chunk, _)| chunk.n_drafted > 0);
     let snapshots: Vec<StateSnapshot> = drafts
         .filter_map(|(chunk, span)| {
-            chunk.chunk.session.rollback_snapshot(span.rows.len() - chunk.n_drafted)
+            chunk.chunk.session.state.rollback_snapshot(span.rows.len() - chunk.n_drafted)
         })
         .collect();
     let rows = wanted_rows(chunks, spans);
     let reads_hidden =
-        chunks.iter().any(|chunk| chunk.chunk.session.speculation.drafting().is_some());
+        chunks.iter().any(|chunk| chunk.chunk.session.state.speculation.drafting().is_some());
     let hidden_rows = if reads_hidden { tokens.len() } else { 0 };
     let outputs = Outputs { rows: &rows, n_top, hidden_rows };
     let before = &before[..];
     let batch = Batch { spans, tokens, embedded, before, snapshots: &snapshots, outputs };
     let outcome = core.step(&batch).and_then(|output| {
         record_step(chunks, &batch, placed, &output.hidden);
-        finish_chunks(core, chunks, output.logits)
+        finish_chunks(&engine, core, chunks, output.logits)
     });
     if outcome.is_err() {
         for (DraftChunk { chunk, .. }, span) in chunks.iter_mut().zip(spans) {
-            let is_recorded = chunk.session.timeline.n_cached() > span.position;
+            let state = &mut chunk.session.state;
+            let is_recorded = state.timeline.n_cached() > span.position;
             let n_new = if is_recorded { chunk.input.len() } else { 0 };
-            chunk.session.undo(core, chunk.session.position() - n_new, span.position);
+            let position = state.position() - n_new;
+            Evaluator { engine: &engine, core, state }.undo(position, span.position);
         }
     }
     outcome
@@ -145,6 +151,7 @@ struct Layout<'a> {
 /// The rows of a step. Pending tokens of the sessions are part of it if all fit into
 /// `max_rows`; else they are evaluated now.
 fn lay_out<'a>(
+    engine: &Engine,
     core: &mut Core,
     chunks: &mut [DraftChunk<'a>],
     max_rows: usize,
@@ -153,14 +160,14 @@ fn lay_out<'a>(
     let spans = Vec::with_capacity(chunks.len());
     let mut layout = Layout { spans, ..Layout::default() };
     for (nth, DraftChunk { chunk, n_drafted }) in chunks.iter_mut().enumerate() {
-        let session = &mut *chunk.session;
+        let state = &mut chunk.session.state;
         if *n_drafted == 0 {
-            session.speculation.discard_rollback();
+            state.speculation.discard_rollback();
         }
         if !takes_pending {
-            session.replay(core)?;
+            Evaluator { engine, core, state }.replay()?;
         }
-        let (start, timeline) = (layout.tokens.len(), &session.timeline);
+        let (start, timeline) = (layout.tokens.len(), &state.timeline);
         layout.tokens.extend_from_slice(timeline.pending());
         let mut rotary = timeline.rotary();
         match chunk.input {
@@ -175,7 +182,7 @@ fn lay_out<'a>(
             }
         }
         let (rows, position) = (start..layout.tokens.len(), timeline.n_cached());
-        layout.spans.push(Span { rotary, ..Span::new(session.sequence, rows, position) });
+        layout.spans.push(Span { rotary, ..Span::new(state.sequence, rows, position) });
     }
     Ok(layout)
 }
@@ -213,24 +220,25 @@ fn record_step(
     let width = hidden.len() / batch.tokens.len().max(1);
     let chunks = chunks.iter_mut().zip(batch.spans).enumerate();
     for (nth, (DraftChunk { chunk, n_drafted }, span)) in chunks {
-        let session = &mut *chunk.session;
+        let state = &mut chunk.session.state;
         match placed.get(&nth) {
-            Some(rows) => session.timeline.extend_placed(rows),
-            None => session.timeline.extend_cached(&batch.tokens[span.rows.clone()]),
+            Some(rows) => state.timeline.extend_placed(rows),
+            None => state.timeline.extend_cached(&batch.tokens[span.rows.clone()]),
         }
-        session.requested.clear();
+        state.requested.clear();
         if *n_drafted > 0 {
-            session.set_rollback_position(session.timeline.n_cached() - *n_drafted);
+            state.set_rollback_position(state.timeline.n_cached() - *n_drafted);
         }
         if !hidden.is_empty() {
             let rows = &hidden[span.rows.start * width..span.rows.end * width];
-            session.speculation.record_hidden(span.position, rows);
+            state.speculation.record_hidden(span.position, rows);
         }
     }
 }
 
 /// Makes the checkpoints that are due, and sorts the logits of a step by chunk.
 fn finish_chunks(
+    engine: &Engine,
     core: &mut Core,
     chunks: &mut [DraftChunk<'_>],
     logits: LogitRows,
@@ -240,8 +248,10 @@ fn finish_chunks(
     for chunk in chunks {
         results.push(logits.by_ref().take(chunk.n_wanted()).collect());
         if chunk.n_drafted == 0 {
-            chunk.chunk.session.checkpoint_if_due(core, chunk.chunk.checkpoint_after)?;
-            chunk.chunk.session.fill_mtp_cache_if_long(core);
+            let SequenceChunk { session, checkpoint_after, .. } = &mut chunk.chunk;
+            let mut evaluator = Evaluator { engine, core, state: &mut session.state };
+            evaluator.checkpoint_if_due(*checkpoint_after)?;
+            evaluator.fill_mtp_cache_if_long();
         }
     }
     Ok(results)

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use moeflux_backend::{Cache, Sequence};
 
-use super::checkpoints::States;
-use crate::engine::{Core, Engine};
+use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::positions::checkpoints::States;
+use crate::step::Core;
 
 /// Positions of a cache that are copied at once.
 const COPIED_POSITIONS: usize = 1024;
@@ -56,7 +57,7 @@ pub(super) fn copy_keys_and_values(
 
 /// Fills positions of the multi-token prediction layer's caches with zeros, where the hidden
 /// states that they are computed from are not known.
-pub(crate) fn zero_mtp_caches(
+pub(super) fn zero_mtp_caches(
     engine: &Engine,
     core: &mut Core,
     sequence: Sequence,

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use moeflux_core::atomic_file::Durability;
 
 use super::cache_copy::{read_states, write_states, zero_mtp_caches};
-use super::checkpoints::{Retention, StateCheckpoints, States};
+use super::evaluator::Evaluator;
 use super::handle::Session;
-use super::row_error::RowError;
-use super::timeline::Timeline;
-use super::windows::WindowCuts;
-use crate::error::EngineError;
-use crate::snapshot::{self, Contents, SnapshotError, StateError, WireShape};
+use crate::error::{EngineError, SnapshotError, StateError};
+use crate::positions::checkpoints::{Retention, StateCheckpoints, States};
+use crate::positions::timeline::Timeline;
+use crate::positions::windows::WindowCuts;
+use crate::snapshot::{self, Contents};
 
 impl Session {
     /// The bytes that [`Session::state_save`] writes now. They grow with the position.
@@ -19,7 +19,7 @@ impl Session {
     /// # Errors
     /// Where the original system's format has no room for this model.
     pub fn state_size(&self) -> Result<usize, EngineError> {
-        Ok(self.wire()?.size(self.position())?)
+        Ok(self.engine.wire()?.size(self.state.position())?)
     }
 
     /// Writes the caches in the original system's format and returns the number of bytes
@@ -30,18 +30,18 @@ impl Session {
     /// Where `out` is too small, the format has no room for this model, or the
     /// device fails.
     pub fn state_save(&mut self, out: &mut [u8]) -> Result<usize, EngineError> {
-        self.check_plain()?;
-        let engine = self.engine.clone();
+        self.state.check_plain()?;
+        let Session { engine, state, .. } = self;
         let wire = engine.wire()?;
-        let need = wire.size(self.position())?;
+        let need = wire.size(state.position())?;
         let have = out.len();
         let out = out.get_mut(..need).ok_or(StateError::BufferTooSmall { have, need })?;
-        if self.windows.from() > 0 {
-            return Err(StateError::Forgotten { end: self.position() }.into());
+        if state.windows.from() > 0 {
+            return Err(StateError::Forgotten { end: state.position() }.into());
         }
         let core = &mut *engine.core();
-        self.replay(core)?;
-        wire.write(core.backend(), self.sequence, self.timeline.n_cached(), out)?;
+        Evaluator { engine, core, state }.replay()?;
+        wire.write(core.backend(), state.sequence, state.timeline.n_cached(), out)?;
         Ok(need)
     }
 
@@ -53,40 +53,28 @@ impl Session {
     /// Where the bytes are not the state of such a model; nothing has changed
     /// then. Where the device fails; then the session is empty.
     pub fn state_load(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
-        let engine = self.engine.clone();
+        let Session { engine, state, .. } = self;
         let wire = engine.wire()?;
         let len = wire.check(bytes, engine.plan().ctx)?;
         let core = &mut *engine.core();
-        self.empty(core);
+        Evaluator { engine, core, state }.empty();
         core.forget_predictions();
         let is_recurrent = engine.shape().is_recurrent() && len > 0;
-        let sequence = self.sequence;
-        let states = self.fill_or_clear(core, |core| {
+        let sequence = state.sequence;
+        let states = Evaluator { engine, core, state }.fill_or_clear(|core| {
             let states = wire.read(core.backend(), sequence, bytes)?;
             if is_recurrent {
-                write_states(&engine, core, sequence, &states)?;
+                write_states(engine, core, sequence, &states)?;
             }
-            zero_mtp_caches(&engine, core, sequence, 0..len)?;
+            zero_mtp_caches(engine, core, sequence, 0..len)?;
             Ok(states)
         })?;
-        self.timeline = Timeline::cached(len, Vec::new());
-        self.speculation.resume_at(len);
+        state.timeline = Timeline::cached(len, Vec::new());
+        state.speculation.resume_at(len);
         if is_recurrent {
-            self.checkpoints.insert(len, states, Retention::Base);
+            state.checkpoints.insert(len, states, Retention::Base);
         }
         Ok(())
-    }
-
-    /// Checks that the tokens alone say what the caches hold.
-    fn check_plain(&self) -> Result<(), EngineError> {
-        match self.timeline.n_plain() == self.position() {
-            true => Ok(()),
-            false => Err(RowError::CannotBeSaved.into()),
-        }
-    }
-
-    fn wire(&self) -> Result<&WireShape, StateError> {
-        self.engine.wire()
     }
 
     /// Writes the session to a file, whole or not at all: the caches in their own precision, the
@@ -96,10 +84,9 @@ impl Session {
     /// # Errors
     /// Where the file cannot be written or the device fails.
     pub fn save(&mut self, path: &Path) -> Result<(), EngineError> {
-        self.check_plain()?;
-        let contents = self.contents(self.position(), true)?;
-        let (engine, sequence) = (self.engine.clone(), self.sequence);
-        snapshot::write(&engine, sequence, &contents, path, Durability::Synced)
+        self.state.check_plain()?;
+        let contents = self.contents(self.state.position(), true)?;
+        snapshot::write(&self.engine, self.state.sequence, &contents, path, Durability::Synced)
     }
 
     /// Replaces the session by one that [`Session::save`] has written. Until the file is read,
@@ -109,7 +96,7 @@ impl Session {
     /// Where the file is no snapshot of this model under these options, or is damaged; nothing
     /// has changed then.
     pub fn load(&mut self, path: &Path) -> Result<(), EngineError> {
-        self.load_until(path, None)
+        load_until(self, path, None)
     }
 
     /// Reads from the header of a file of [`Session::save`] the family of its model and the
@@ -127,8 +114,8 @@ impl Session {
     /// # Errors
     /// As [`Session::save`], and where there is no checkpoint.
     pub fn store_prefix(&mut self, position: usize) -> Result<(), EngineError> {
-        let is_end = position == self.position();
-        if position > self.position() || !is_end && self.nearest(position) != position {
+        let end = self.state.position();
+        if position > end || position != end && self.state.nearest(position) != position {
             return Err(EngineError::NoCheckpoint { position });
         }
         self.put(position, false)?;
@@ -142,7 +129,7 @@ impl Session {
     /// # Errors
     /// As [`Session::save`].
     pub fn store(&mut self) -> Result<(), EngineError> {
-        self.stored = self.put(self.position(), true)?;
+        self.stored = self.put(self.state.position(), true)?;
         Ok(())
     }
 
@@ -156,7 +143,7 @@ impl Session {
         let before_end =
             if has_end { checkpoints.len().saturating_sub(1) } else { checkpoints.len() };
         // Where caches can be cut anywhere, the longest prefix contains all shorter ones.
-        let first = match self.has_cut_points() {
+        let first = match self.state.has_cut_points() {
             true => 0,
             false if has_end => before_end,
             false => before_end.saturating_sub(1),
@@ -178,41 +165,13 @@ impl Session {
     ) -> Result<Option<PathBuf>, EngineError> {
         let engine = self.engine.clone();
         let Some(cache) = engine.prefix_cache() else { return Ok(None) };
-        if position == 0 || self.n_unknown() > 0 || position > self.timeline.n_plain() {
+        let timeline = &self.state.timeline;
+        if position == 0 || timeline.n_unknown() > 0 || position > timeline.n_plain() {
             return Ok(None);
         }
         let contents = self.contents(position, with_last_checkpoint)?;
         let previous = self.stored.as_deref().filter(|_| with_last_checkpoint);
-        cache.put(&engine, self.sequence, &contents, previous)
-    }
-
-    /// Loads a snapshot as far as `position`, or all of it.
-    pub(super) fn load_until(
-        &mut self,
-        path: &Path,
-        position: Option<usize>,
-    ) -> Result<(), EngineError> {
-        let engine = self.engine.clone();
-        let loaded = snapshot::read(&engine, path, position)?;
-        let core = &mut *engine.core();
-        core.backend().drop_sequence(std::mem::replace(&mut self.sequence, loaded.sequence));
-        core.forget_predictions();
-        let Contents { n_unknown, tokens, states } = loaded.contents;
-        self.timeline = Timeline::cached(n_unknown, tokens);
-        let end = self.position();
-        self.speculation.resume_at(end);
-        self.checkpoints = StateCheckpoints::new(engine.plan().checkpoint_bytes);
-        let cuts: Vec<usize> = states.iter().map(|(position, _)| *position).collect();
-        self.windows = WindowCuts::filled(engine.shape().window(), &cuts);
-        if !engine.shape().is_recurrent() {
-            return Ok(());
-        }
-        for (position, states) in states {
-            let is_base = n_unknown > 0 && position == end;
-            let retention = if is_base { Retention::Base } else { Retention::Requested };
-            self.checkpoints.insert(position, states, retention);
-        }
-        Ok(())
+        cache.put(&engine, self.state.sequence, &contents, previous)
     }
 
     /// The contents of a snapshot at `position`, apart from keys and values.
@@ -221,27 +180,58 @@ impl Session {
         position: usize,
         with_last_checkpoint: bool,
     ) -> Result<Contents, EngineError> {
-        let engine = self.engine.clone();
+        let Session { engine, state, .. } = self;
         let core = &mut *engine.core();
-        self.replay(core)?;
-        self.flush_mtp(core)?;
+        let mut evaluator = Evaluator { engine, core, state };
+        evaluator.replay()?;
+        evaluator.flush_mtp()?;
         let mut states = Vec::new();
         if engine.shape().is_recurrent() && position > 0 {
             // Later prompts may differ from the last requested checkpoint on.
-            let before = self.checkpoints.last_requested(position).filter(|_| with_last_checkpoint);
-            states.extend(before.and_then(|at| Some((at, self.checkpoints.get(at)?))));
-            let at_end = match self.checkpoints.get(position) {
+            let before =
+                state.checkpoints.last_requested(position).filter(|_| with_last_checkpoint);
+            states.extend(before.and_then(|at| Some((at, state.checkpoints.get(at)?))));
+            let at_end = match state.checkpoints.get(position) {
                 Some(states) => states,
-                None => read_states(&engine, core, self.sequence)?,
+                None => read_states(engine, core, state.sequence)?,
             };
             states.push((position, at_end));
-        } else if self.has_cut_points() && position > 0 {
-            let before = self.windows.last_mark(position).filter(|_| with_last_checkpoint);
+        } else if state.has_cut_points() && position > 0 {
+            let before = state.windows.last_mark(position).filter(|_| with_last_checkpoint);
             states.extend(before.into_iter().chain([position]).map(|at| (at, States::default())));
         }
         // Smaller than all only where caches can be cut anywhere.
-        let n_unknown = self.n_unknown().min(position);
-        let tokens = self.timeline.tokens()[..position - n_unknown].to_vec();
+        let n_unknown = state.timeline.n_unknown().min(position);
+        let tokens = state.timeline.tokens()[..position - n_unknown].to_vec();
         Ok(Contents { n_unknown, tokens, states })
     }
+}
+
+/// Loads a snapshot as far as `position`, or all of it.
+pub(super) fn load_until(
+    session: &mut Session,
+    path: &Path,
+    position: Option<usize>,
+) -> Result<(), EngineError> {
+    let Session { engine, state, .. } = session;
+    let loaded = snapshot::read(engine, path, position)?;
+    let core = &mut *engine.core();
+    core.backend().drop_sequence(std::mem::replace(&mut state.sequence, loaded.sequence));
+    core.forget_predictions();
+    let Contents { n_unknown, tokens, states } = loaded.contents;
+    state.timeline = Timeline::cached(n_unknown, tokens);
+    let end = state.position();
+    state.speculation.resume_at(end);
+    state.checkpoints = StateCheckpoints::new(engine.plan().checkpoint_bytes);
+    let cuts: Vec<usize> = states.iter().map(|(position, _)| *position).collect();
+    state.windows = WindowCuts::filled(engine.shape().window(), &cuts);
+    if !engine.shape().is_recurrent() {
+        return Ok(());
+    }
+    for (position, states) in states {
+        let is_base = n_unknown > 0 && position == end;
+        let retention = if is_base { Retention::Base } else { Retention::Requested };
+        state.checkpoints.insert(position, states, retention);
+    }
+    Ok(())
 }

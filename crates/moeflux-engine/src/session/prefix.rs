@@ -3,12 +3,16 @@
 use moeflux_core::TokenId;
 
 use super::cache_copy::{copy_keys_and_values, write_states};
-use super::checkpoints::Retention;
+use super::checks::check_tokens;
+use super::eval::eval_with_checkpoints;
+use super::evaluator::Evaluator;
 use super::handle::Session;
-use super::windows::WindowCuts;
-use crate::engine::step::Logits;
+use super::persist::load_until;
 use crate::error::EngineError;
+use crate::positions::checkpoints::Retention;
+use crate::positions::windows::WindowCuts;
 use crate::snapshot::{PrefixCache, Stored};
+use crate::step::Logits;
 
 /// A whole conversation, and where later ones may differ from it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,19 +53,14 @@ impl Session {
         prompt: Prompt<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Read, EngineError> {
-        self.check_prompt(prompt.tokens)?;
+        check_tokens(&self.engine, prompt.tokens, 0)?;
         let n_reused = self.match_prefix(prompt.tokens)?;
         let mut checkpoints = prompt.checkpoints.to_vec();
         checkpoints.sort_unstable();
         let rest = &prompt.tokens[n_reused..];
         let progress = &mut |n| progress(n_reused + n);
-        let logits = self.eval_with_checkpoints(rest, &checkpoints, progress)?;
+        let logits = eval_with_checkpoints(self, rest, &checkpoints, progress)?;
         Ok(Read { logits, n_reused })
-    }
-
-    /// Checks that an empty session could evaluate these tokens.
-    pub(crate) fn check_prompt(&self, tokens: &[TokenId]) -> Result<(), EngineError> {
-        self.check(tokens, 0)
     }
 
     /// Copies the longest prefix of `tokens` that another session holds into this one, if it is
@@ -77,30 +76,31 @@ impl Session {
         n_known: usize,
     ) -> Result<usize, EngineError> {
         let limit = tokens.len().saturating_sub(1);
-        let end = other.common_prefix(tokens, limit).min(other.timeline.n_cached());
-        let engine = self.engine.clone();
+        let end = other.state.common_prefix(tokens, limit).min(other.state.timeline.n_cached());
+        let Session { engine, state, .. } = self;
         let is_recurrent = engine.shape().is_recurrent();
-        let states = if is_recurrent { other.checkpoints.get(end) } else { None };
+        let states = if is_recurrent { other.state.checkpoints.get(end) } else { None };
         if end <= n_known || (is_recurrent && states.is_none()) {
             return Ok(n_known);
         }
         let core = &mut *engine.core();
-        other.flush_mtp(core)?;
-        self.empty(core);
-        let sequence = self.sequence;
-        self.fill_or_clear(core, |core| {
-            copy_keys_and_values(&engine, core, other.sequence, sequence, end)?;
+        Evaluator { engine, core, state: &mut other.state }.flush_mtp()?;
+        let (from, to) = (other.state.sequence, state.sequence);
+        let mut evaluator = Evaluator { engine, core, state };
+        evaluator.empty();
+        evaluator.fill_or_clear(|core| {
+            copy_keys_and_values(engine, core, from, to, end)?;
             match &states {
-                Some(states) => write_states(&engine, core, sequence, states),
+                Some(states) => write_states(engine, core, to, states),
                 None => Ok(()),
             }
         })?;
         if let Some(states) = states {
-            self.checkpoints.insert(end, states, Retention::Requested);
+            state.checkpoints.insert(end, states, Retention::Requested);
         }
-        self.timeline.extend_cached(&tokens[..end]);
-        self.windows = WindowCuts::filled(engine.shape().window(), &[end]);
-        self.speculation.resume_at(end);
+        state.timeline.extend_cached(&tokens[..end]);
+        state.windows = WindowCuts::filled(engine.shape().window(), &[end]);
+        state.speculation.resume_at(end);
         Ok(end)
     }
 
@@ -114,7 +114,7 @@ impl Session {
     /// Where the device fails.
     pub fn match_prefix(&mut self, tokens: &[TokenId]) -> Result<usize, EngineError> {
         let limit = tokens.len().saturating_sub(1);
-        let own = self.common_prefix(tokens, limit);
+        let own = self.state.common_prefix(tokens, limit);
         let engine = self.engine.clone();
         if let Some(cache) = engine.prefix_cache() {
             for stored in cache.candidates(&engine, tokens, limit) {
@@ -126,26 +126,16 @@ impl Session {
                 }
             }
         }
-        if own < self.position() {
-            self.go_back(own);
+        let Session { engine, state, .. } = self;
+        if own < state.position() {
+            Evaluator { engine, core: &mut engine.core(), state }.go_back(own);
         }
         Ok(own)
     }
 
-    /// The longest prefix of `tokens`, of `limit` at most, that the session holds and can be cut
-    /// to.
-    pub(crate) fn common_prefix(&self, tokens: &[TokenId], limit: usize) -> usize {
-        if self.n_unknown() > 0 {
-            return 0;
-        }
-        let equal = self.tokens().iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        let n_common = equal.min(limit).min(self.timeline.n_plain());
-        if n_common == self.position() { n_common } else { self.nearest(n_common) }
-    }
-
     /// Loads an entry of the prefix cache. Returns false for a damaged one, which is removed.
     fn load_stored(&mut self, cache: &PrefixCache, stored: &Stored) -> Result<bool, EngineError> {
-        match self.load_until(&stored.path, Some(stored.n_reusable)) {
+        match load_until(self, &stored.path, Some(stored.n_reusable)) {
             Ok(()) => {
                 cache.touch(stored);
                 Ok(true)

@@ -1,11 +1,11 @@
 //! Evaluating rows that are tokens or embeddings, at positions of their own.
 
+use super::batch::{SequenceChunk, eval_batch};
+use super::checks::check_input;
 use super::handle::Session;
-use super::input::{ChunkInput, InputRow};
-use super::row_error::RowError;
-use crate::engine::step::Logits;
 use crate::error::EngineError;
-use crate::session::batch::{SequenceChunk, eval_batch};
+use crate::positions::input::{ChunkInput, InputRow};
+use crate::step::Logits;
 
 impl Session {
     /// Evaluates rows in chunks and returns the logits after the last. Tokens that are evaluated
@@ -37,11 +37,11 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::eval_prompt`], and those of [`RowError`]; the session is
+    /// As [`Session::eval_prompt`], and those of [`RowError`](crate::RowError); the session is
     /// unchanged then.
     pub fn eval_rows(&mut self, rows: &[InputRow<'_>]) -> Result<Logits, EngineError> {
-        self.check_input(ChunkInput::Rows(rows), self.position())?;
-        let chunks = rows.chunks(self.chunk_rows());
+        check_input(&self.engine, &self.state, ChunkInput::Rows(rows))?;
+        let chunks = rows.chunks(self.engine.plan().chunk);
         let (n_chunks, mut last) = (chunks.len(), None);
         for (nth, rows) in chunks.enumerate() {
             let (input, checkpoint_after) = (ChunkInput::Rows(rows), false);
@@ -50,27 +50,5 @@ impl Session {
             last = eval_batch(&mut [chunk])?.pop().flatten();
         }
         Ok(last.expect("logits of the last row are wanted"))
-    }
-
-    /// Checks that the context has room for rows from position `start` on and that the model takes
-    /// them.
-    pub(crate) fn check_input(
-        &self,
-        input: ChunkInput<'_>,
-        start: usize,
-    ) -> Result<(), EngineError> {
-        let rows = match input {
-            ChunkInput::Tokens(tokens) => return self.check(tokens, start),
-            ChunkInput::Rows(rows) => rows,
-        };
-        self.check_room(rows.len(), start)?;
-        let shape = self.engine.shape();
-        rows.iter().enumerate().try_for_each(|(nth, row)| row.check(nth, shape))?;
-        if shape.takes_embeddings {
-            return Ok(());
-        }
-        let placed = self.timeline.place(rows);
-        let other = (start..).zip(&placed).position(|(at, row)| !row.is_plain(at));
-        other.map_or(Ok(()), |row| Err(RowError::TokensOnly { row }.into()))
     }
 }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use moeflux_core::TokenId;
 
-use super::{ChunkInput, DraftChunk, SequenceChunk, Session, eval_draft_batch};
+use super::{DraftChunk, SequenceChunk, Session, eval_draft_batch};
 use crate::engine::Engine;
-use crate::engine::step::RowLogits;
 use crate::options::EngineOptions;
+use crate::positions::input::ChunkInput;
+use crate::step::RowLogits;
 
 const N: usize = 24;
 
@@ -132,7 +133,7 @@ fn drafts_prompts_and_single_tokens_share_a_step() {
     let (mut one, mut other, mut reader) = (engine.session(), engine.session(), engine.session());
     draft(&mut one, &text, 4, 1);
     draft(&mut other, &text, 2, 2);
-    assert_eq!((one.n_pending(), other.n_pending()), (1, 0));
+    assert_eq!((one.state.n_pending(), other.state.n_pending()), (1, 0));
     assert!(one.prepare_rollback() && other.prepare_rollback());
     let chunk = |session, tokens, wants_logits| SequenceChunk {
         session,

@@ -10,13 +10,12 @@ use moeflux_core::atomic_file::{Access, AtomicFile, Durability};
 use moeflux_core::checkpoint::Checksum;
 use moeflux_core::{TokenId, WriteError};
 
-use super::error::SnapshotError;
 use super::header::{
     BLOCK_POSITIONS, CHECKSUM_BYTES, Header, MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, VERSION,
 };
 use super::host::Host;
-use crate::error::EngineError;
-use crate::session::checkpoints::States;
+use crate::error::{EngineError, SnapshotError};
+use crate::positions::checkpoints::States;
 
 /// The contents of a snapshot apart from keys and values.
 #[derive(Clone, Debug, Default)]

@@ -6,10 +6,10 @@ use std::path::Path;
 use moeflux_backend::{CacheSpec, KvType};
 use serde::{Deserialize, Serialize};
 
-use super::error::SnapshotError;
 use super::host::Host;
+use crate::error::SnapshotError;
 use crate::options::Activations;
-use crate::session::windows::seen_by;
+use crate::positions::windows::seen_by;
 
 /// First bytes of every snapshot.
 pub(super) const MAGIC: [u8; 8] = *b"MOEFLUXS";

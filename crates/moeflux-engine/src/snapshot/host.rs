@@ -4,8 +4,8 @@ use std::sync::MutexGuard;
 
 use moeflux_model::ModelShape;
 
-use crate::engine::Core;
 use crate::options::Activations;
+use crate::step::Core;
 
 /// A model as states see it.
 pub(crate) trait Host {

@@ -2,19 +2,15 @@
 //! little more than the caches; [`file`] is our own, which knows its model and
 //! its tokens; [`store`] is a directory of such files.
 
-mod error;
 mod file;
 mod header;
 mod host;
 mod identity;
-pub(crate) mod options;
 mod store;
 mod wire;
 
-pub use self::error::{SnapshotError, StateError};
 pub(crate) use self::file::{Contents, model_of, read, write};
 pub(crate) use self::host::Host;
 pub(crate) use self::identity::identities;
 pub(crate) use self::store::{PrefixCache, Stored};
 pub(crate) use self::wire::WireShape;
-pub use crate::snapshot::options::PromptCacheOptions;

@@ -13,12 +13,11 @@ use moeflux_core::atomic_file::{Durability, remove_abandoned_in};
 use moeflux_core::checkpoint::Checksum;
 use moeflux_core::{TokenId, WriteError, private, show_bytes};
 
-use super::error::SnapshotError;
 use super::file::{Contents, Summary, summary, write};
 use super::header::{Header, VERSION};
 use super::host::Host;
-use crate::error::EngineError;
-use crate::snapshot::PromptCacheOptions;
+use crate::error::{EngineError, SnapshotError};
+use crate::options::PromptCacheOptions;
 
 /// The extension of the names of snapshots.
 const EXTENSION: &str = "snapshot";

@@ -4,9 +4,8 @@
 use moeflux_backend::{Backend, Cache, CacheSpec, DeviceError, KvType, Sequence};
 use moeflux_core::checkpoint::Config;
 
-use super::error::StateError;
-use crate::error::EngineError;
-use crate::session::checkpoints::States;
+use crate::error::{EngineError, StateError};
+use crate::positions::checkpoints::States;
 
 /// Stands at the beginning.
 const MAGIC: u32 = 0x4D46_4C58;

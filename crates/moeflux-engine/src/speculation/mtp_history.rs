@@ -7,10 +7,10 @@ use moeflux_model::ModelShape;
 const KEPT_ROWS: usize = 64;
 
 /// Entries that may be missing in the MTP cache before they are computed.
-pub(super) const MAX_MISSING: usize = 64;
+pub(crate) const MAX_MISSING: usize = 64;
 
 /// The most missing entries that are computed in the same step as the first drafted token.
-pub(super) const MAX_MISSING_IN_DRAFT: usize = 4;
+pub(crate) const MAX_MISSING_IN_DRAFT: usize = 4;
 
 /// Hidden states of the last positions of a session, and how far the cache of the MTP layer is
 /// filled from them.
@@ -24,9 +24,9 @@ pub(super) const MAX_MISSING_IN_DRAFT: usize = 4;
 pub(crate) struct MtpHistory {
     width: usize,
     /// Whether tokens are drafted from it; without, nothing is recorded.
-    pub(super) drafts: bool,
+    pub(crate) drafts: bool,
     /// Entries at the beginning that the MTP cache holds.
-    pub(super) n_entries: usize,
+    pub(crate) n_entries: usize,
     /// The entry that is computed from the first row.
     start: usize,
     /// Hidden states, `width` floats each.
@@ -34,23 +34,23 @@ pub(crate) struct MtpHistory {
 }
 
 impl MtpHistory {
-    pub(super) fn new(shape: &ModelShape, drafts: bool) -> MtpHistory {
+    pub(crate) fn new(shape: &ModelShape, drafts: bool) -> MtpHistory {
         let width = shape.mtp_width;
         MtpHistory { width, drafts, n_entries: 0, start: 0, rows: vec![0.0; width] }
     }
 
     /// The first entry whose hidden state is not recorded yet.
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.start + self.rows.len() / self.width
     }
 
     /// The hidden states that the `n` entries from `first` on are computed from.
-    pub(super) fn rows(&self, first: usize, n: usize) -> &[f32] {
+    pub(crate) fn rows(&self, first: usize, n: usize) -> &[f32] {
         &self.rows[(first - self.start) * self.width..][..n * self.width]
     }
 
     /// Takes the hidden states of the positions from `position` on.
-    pub(super) fn record(&mut self, position: usize, rows: &[f32]) {
+    pub(crate) fn record(&mut self, position: usize, rows: &[f32]) {
         if self.end() < position + 1 {
             self.begin_at(position);
             self.n_entries = position;
@@ -60,7 +60,7 @@ impl MtpHistory {
     }
 
     /// The session ends at `position` now.
-    pub(super) fn truncate(&mut self, position: usize) {
+    pub(crate) fn truncate(&mut self, position: usize) {
         if position < self.start {
             self.begin_at(position);
         }
@@ -69,7 +69,7 @@ impl MtpHistory {
     }
 
     /// The MTP cache holds at most the first `n` entries now.
-    pub(super) fn truncate_cached(&mut self, n: usize) {
+    pub(crate) fn truncate_cached(&mut self, n: usize) {
         self.n_entries = self.n_entries.min(n);
         if self.n_entries < self.start {
             self.begin_at(self.n_entries);
@@ -77,13 +77,13 @@ impl MtpHistory {
     }
 
     /// The MTP cache holds all entries before this one; the hidden states are not known.
-    pub(super) fn resume_at(&mut self, entry: usize) {
+    pub(crate) fn resume_at(&mut self, entry: usize) {
         self.n_entries = entry;
         self.begin_at(entry);
     }
 
     /// The MTP cache holds the entries before `end` now. Old rows are dropped from time to time.
-    pub(super) fn set_filled(&mut self, end: usize) {
+    pub(crate) fn set_filled(&mut self, end: usize) {
         self.n_entries = end;
         let n_old = end.saturating_sub(self.start + KEPT_ROWS);
         if n_old >= KEPT_ROWS {

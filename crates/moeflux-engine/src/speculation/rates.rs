@@ -50,21 +50,21 @@ pub(crate) struct MtpRates {
 
 /// How often drafted tokens were accepted; recent drafts weigh more.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AcceptanceRate {
+pub(crate) struct AcceptanceRate {
     accepted: f64,
     rejected: f64,
 }
 
 impl AcceptanceRate {
     /// Records that of `n` drafted tokens the first `n_accepted` were accepted.
-    pub(super) fn record(&mut self, n: usize, n_accepted: usize) {
+    pub(crate) fn record(&mut self, n: usize, n_accepted: usize) {
         self.accepted = self.accepted * FADING + n_accepted as f64;
         self.rejected = self.rejected * FADING + if n_accepted < n { 1.0 } else { 0.0 };
     }
 
     /// The probability that the next token is accepted if those before it are. `prior` is
     /// assumed before anything is recorded.
-    pub(super) fn rate(&self, prior: f64) -> f64 {
+    pub(crate) fn rate(&self, prior: f64) -> f64 {
         (self.accepted + PRIOR_WEIGHT * prior) / (self.accepted + self.rejected + PRIOR_WEIGHT)
     }
 }
@@ -72,16 +72,16 @@ impl AcceptanceRate {
 /// Acceptance rates of tokens drafted by MTP, by their place in the draft: each is computed from
 /// the drafted ones before it, so that later ones are accepted less often.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MtpAcceptance([AcceptanceRate; MAX_MTP_DRAFT]);
+pub(crate) struct MtpAcceptance([AcceptanceRate; MAX_MTP_DRAFT]);
 
 impl MtpAcceptance {
-    pub(super) fn record(&mut self, n: usize, n_accepted: usize) {
+    pub(crate) fn record(&mut self, n: usize, n_accepted: usize) {
         for (i, rate) in self.0.iter_mut().enumerate().take(n.min(n_accepted + 1)) {
             rate.record(1, usize::from(i < n_accepted));
         }
     }
 
-    pub(super) fn rates(&self, priors: [f64; MAX_MTP_DRAFT]) -> [f64; MAX_MTP_DRAFT] {
+    pub(crate) fn rates(&self, priors: [f64; MAX_MTP_DRAFT]) -> [f64; MAX_MTP_DRAFT] {
         std::array::from_fn(|i| self.0[i].rate(priors[i]))
     }
 }
@@ -148,13 +148,13 @@ impl StepCost {
     }
 
     /// The expected time of another token drafted by MTP.
-    pub(super) fn mtp(&self) -> f64 {
+    pub(crate) fn mtp(&self) -> f64 {
         self.mtp.seconds.unwrap_or_else(|| MTP_TIME * self.of(1))
     }
 
     /// The expected time of a step of `rows` rows, interpolated between measured ones. Where
     /// none is measured, the unit is a step of one row.
-    pub(super) fn of(&self, rows: usize) -> f64 {
+    pub(crate) fn of(&self, rows: usize) -> f64 {
         let assumed = |rows: usize| 1.0 + PER_ROW * (rows.max(1) - 1) as f64;
         let rows = rows.min(MAX_STEP_ROWS);
         let measured = |rows: usize| self.steps[rows].seconds.map(|seconds| (rows, seconds));

@@ -11,42 +11,12 @@ use crate::circles::{crate_sources, write_crate};
 use crate::tree::{assert_none, root};
 
 /// Sibling modules of a folder that use each other in a circle. Lines may only go.
-const CIRCLES: &[(&str, &[&str])] = &[
-    ("crates/moeflux-backend/src/cpu", &["attention", "memory", "product_scratch", "state"]),
-    (
-        "crates/moeflux-engine/src",
-        &[
-            "choice",
-            "device",
-            "engine",
-            "error",
-            "inspect",
-            "measure",
-            "options",
-            "plan",
-            "record",
-            "residency",
-            "session",
-            "snapshot",
-            "speculation",
-        ],
-    ),
-];
+const CIRCLES: &[(&str, &[&str])] =
+    &[("crates/moeflux-backend/src/cpu", &["attention", "memory", "product_scratch", "state"])];
 
 /// Files with an inherent `impl` of a type of another file that calls, or is called by, its methods
 /// in other files. Lines may only go.
-const SPLIT_IMPLS: &[(&str, &str)] = &[
-    ("crates/moeflux-engine/src/measure/mod.rs", "Engine"),
-    ("crates/moeflux-engine/src/plan/sessions.rs", "MemoryPlanner"),
-    ("crates/moeflux-engine/src/plan/shortage.rs", "MemoryPlanner"),
-    ("crates/moeflux-engine/src/session/eval.rs", "Session"),
-    ("crates/moeflux-engine/src/session/persist.rs", "Session"),
-    ("crates/moeflux-engine/src/session/prefix.rs", "Session"),
-    ("crates/moeflux-engine/src/session/rows.rs", "Session"),
-    ("crates/moeflux-engine/src/speculation/verify.rs", "Session"),
-    ("crates/moeflux-engine/src/speculation/mtp.rs", "Session"),
-    ("crates/moeflux-engine/src/speculation/rollback.rs", "Session"),
-];
+const SPLIT_IMPLS: &[(&str, &str)] = &[];
 
 /// Which sibling modules use each other, by the module that has them.
 fn uses_of_siblings(modules: &Modules) -> BTreeMap<Names, Graph<String>> {

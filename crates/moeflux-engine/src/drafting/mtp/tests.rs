@@ -9,13 +9,14 @@ use safetensors::{Dtype, SafeTensors};
 use tempfile::TempDir;
 
 use crate::device::Device;
+use crate::drafting::mtp::{MtpRequest, mtp_draft};
 use crate::engine::Engine;
-use crate::engine::step::{MtpBatch, Outputs, RowLogits};
 use crate::options::Activations;
 use crate::options::EngineOptions;
-use crate::session::handle::Session;
-use crate::speculation::mtp::{MtpRequest, mtp_draft};
+use crate::session::Session;
+use crate::session::evaluator::Evaluator;
 use crate::speculation::options::Speculation;
+use crate::step::{MtpBatch, Outputs, RowLogits};
 
 const CASES: [&str; 8] = [
     "qwen3_5_moe-mtp",
@@ -161,8 +162,9 @@ fn check_logits(device: Device) {
             let tokens = golden.tokens(&format!("tokens.{i}"));
             let mut session = engine.session();
             session.eval_prompt(&tokens).unwrap();
-            let before = session.speculation.mtp.as_ref().unwrap().rows(0, tokens.len()).to_vec();
-            let span = Span::new(session.sequence, 0..tokens.len(), 0);
+            let before =
+                session.state.speculation.mtp.as_ref().unwrap().rows(0, tokens.len()).to_vec();
+            let span = Span::new(session.state.sequence, 0..tokens.len(), 0);
             let core = &mut *engine.core();
             let rows: Vec<usize> = (0..tokens.len()).collect();
             let outputs = Outputs { rows: &rows, ..Outputs::default() };
@@ -287,10 +289,11 @@ fn saved_sessions_go_on_drafting() {
         session.eval_token(tokens[n_first]).unwrap();
         let [one, other] = [&mut session, &mut loaded].map(|session| {
             let core = &mut *engine.core();
-            session.flush_mtp(core).unwrap();
+            let Session { engine, state, .. } = &mut *session;
+            Evaluator { engine, core, state }.flush_mtp().unwrap();
             let n = engine.shape().caches.len() - 1;
             core.backend()
-                .save_cache(session.sequence, moeflux_backend::Cache(n as u32), 0..n_first)
+                .save_cache(session.state.sequence, moeflux_backend::Cache(n as u32), 0..n_first)
                 .unwrap()
         });
         assert!(one == other, "{case}");
@@ -369,7 +372,7 @@ fn without_speculation_the_mtp_cache_is_saved_all_the_same() {
         let engine = golden.open_with(Speculation::Off);
         let mut session = engine.session();
         session.eval_prompt(&tokens[..20]).unwrap();
-        assert!(!session.can_mtp_draft() && session.mtp_draft(tokens[20], 1).is_empty());
+        assert!(!session.state.can_mtp_draft() && session.mtp_draft(tokens[20], 1).is_empty());
         session.save(&file).unwrap();
         let engine = golden.open();
         let mut loaded = engine.session();

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::drafter::{
     CLASSES, Draft, DraftContext, Drafter, EXPLORE_AFTER, N_EXPLORED, tokens_per_second,
 };
-use super::limits::{MAX_DRAFT, MAX_MTP_DRAFT};
 use super::lookup::{Found, Lookup};
-use super::options::{Speculation, SpeculationStats};
-use super::rates::{MtpRates, SpeculationRates, StepCost};
+use crate::speculation::limits::{MAX_DRAFT, MAX_MTP_DRAFT};
+use crate::speculation::options::{Speculation, SpeculationStats};
+use crate::speculation::rates::{MtpRates, SpeculationRates, StepCost};
 
 fn tokens(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()

@@ -4,8 +4,7 @@ use moeflux_backend::RowPosition;
 use moeflux_core::TokenId;
 use moeflux_model::ModelShape;
 
-use super::row_error::{MAX_POSITION, RowError};
-use crate::error::EngineError;
+use crate::error::{EngineError, MAX_POSITION, RowError};
 
 /// What stands for an embedding in [`Session::tokens`](crate::Session::tokens). No vocabulary has it.
 pub const EMBEDDED: TokenId = TokenId(u32::MAX);
@@ -62,7 +61,7 @@ impl<'a> InputRow<'a> {
         InputRow { position: Some(position), ..self }
     }
 
-    /// What stands for the row in [`Session::tokens`].
+    /// What stands for the row in [`Session::tokens`](crate::Session::tokens).
     pub(crate) fn listed(&self) -> TokenId {
         match self.input {
             RowInput::Token(token) => token,
@@ -71,7 +70,7 @@ impl<'a> InputRow<'a> {
     }
 
     /// Checks that a model takes the `nth` row of a call.
-    pub(super) fn check(&self, nth: usize, shape: &ModelShape) -> Result<(), EngineError> {
+    pub(crate) fn check(&self, nth: usize, shape: &ModelShape) -> Result<(), EngineError> {
         if let Some(position) = self.position {
             let greatest = position.greatest();
             if greatest > MAX_POSITION {

@@ -9,7 +9,7 @@ use moeflux_model::{Declared, LoadError, ModelShape, row_bank};
 use moeflux_store::whole_row_cache_bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::session::windows::most_positions;
+use crate::positions::windows::most_positions;
 
 /// The program itself, its stacks and its allocator's slack, in bytes. How much of the binary's file
 /// is resident depends on the page cache: with the demo model peaks from 25 to 43 MB were measured.

@@ -5,10 +5,11 @@ use moeflux_core::checkpoint::Checkpoint;
 use moeflux_model::Declared;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, headroom, usable_memory};
 
-use super::{ModelFacts, Plan};
+use super::ModelFacts;
 use crate::device::DeviceLimits;
 use crate::error::EngineError;
 use crate::options::{EngineOptions, MemoryOptions};
+use crate::plan::Plan;
 use crate::speculation::options::Speculation;
 
 /// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
@@ -51,6 +52,10 @@ const DEVICE_TOKENS: u64 = 2;
 /// Experts that the cache has room for where it serves only to load all of them into
 /// a device.
 const LOADED_EXPERTS: u64 = 256;
+
+/// The part of the memory that weights and program leave which sessions may take where the expert
+/// cache cannot have all experts: its slots decide the speed.
+const SESSIONS_SHARE: u64 = 4;
 
 /// Plans for one model and one set of options.
 #[derive(Clone, Debug)]
@@ -246,6 +251,35 @@ impl MemoryPlanner {
             (None, Some(most)) => self.sizes_of_up_to(*most),
             _ => self.sizes_of(sessions.unwrap_or(1)),
         }
+    }
+
+    /// The context that one session would have, and as many sessions of it as memory has room for:
+    /// one, or up to `most` that leave the cache its room.
+    fn sizes_of_up_to(&self, most: usize) -> Sizes {
+        let one = self.sizes_of(1);
+        let of = |n_sessions: usize| Sizes {
+            n_sessions,
+            // A step has a row for every session.
+            chunk: one.chunk.max(n_sessions),
+            checkpoint_bytes: one.checkpoint_bytes.min(self.checkpoint_bytes(n_sessions)),
+            ..one
+        };
+        let more = (2..=most).map(of).take_while(|sizes| self.leaves_room(sizes));
+        more.last().unwrap_or(one)
+    }
+
+    /// Whether the cache still has all experts with these sessions, or the sessions take no more
+    /// than their share.
+    fn leaves_room(&self, sizes: &Sizes) -> bool {
+        let own_memory = self.limits.memory_bytes.filter(|_| !self.limits.shares_memory);
+        let (memory, others) = match own_memory {
+            // Of a device the weights and sessions are there.
+            Some(bytes) => (bytes / 10 * 9, self.model.resident_bytes),
+            None => (self.spendable(), self.model.resident_bytes + self.model.program_bytes),
+        };
+        let share = memory.saturating_sub(others) / SESSIONS_SHARE;
+        let caches_all = own_memory.is_none() && self.may_cache_all(sizes);
+        caches_all || self.sessions_bytes(sizes) <= share
     }
 
     /// The sizes for `n_sessions` sessions.

@@ -4,9 +4,10 @@ use moeflux_store::{IoChoice, IoMode, MemoryLimit};
 
 use super::facts::ScratchFacts;
 use super::planner::{DeviceShare, Sizes};
-use super::{MemoryPlanner, ModelFacts, RowKind};
+use super::{MemoryPlanner, ModelFacts, plan_that_fits};
 use crate::device::{Device, DeviceLimits};
 use crate::options::EngineOptions;
+use crate::plan::RowKind;
 
 const MIB: u64 = 1 << 20;
 
@@ -235,7 +236,7 @@ fn a_shortage_names_the_rows_that_are_too_large_and_what_helps() {
     let mut planner = planner(2000);
     planner.options.experts.cache = Some(900 * MIB);
     planner.options.memory.chunk = Some(1500);
-    let shortage = planner.plan_that_fits("model".into()).unwrap_err();
+    let shortage = plan_that_fits(&planner, "model".into()).unwrap_err();
     let large = |kind| shortage.plan.rows().iter().any(|row| row.kind == kind && row.is_too_large);
     assert!(large(RowKind::Activations) && !large(RowKind::Weights));
     let first = &shortage.alternatives[0];
@@ -245,7 +246,7 @@ fn a_shortage_names_the_rows_that_are_too_large_and_what_helps() {
     let total: u64 = shortage.plan.rows().iter().map(|row| row.bytes).sum();
     assert_eq!(total, shortage.plan.total_bytes());
     planner.memory = memory(4000);
-    let plan = planner.plan_that_fits("model".into()).unwrap();
+    let plan = plan_that_fits(&planner, "model".into()).unwrap();
     assert!(plan.rows().iter().all(|row| !row.is_too_large));
 }
 

@@ -1,4 +1,4 @@
-//! What does not fit into memory, and what would help.
+//! Where memory goes, row by row, what does not fit, and what would help.
 
 use std::path::PathBuf;
 

@@ -2,18 +2,19 @@
 
 use std::sync::MutexGuard;
 
-use moeflux_backend::StateSnapshot;
 use moeflux_core::TokenId;
 
-use crate::engine::Core;
-use crate::engine::step::RowLogits;
+use super::batch::{DraftChunk, SequenceChunk, eval_draft_batch};
+use super::checks::check_tokens;
+use super::eval::advance;
+use super::evaluator::{Evaluator, Read};
+use super::handle::Session;
 use crate::error::EngineError;
-use crate::session::batch::{DraftChunk, SequenceChunk, eval_draft_batch};
-use crate::session::handle::Session;
-use crate::session::input::ChunkInput;
+use crate::positions::input::ChunkInput;
 use crate::speculation::limits::MAX_STEP_ROWS;
 use crate::speculation::rates::SpeculationRates;
 use crate::speculation::state::RollbackPoint;
+use crate::step::RowLogits;
 
 impl Session {
     /// The measurements of the engine that decide how much is drafted.
@@ -23,8 +24,9 @@ impl Session {
 
     /// How many tokens can be drafted in a step that has `rows` rows without them.
     pub(crate) fn max_draft(&self, rows: usize) -> usize {
-        let n_rows = self.chunk_rows().min(MAX_STEP_ROWS).saturating_sub(rows);
-        n_rows.min(self.n_free().saturating_sub(1))
+        let plan = self.engine.plan();
+        let n_rows = plan.chunk.min(MAX_STEP_ROWS).saturating_sub(rows);
+        n_rows.min((plan.ctx - self.state.position()).saturating_sub(1))
     }
 
     /// Whether accepted drafts are evaluated again where a later draft of the step is rejected:
@@ -41,32 +43,17 @@ impl Session {
         }
         // Its memory is part of the budget of checkpoints.
         let state_bytes = self.engine.plan().state_bytes;
-        if self.speculation.rollback.is_none() && !self.checkpoints.reserve(state_bytes) {
+        if self.state.speculation.rollback.is_none() && !self.state.checkpoints.reserve(state_bytes)
+        {
             return false;
         }
-        let engine = self.engine.clone();
-        let core = &mut *engine.core();
-        let point = self.speculation.rollback.get_or_insert_with(|| RollbackPoint {
-            sequence: core.backend().new_sequence(&engine.shape().caches),
+        let core = &mut *self.engine.core();
+        let point = self.state.speculation.rollback.get_or_insert_with(|| RollbackPoint {
+            sequence: core.backend().new_sequence(&self.engine.shape().caches),
             position: None,
         });
         point.position = None;
         core.backend().reserve_states(point.sequence)
-    }
-
-    /// The copy of recurrent states that a step makes after the first `rows` rows of this
-    /// session, where drafts begin; `None` where the model has no recurrent states.
-    pub(crate) fn rollback_snapshot(&self, rows: usize) -> Option<StateSnapshot> {
-        let point = self.speculation.rollback.as_ref()?;
-        let is_recurrent = self.engine.shape().is_recurrent();
-        is_recurrent.then_some(StateSnapshot { sequence: self.sequence, rows, to: point.sequence })
-    }
-
-    /// Records the position of the states that a step has copied.
-    pub(crate) fn set_rollback_position(&mut self, position: usize) {
-        if let Some(point) = &mut self.speculation.rollback {
-            point.position = Some(position);
-        }
     }
 
     /// Evaluates a token and drafts of the tokens after it. The caller has called
@@ -88,6 +75,29 @@ impl Session {
         Ok(eval_draft_batch(chunks, n_top)?.pop().unwrap_or_default())
     }
 
+    /// Evaluates one token and returns the `n_top` highest logits after it where the device
+    /// selects them. With `None` and elsewhere it returns all.
+    ///
+    /// # Errors
+    /// As [`Session::eval_prompt`].
+    pub(crate) fn eval_next(
+        &mut self,
+        token: TokenId,
+        n_top: Option<usize>,
+    ) -> Result<RowLogits, EngineError> {
+        if self.state.n_pending() > 0 {
+            let logits = self.eval_draft(token, &[], n_top)?.pop();
+            return Ok(logits.expect("a token was evaluated"));
+        }
+        check_tokens(&self.engine, &[token], self.state.position())?;
+        let mut logits = None;
+        advance(self, &[token], &[], &mut |evaluator, chunk, _| {
+            logits = evaluator.step(chunk, Read::Last(n_top))?.logits.pop();
+            Ok(())
+        })?;
+        Ok(logits.expect("a token was evaluated"))
+    }
+
     /// Removes the last `n_rejected` tokens, drafts of the last step. With recurrent layers, the
     /// accepted drafts of the step become pending tokens if any was rejected.
     ///
@@ -97,30 +107,7 @@ impl Session {
     /// # Panics
     /// Where the model needs a rollback point and the last step had none.
     pub(crate) fn roll_back(&mut self, n_rejected: usize) -> Result<(), EngineError> {
-        let engine = self.engine.clone();
-        let core = &mut *engine.core();
-        if n_rejected == 0 {
-            self.speculation.discard_rollback();
-            return self.checkpoint_if_due(core, false);
-        }
-        self.truncate_timeline(self.position() - n_rejected);
-        if engine.shape().is_recurrent() {
-            self.restore_rollback_point(core);
-        } else {
-            self.rewind(core, self.position());
-            self.forget_passed(core);
-        }
-        Ok(())
-    }
-
-    /// Cuts the caches at the rollback point, which is not valid after that.
-    fn restore_rollback_point(&mut self, core: &mut Core) {
-        let point = self.speculation.rollback.as_mut();
-        let (position, states) = point
-            .and_then(|point| Some((point.position.take()?, point.sequence)))
-            .expect("a step with drafts has copied the states");
-        core.backend().truncate_sequence(self.sequence, position);
-        core.backend().swap_states(self.sequence, states);
-        self.truncate_cached(position);
+        let Session { engine, state, .. } = self;
+        Evaluator { engine, core: &mut engine.core(), state }.roll_back(n_rejected)
     }
 }

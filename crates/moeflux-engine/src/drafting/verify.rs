@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use moeflux_core::TokenId;
 
-use crate::engine::step::RowLogits;
 use crate::error::EngineError;
-use crate::session::handle::Session;
+use crate::session::Session;
+use crate::step::RowLogits;
 
 /// Chooses a token by the logits after the tokens that are passed; breaks where the text ends
 /// with it.
@@ -20,15 +20,6 @@ pub(crate) struct Verified<B> {
     pub(crate) chosen: ControlFlow<B, TokenId>,
     /// How many drafts were accepted.
     pub(crate) n_accepted: usize,
-}
-
-impl Session {
-    /// Has the rows of a chosen token read, which the next step evaluates.
-    fn request_rows_of<B>(&mut self, chosen: &ControlFlow<B, TokenId>) {
-        if let ControlFlow::Continue(token) = chosen {
-            self.request_next_rows(&[*token]);
-        }
-    }
 }
 
 /// Chooses tokens after a token and its drafts, which a session has just evaluated, as long as
@@ -56,6 +47,9 @@ pub(crate) fn verify<B>(
         session.roll_back(draft.len() - n_accepted)?;
     }
     let chosen = chosen?;
-    session.request_rows_of(&chosen);
+    if let ControlFlow::Continue(token) = chosen {
+        // The next step evaluates it.
+        session.request_next_rows(&[token]);
+    }
     Ok(Verified { chosen, n_accepted })
 }

@@ -13,7 +13,7 @@ use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
 use moeflux_model::{ExpertObserver, Model, MoeLists, NoRows, RoutingObserver, Step};
 use moeflux_store::ExpertStore;
 
-use crate::engine::step::{
+use super::{
     Batch, LOGIT_ROWS, LogitRows, Logits, MtpBatch, Outputs, Pipeline, RowLogits, RowSink,
     StepOutput,
 };
@@ -27,26 +27,26 @@ use crate::rows::{RequestedRows, StepRows, TableRows};
 /// the device through [`Core::backend`].
 pub(crate) struct Core {
     /// May hold the recorded step of `pipeline`.
-    pub(super) backend: Box<dyn Backend>,
+    pub(crate) backend: Box<dyn Backend>,
     pub(crate) experts: Arc<ExpertStore>,
     /// Where the model has tables whose rows are read one by one.
-    pub(super) rows: Option<Arc<TableRows>>,
+    pub(crate) rows: Option<Arc<TableRows>>,
     /// Whether the device needs all experts to stay in the cache.
-    pub(super) keeps_from_cache: bool,
-    pub(super) model: Box<dyn Model>,
-    pub(super) recorder: Option<Recorder>,
-    pub(super) expert_stats: Option<ExpertStats>,
+    pub(crate) keeps_from_cache: bool,
+    pub(crate) model: Box<dyn Model>,
+    pub(crate) recorder: Option<Recorder>,
+    pub(crate) expert_stats: Option<ExpertStats>,
     /// Receives the inputs of routed experts while a model is calibrated.
     pub(crate) observer: Option<Box<dyn ExpertObserver>>,
     /// Buffers that steps use again.
-    pub(super) lists: MoeLists,
+    pub(crate) lists: MoeLists,
     /// The layers with routed experts.
-    pub(super) moe_layers: Vec<LayerIdx>,
+    pub(crate) moe_layers: Vec<LayerIdx>,
     /// The state of the device between two steps.
-    pub(super) pipeline: Pipeline,
+    pub(crate) pipeline: Pipeline,
     /// The allocation that failed inside a step. The contents of the device's buffers and caches
     /// are not known after that, so that all further steps are refused.
-    pub(super) out_of_memory: Option<OutOfMemory>,
+    pub(crate) out_of_memory: Option<OutOfMemory>,
     /// How many of the next steps and copies of caches fail as if memory were missing.
     #[cfg(test)]
     pub(crate) n_refused: usize,

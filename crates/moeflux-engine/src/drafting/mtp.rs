@@ -8,13 +8,12 @@ use std::time::Instant;
 use moeflux_backend::Span;
 use moeflux_core::TokenId;
 
-use crate::engine::Core;
-use crate::engine::step::{MtpBatch, Outputs, StepOutput};
 use crate::error::EngineError;
-use crate::session::cache_copy::zero_mtp_caches;
-use crate::session::handle::Session;
+use crate::session::Session;
+use crate::session::evaluator::Evaluator;
 use crate::speculation::limits::MAX_STEP_ROWS;
-use crate::speculation::mtp_history::{MAX_MISSING, MAX_MISSING_IN_DRAFT};
+use crate::speculation::mtp_history::MAX_MISSING_IN_DRAFT;
+use crate::step::{Core, MtpBatch, Outputs, StepOutput};
 
 /// Asks for drafts of the tokens after one that is chosen and not evaluated.
 pub(crate) struct MtpRequest<'a> {
@@ -65,22 +64,24 @@ impl MtpDrafter<'_, '_> {
     /// Collects the entries of the first round: that of each request's token, and the few before
     /// it that the MTP cache lacks. Where it lacks more, they are computed now.
     fn begin(&mut self, core: &mut Core) -> Result<(), EngineError> {
-        let n_missing = |request: &MtpRequest<'_>| request.session.n_missing_entries();
+        let n_missing = |request: &MtpRequest<'_>| request.session.state.n_missing_entries();
         let n_rows: usize = self.requests.iter().map(|request| 1 + n_missing(request)).sum();
-        let fits =
-            |request: &MtpRequest<'_>| n_rows <= request.session.chunk_rows().min(MAX_STEP_ROWS);
+        let fits = |request: &MtpRequest<'_>| {
+            n_rows <= request.session.engine.plan().chunk.min(MAX_STEP_ROWS)
+        };
         let all_fit = self.requests.iter().all(fits);
         for (request, MtpRequest { session, token, .. }) in self.requests.iter_mut().enumerate() {
-            if !all_fit || session.n_missing_entries() > MAX_MISSING_IN_DRAFT {
-                session.fill_mtp_cache(core)?;
+            let Session { engine, state, .. } = &mut **session;
+            if !all_fit || state.n_missing_entries() > MAX_MISSING_IN_DRAFT {
+                Evaluator { engine, core, state }.fill_mtp_cache()?;
             }
-            if !session.can_mtp_draft() {
+            if !state.can_mtp_draft() {
                 continue;
             }
-            let Some(history) = session.speculation.drafting() else { continue };
-            let end = session.position();
+            let Some(history) = state.speculation.drafting() else { continue };
+            let end = state.position();
             let first = history.n_entries.min(end);
-            let tokens = [session.timeline.tokens_at(first..end), &[*token]].concat();
+            let tokens = [state.timeline.tokens_at(first..end), &[*token]].concat();
             let hidden = history.rows(first, tokens.len()).to_vec();
             self.active.push(Entries { request, tokens, hidden });
         }
@@ -106,7 +107,7 @@ impl MtpDrafter<'_, '_> {
             let session = &*self.requests[entries.request].session;
             let rows = tokens.len()..tokens.len() + entries.tokens.len();
             let position = session.position() + round + 1 - entries.tokens.len();
-            spans.push(Span::new(session.sequence, rows, position));
+            spans.push(Span::new(session.state.sequence, rows, position));
             tokens.extend_from_slice(&entries.tokens);
             hidden.extend_from_slice(&entries.hidden);
         }
@@ -126,9 +127,9 @@ impl MtpDrafter<'_, '_> {
             entries.tokens = vec![token];
             entries.hidden = hidden[end * width..][..width].to_vec();
             if round == 0 {
-                let session = &mut *self.requests[entries.request].session;
-                let n_filled = session.position() + 1;
-                if let Some(history) = &mut session.speculation.mtp {
+                let state = &mut request.session.state;
+                let n_filled = state.position() + 1;
+                if let Some(history) = &mut state.speculation.mtp {
                     history.set_filled(n_filled);
                 }
             }
@@ -142,65 +143,5 @@ impl Session {
     pub(crate) fn mtp_draft(&mut self, token: TokenId, n: usize) -> Vec<TokenId> {
         let requests = &mut [MtpRequest { session: self, token, n }];
         mtp_draft(requests).pop().unwrap_or_default()
-    }
-
-    /// Whether the hidden state of the last position is known, from which the MTP layer drafts.
-    pub(crate) fn can_mtp_draft(&self) -> bool {
-        let end = self.position() + 1;
-        self.speculation.drafting().is_some_and(|history| history.end() == end)
-    }
-
-    /// Entries that the MTP cache lacks.
-    fn n_missing_entries(&self) -> usize {
-        let drafting = self.speculation.drafting().filter(|_| self.can_mtp_draft());
-        drafting.map_or(0, |history| self.position().saturating_sub(history.n_entries))
-    }
-
-    /// Fills the MTP cache where many entries are missing. Where that fails, this session drafts
-    /// no more with the MTP layer; a lost device is reported by the next step.
-    pub(crate) fn fill_mtp_cache_if_long(&mut self, core: &mut Core) {
-        let end = self.position();
-        let is_long = self.speculation.drafting().is_some_and(|history| {
-            end.min(history.end()).saturating_sub(history.n_entries) >= MAX_MISSING
-        });
-        if is_long
-            && self.fill_mtp_cache(core).and_then(|()| core.synchronize()).is_err()
-            && let Some(history) = &mut self.speculation.mtp
-        {
-            history.drafts = false;
-        }
-    }
-
-    /// Computes all entries of the MTP cache whose tokens and hidden states are known.
-    fn fill_mtp_cache(&mut self, core: &mut Core) -> Result<(), EngineError> {
-        let (chunk_rows, end) = (self.chunk_rows(), self.position());
-        let Session { sequence, timeline, speculation, .. } = self;
-        let Some(history) = speculation.mtp.as_mut().filter(|history| history.drafts) else {
-            return Ok(());
-        };
-        while history.n_entries < end.min(history.end()) {
-            let first = history.n_entries;
-            let n = chunk_rows.min(end.min(history.end()) - first);
-            let spans = &[Span::new(*sequence, 0..n, first)];
-            let (tokens, hidden) = (timeline.tokens_at(first..first + n), history.rows(first, n));
-            core.mtp_step(&MtpBatch { spans, tokens, hidden, outputs: Outputs::default() })?;
-            history.set_filled(first + n);
-        }
-        Ok(())
-    }
-
-    /// Completes the MTP cache before caches are copied: entries whose hidden states are not
-    /// known become zeros.
-    pub(crate) fn flush_mtp(&mut self, core: &mut Core) -> Result<(), EngineError> {
-        self.fill_mtp_cache(core).and_then(|()| core.synchronize())?;
-        let n_cached = self.timeline.n_cached();
-        let Some(n_entries) = self.speculation.mtp.as_ref().map(|history| history.n_entries) else {
-            return Ok(());
-        };
-        if n_entries < n_cached {
-            zero_mtp_caches(&self.engine, core, self.sequence, n_entries..n_cached)?;
-            self.speculation.resume_at(n_cached);
-        }
-        Ok(())
     }
 }

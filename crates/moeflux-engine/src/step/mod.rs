@@ -1,4 +1,6 @@
-//! Arguments and results of one step of a model, and which step is recorded in advance.
+//! One step of a model: its arguments, its results, and which step is recorded in advance.
+
+mod core;
 
 use std::ops::Deref;
 
@@ -10,11 +12,13 @@ use smallvec::SmallVec;
 use crate::error::EngineError;
 use crate::sampler::likeliest_token;
 
+pub(crate) use self::core::Core;
+
 /// Rows whose logits are read back at once. Bounds the memory that they take: a row has a float
 /// for every token of the vocabulary.
 pub(crate) const LOGIT_ROWS: usize = 16;
 
-/// The input of [`Core::step`](super::Core::step): tokens of one or more sequences, one span
+/// The input of [`Core::step`]: tokens of one or more sequences, one span
 /// for each sequence.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
@@ -32,7 +36,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) outputs: Outputs<'a>,
 }
 
-/// The input of [`Core::mtp_step`](super::Core::mtp_step).
+/// The input of [`Core::mtp_step`].
 #[derive(Debug)]
 pub(crate) struct MtpBatch<'a> {
     /// As in [`Batch`].

@@ -3,10 +3,10 @@
 use moeflux_core::TokenId;
 
 use super::lookup::Lookup;
-use super::rates::{AcceptanceRate, MtpAcceptance, MtpRates, StepCost};
-use crate::session::handle::Session;
+use crate::session::Session;
 use crate::speculation::limits::{MAX_DRAFT, MAX_MTP_DRAFT};
 use crate::speculation::options::{Speculation, SpeculationStats};
+use crate::speculation::rates::{AcceptanceRate, MtpAcceptance, MtpRates, StepCost};
 
 /// Classes of copied drafts: the least number of tokens that the place has in common with the
 /// end of the text, and the assumed acceptance rate.

@@ -45,7 +45,7 @@ impl PlacedRow {
 
 impl Timeline {
     /// A timeline whose caches hold all of it.
-    pub(super) fn cached(n_unknown: usize, tokens: Vec<TokenId>) -> Timeline {
+    pub(crate) fn cached(n_unknown: usize, tokens: Vec<TokenId>) -> Timeline {
         let n_cached = n_unknown + tokens.len();
         Timeline { n_unknown, tokens, n_cached, placed: Vec::new() }
     }
@@ -82,7 +82,7 @@ impl Timeline {
     }
 
     /// Where rows stand that continue the timeline.
-    pub(super) fn place(&self, rows: &[InputRow<'_>]) -> Vec<PlacedRow> {
+    pub(crate) fn place(&self, rows: &[InputRow<'_>]) -> Vec<PlacedRow> {
         let next = self.placed.last().copied();
         let own = || u32::try_from(self.position()).expect("a position of 32 bits");
         let mut next = next.unwrap_or_else(own);
@@ -95,7 +95,7 @@ impl Timeline {
     }
 
     /// Whether tokens can be evaluated in place of rows that continue the timeline.
-    pub(super) fn are_plain(&self, rows: &[PlacedRow]) -> bool {
+    pub(crate) fn are_plain(&self, rows: &[PlacedRow]) -> bool {
         self.placed.is_empty() && (self.position()..).zip(rows).all(|(at, row)| row.is_plain(at))
     }
 
@@ -111,13 +111,13 @@ impl Timeline {
     }
 
     /// The tokens that the caches do not hold.
-    pub(super) fn pending(&self) -> &[TokenId] {
+    pub(crate) fn pending(&self) -> &[TokenId] {
         self.tokens_at(self.n_cached..self.position())
     }
 
     /// Records that a step has put `tokens` into the caches: the pending ones first, then those
     /// that continue the timeline.
-    pub(super) fn extend_cached(&mut self, tokens: &[TokenId]) {
+    pub(crate) fn extend_cached(&mut self, tokens: &[TokenId]) {
         let n_pending = tokens.len().min(self.position() - self.n_cached);
         let new = &tokens[n_pending..];
         if let Some(next) = self.placed.last().copied() {
@@ -128,7 +128,7 @@ impl Timeline {
     }
 
     /// Records that a step has put rows into the caches that continue the timeline.
-    pub(super) fn extend_placed(&mut self, rows: &[PlacedRow]) {
+    pub(crate) fn extend_placed(&mut self, rows: &[PlacedRow]) {
         for row in rows {
             let at = self.position();
             if !self.placed.is_empty() || !row.is_plain(at) {

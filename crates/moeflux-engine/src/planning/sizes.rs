@@ -3,10 +3,11 @@
 use moeflux_store::usable_memory;
 use serde::{Deserialize, Serialize};
 
-use super::{MemoryPlanner, ModelFacts, Plan};
+use super::{MemoryPlanner, ModelFacts};
 use crate::device::DeviceLimits;
 use crate::error::EngineError;
 use crate::options::EngineOptions;
+use crate::plan::Plan;
 
 /// The sizes of a model's parts, whatever is planned for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

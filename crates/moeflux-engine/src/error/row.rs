@@ -3,7 +3,7 @@
 use moeflux_backend::RowPosition;
 
 /// The greatest position: `f32`, which rotations are computed in, has every whole number up to here.
-pub(super) const MAX_POSITION: u32 = 1 << 24;
+pub(crate) const MAX_POSITION: u32 = 1 << 24;
 
 /// Why a row cannot be evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
