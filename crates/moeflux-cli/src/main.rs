@@ -37,6 +37,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use clap::error::ErrorKind;
 use moeflux_convert::synth::SynthError;
+use moeflux_core::call_options;
 use moeflux_engine::EngineError;
 use moeflux_engine::sampler::SamplerError;
 use moeflux_server::ServerError;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     if renderer::is_wanted() {
         return run_renderer();
     }
+    call_options(words::flag);
     fatal::return_large_blocks();
     fatal::report_in_one_line();
     render_in_children(renderer::command);

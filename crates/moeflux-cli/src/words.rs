@@ -1,7 +1,26 @@
-//! Small helpers for messages: near names, and texts that stay short.
+//! Small helpers for messages: flags, near names, and texts that stay short.
+
+use std::fmt;
 
 use console::measure_text_width;
-use moeflux_core::visible;
+use moeflux_core::{OptionId, visible};
+
+/// Writes the flag of an option, or the name of one that has none.
+pub(crate) fn flag(option: OptionId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let name = match option {
+        OptionId::ApiKeys => "api_key_file",
+        OptionId::CheckpointBytes => "checkpoint_memory",
+        OptionId::CorsOrigins => "cors_origin",
+        OptionId::Format => "schema",
+        OptionId::Expected
+        | OptionId::Messages
+        | OptionId::Thinking
+        | OptionId::ToolChoice
+        | OptionId::Tools => return f.write_str(option.name()),
+        option => option.name(),
+    };
+    write!(f, "--{}", name.replace('_', "-"))
+}
 
 /// The name that is nearest to what was written, if one is near enough.
 pub(crate) fn did_you_mean<'a>(
@@ -78,7 +97,28 @@ pub(crate) fn wrapped(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use moeflux_core::call_options;
+
     use super::*;
+    use crate::help;
+
+    #[test]
+    fn options_that_have_a_flag_are_called_by_it() {
+        call_options(flag);
+        let command = help::command();
+        let flags = command.get_subcommands().flat_map(clap::Command::get_arguments);
+        let flags: Vec<&str> = flags.filter_map(clap::Arg::get_long).collect();
+        for option in OptionId::ALL {
+            let called = option.to_string();
+            match called.strip_prefix("--") {
+                Some(name) => assert!(flags.contains(&name), "{called}"),
+                None => {
+                    let name = option.name().replace('_', "-");
+                    assert!(!flags.contains(&name.as_str()), "{option:?} has the flag --{name}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn near_names_are_found_and_far_ones_are_not() {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use moeflux_core::OptionId;
 use moeflux_model::{Declared, LoadError, Variant, WithMtp, open_checkpoint};
 
 use crate::error::ConvertError;
@@ -41,7 +42,7 @@ pub fn synthesise(
         let declared = Declared::of_config(config, mtp)?;
         if options.has_mtp && !declared.shape.has_mtp() {
             let family = declared.family.name;
-            return Err(format!("--mtp: there is no MTP layer for {family}").into());
+            return Err(format!("{}: there is no MTP layer for {family}", OptionId::Mtp).into());
         }
         Ok(declared.manifest)
     };

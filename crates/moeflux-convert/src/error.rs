@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use moeflux_core::WriteError;
 use moeflux_core::checkpoint::FormatError;
 use moeflux_core::quant::QuantiseError;
+use moeflux_core::{OptionId, WriteError};
 use moeflux_model::LoadError;
 use moeflux_text::TextError;
 
@@ -49,7 +49,11 @@ pub enum PackError {
         path: PathBuf,
     },
     /// The destination is complete.
-    #[error("{}: holds a packed container already; --force packs it again", path.display())]
+    #[error(
+        "{}: holds a packed container already; {} packs it again",
+        path.display(),
+        OptionId::Force
+    )]
     AlreadyPacked {
         /// The destination.
         path: PathBuf,
@@ -67,7 +71,7 @@ pub enum PackError {
         path: PathBuf,
     },
     /// What was begun there was begun otherwise.
-    #[error("{}: cannot continue: {what}; --force starts over", path.display())]
+    #[error("{}: cannot continue: {what}; {} starts over", path.display(), OptionId::Force)]
     Differs {
         /// The destination.
         path: PathBuf,

@@ -18,6 +18,7 @@ mod lock;
 pub mod manifest;
 mod memory;
 mod nanoseconds;
+mod option_id;
 pub mod private;
 pub mod quant;
 mod random;
@@ -41,6 +42,7 @@ pub use memory::{
     HostBuf, HostSlab, MappedFile, OutOfMemory, PAGE_BYTES, SlabGuard, catch_out_of_memory,
 };
 pub use nanoseconds::nanoseconds;
+pub use option_id::{OptionId, OptionWords, call_options};
 pub use random::{SplitMix64, fnv1a_64};
 pub use rows::{RowBank, RowEncoding, RowPart, RowTable};
 pub use stand_in::{StandIn, is_unfinished_name};

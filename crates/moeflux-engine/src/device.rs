@@ -9,7 +9,7 @@ use std::path::Path;
 use moeflux_backend::Backend;
 use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
-use moeflux_core::{ExpertBank, explain_thread_error};
+use moeflux_core::{ExpertBank, OptionId, explain_thread_error};
 use moeflux_model::ModelShape;
 
 use crate::error::EngineError;
@@ -42,7 +42,7 @@ impl Device {
             ("cpu", _) => Ok(Device::Cpu),
             ("gpu", _) if HAS_GPU => Ok(Device::Gpu(None)),
             (_, Some(Ok(index))) if HAS_GPU => Ok(Device::Gpu(Some(index))),
-            _ => Err(refuse(OPTION, name, NAMES)),
+            _ => Err(refuse(OptionId::Device, name, NAMES)),
         }
     }
 }
@@ -60,23 +60,17 @@ impl fmt::Display for Device {
 
 pub(crate) const HAS_GPU: bool = cfg!(feature = "gpu");
 
-/// What the option is called that names a device.
-pub(crate) const OPTION: &str = "--device";
+const NAMES: &str =
+    if HAS_GPU { "choose auto, cpu, gpu, or gpu:N" } else { "this build has cpu only" };
 
-const NAMES: &str = if HAS_GPU {
-    "choose auto, cpu, gpu, or gpu:N as `moeflux inspect --devices` counts them"
-} else {
-    "this build has cpu only"
-};
-
-fn refuse(name: &'static str, value: &str, remedy: &str) -> EngineError {
-    EngineError::Option { name, value: format!("{value:?}"), remedy: remedy.to_owned() }
+fn refuse(option: OptionId, value: &str, remedy: &str) -> EngineError {
+    EngineError::Option { option, value: format!("{value:?}"), remedy: remedy.to_owned() }
 }
 
 /// A GPU of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// What `--device` calls it.
+    /// The name by which [`Device::by_name`] finds it.
     pub name: String,
     /// What its maker calls it.
     pub maker_name: String,
@@ -203,7 +197,7 @@ fn no_threads(n_threads: usize, err: std::io::Error) -> EngineError {
 fn instruction_set(name: Option<&str>) -> Result<Isa, EngineError> {
     let Some(name) = name else { return Ok(Isa::detect()) };
     Isa::by_name(name).ok_or_else(|| {
-        refuse("--isa", name, &format!("this machine has {}", isa_names().join(", ")))
+        refuse(OptionId::Isa, name, &format!("this machine has {}", isa_names().join(", ")))
     })
 }
 
@@ -236,7 +230,7 @@ mod gpu {
         reads_in_place,
     };
 
-    use crate::device::{DeviceFacts, DeviceLimits, OPTION, Opening, max_record_bytes, refuse};
+    use crate::device::{DeviceFacts, DeviceLimits, Opening, OptionId, max_record_bytes, refuse};
     use crate::error::EngineError;
 
     /// Lists of a batch's experts are bounded.
@@ -286,7 +280,7 @@ mod gpu {
         if n_experts > MAX_EXPERTS {
             let remedy =
                 format!("GPUs choose among at most {MAX_EXPERTS} experts, not {n_experts}");
-            return Err(refuse(OPTION, "gpu", &remedy));
+            return Err(refuse(OptionId::Device, "gpu", &remedy));
         }
         let context = Context::open(index)?;
         let most = max_record_bytes(context.max_binding_bytes());
@@ -295,7 +289,7 @@ mod gpu {
                 "an expert of {} bytes exceeds the {most} that this GPU's kernels see at once",
                 opening.record_bytes
             );
-            return Err(refuse(OPTION, "gpu", &remedy));
+            return Err(refuse(OptionId::Device, "gpu", &remedy));
         }
         Ok(Box::new(new_backend(context, opening.expert_bytes)))
     }
@@ -307,7 +301,7 @@ mod gpu {
 
     use moeflux_backend::Backend;
 
-    use crate::device::{DeviceFacts, DeviceLimits, NAMES, OPTION, Opening, refuse};
+    use crate::device::{DeviceFacts, DeviceLimits, NAMES, Opening, OptionId, refuse};
     use crate::error::EngineError;
 
     pub(super) fn devices(_: Option<&Path>) -> Vec<DeviceFacts> {
@@ -315,10 +309,10 @@ mod gpu {
     }
 
     pub(super) fn limits(_: Option<usize>) -> Result<DeviceLimits, EngineError> {
-        Err(refuse(OPTION, "gpu", NAMES))
+        Err(refuse(OptionId::Device, "gpu", NAMES))
     }
 
     pub(super) fn open(_: Option<usize>, _: &Opening<'_>) -> Result<Box<dyn Backend>, EngineError> {
-        Err(refuse(OPTION, "gpu", NAMES))
+        Err(refuse(OptionId::Device, "gpu", NAMES))
     }
 }

@@ -6,7 +6,7 @@ mod state;
 use std::io;
 
 use moeflux_backend::DeviceError;
-use moeflux_core::{OutOfMemory, TokenId, WriteError, show_bytes};
+use moeflux_core::{OptionId, OutOfMemory, TokenId, WriteError, show_bytes};
 use moeflux_model::{ForwardError, LoadError};
 use moeflux_store::StoreError;
 use moeflux_text::{ConstraintError, TextError};
@@ -17,6 +17,28 @@ use crate::sampler::error::SamplerError;
 pub(crate) use self::row::MAX_POSITION;
 pub use self::row::RowError;
 pub use self::state::{SnapshotError, StateError};
+
+/// What an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Files of the model are missing, damaged, or of no kind that is read.
+    Model,
+    /// An option makes no sense for the model or the machine.
+    Option,
+    /// Memory does not suffice.
+    Memory,
+    /// A part of a request cannot be used.
+    Request,
+    /// The model can do no such thing: it has no chat template, or one that renders no tools.
+    Unsupported,
+    /// Too many requests wait already.
+    Busy,
+    /// The model's thread ended before the answer did.
+    Stopped,
+    /// The machine failed: a device, a drive, a process that the system does not start.
+    Machine,
+}
 
 /// Why a model could not be opened or a step could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +77,7 @@ pub enum EngineError {
         vocab: usize,
     },
     /// The session has no room for more tokens.
-    #[error("the context is full: {wanted} tokens do not fit into {limit} (--ctx)")]
+    #[error("the context is full: {wanted} tokens do not fit into {limit} ({})", OptionId::Ctx)]
     ContextFull {
         /// Tokens that the session would hold.
         wanted: usize,
@@ -119,7 +141,8 @@ pub enum EngineError {
     /// The threads that compute cannot be started.
     #[error(
         "cannot start {n_threads} compute threads ({source}): allow this process more threads, or \
-         give fewer (--threads)"
+         give fewer ({})",
+        OptionId::Threads
     )]
     Threads {
         /// Threads asked for, the caller's included.
@@ -128,16 +151,21 @@ pub enum EngineError {
         source: io::Error,
     },
     /// The system gives no memory.
-    #[error("{0}; a smaller --ctx, --chunk or --expert-cache takes less")]
+    #[error(
+        "{0}; a smaller {ctx}, {chunk} or {cache} takes less",
+        ctx = OptionId::Ctx,
+        chunk = OptionId::Chunk,
+        cache = OptionId::ExpertCache
+    )]
     OutOfMemory(#[from] OutOfMemory),
     /// Nothing was given to evaluate.
     #[error("nothing to evaluate: the prompt has no tokens")]
     EmptyPrompt,
     /// An option makes no sense.
-    #[error("{name} {value}: {remedy}")]
+    #[error("{option} {value}: {remedy}")]
     Option {
         /// The option.
-        name: &'static str,
+        option: OptionId,
         /// What was given.
         value: String,
         /// What would do.
@@ -148,13 +176,64 @@ pub enum EngineError {
     Memory(Box<Shortage>),
 }
 
-/// What helps where the device fails.
-fn remedy(err: &DeviceError) -> &'static str {
-    match err {
-        DeviceError::OutOfMemory { .. } => {
-            "; a smaller --device-cache or --ctx, or fewer --sessions, leave more"
+impl EngineError {
+    /// What it is about.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            EngineError::Load(LoadError::IndexedInEights { .. }) | EngineError::Option { .. } => {
+                ErrorKind::Option
+            }
+            EngineError::Load(_) | EngineError::NotFinite { .. } => ErrorKind::Model,
+            EngineError::Store(err) => kind_of_store(err),
+            EngineError::Text(err) => kind_of_text(err),
+            EngineError::OutOfMemory(_)
+            | EngineError::Memory(_)
+            | EngineError::Device(DeviceError::OutOfMemory { .. }) => ErrorKind::Memory,
+            EngineError::Sampler(SamplerError::Option { .. })
+            | EngineError::Constraint(_)
+            | EngineError::TokenOutOfRange { .. }
+            | EngineError::ContextFull { .. }
+            | EngineError::EmptyPrompt
+            | EngineError::Row(_) => ErrorKind::Request,
+            _ => ErrorKind::Machine,
         }
-        DeviceError::Lost { .. } => "",
+    }
+
+    /// The option at fault, or one of which another value helps.
+    pub fn option(&self) -> Option<OptionId> {
+        match self {
+            EngineError::Option { option, .. }
+            | EngineError::Sampler(SamplerError::Option { option, .. })
+            | EngineError::Snapshot(SnapshotError::OtherOption { option, .. }) => Some(*option),
+            EngineError::Load(LoadError::IndexedInEights { .. }) => Some(OptionId::KvType),
+            EngineError::Store(err) => err.option(),
+            EngineError::Device(DeviceError::OutOfMemory { .. }) => Some(OptionId::DeviceCache),
+            #[cfg(feature = "gpu")]
+            EngineError::Gpu(_) => Some(OptionId::Device),
+            EngineError::Threads { .. } => Some(OptionId::Threads),
+            EngineError::Memory(shortage) => {
+                shortage.alternatives.first().map(|best| best.change.option)
+            }
+            EngineError::ContextFull { .. }
+            | EngineError::OutOfMemory(_)
+            | EngineError::Text(TextError::TooLong { .. })
+            | EngineError::State(StateError::LenOverflow { .. })
+            | EngineError::Snapshot(SnapshotError::TooLong { .. }) => Some(OptionId::Ctx),
+            _ => None,
+        }
+    }
+}
+
+/// What helps where the device fails.
+fn remedy(err: &DeviceError) -> String {
+    match err {
+        DeviceError::OutOfMemory { .. } => format!(
+            "; a smaller {} or {}, or fewer {}, leave more",
+            OptionId::DeviceCache,
+            OptionId::Ctx,
+            OptionId::Sessions
+        ),
+        DeviceError::Lost { .. } => String::new(),
     }
 }
 
@@ -170,5 +249,31 @@ impl From<ForwardError> for EngineError {
             ForwardError::Store(err) => err.into(),
             ForwardError::Device(err) => err.into(),
         }
+    }
+}
+
+fn kind_of_store(err: &StoreError) -> ErrorKind {
+    match err {
+        StoreError::BudgetTooSmall { .. }
+        | StoreError::SlotsHeld { .. }
+        | StoreError::UnknownIoMode { .. } => ErrorKind::Option,
+        StoreError::OutOfMemory(_) | StoreError::NoRowMemory(_) => ErrorKind::Memory,
+        StoreError::Threads { .. } | StoreError::Io { .. } => ErrorKind::Machine,
+        _ => ErrorKind::Model,
+    }
+}
+
+fn kind_of_text(err: &TextError) -> ErrorKind {
+    match err {
+        TextError::NoRenderer(_) => ErrorKind::Machine,
+        TextError::Read { .. }
+        | TextError::Json { .. }
+        | TextError::NoTokenizer { .. }
+        | TextError::Vocabulary { .. }
+        | TextError::Format(_)
+        | TextError::Tokenizer { .. }
+        | TextError::Field { .. }
+        | TextError::TemplateSyntax(_) => ErrorKind::Model,
+        _ => ErrorKind::Request,
     }
 }

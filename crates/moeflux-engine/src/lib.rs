@@ -51,7 +51,7 @@ pub use device::{
     Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, built_isa_names, devices, isa_names,
 };
 pub use engine::Engine;
-pub use error::{EngineError, RowError, SnapshotError, StateError};
+pub use error::{EngineError, ErrorKind, RowError, SnapshotError, StateError};
 pub use expert_stats::read_expert_stats;
 pub use forecast::{Forecast, Rate, Rates};
 pub use format_name::ExpertFormat;
@@ -64,7 +64,7 @@ pub use options::{
     Activations, ComputeOptions, EngineOptions, ExpertOptions, MemoryOptions, PromptCacheOptions,
 };
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
-pub use plan::{Alternative, Plan, PlanRow, RowKind, Shortage};
+pub use plan::{Alternative, Change, Plan, PlanRow, RowKind, Shortage};
 pub use planning::{MAX_SESSIONS, ModelSizes};
 pub use positions::input::{ChunkInput, EMBEDDED, InputRow, RowInput};
 pub use scheduler::{

@@ -3,6 +3,7 @@
 use std::fs;
 
 use moeflux_backend::cpu::limits::LimitProbe;
+use moeflux_core::OptionId;
 use moeflux_store::usable_memory;
 
 use crate::device::{self, Device};
@@ -28,7 +29,7 @@ impl MemoryProbe {
     pub fn new(options: &EngineOptions) -> Result<MemoryProbe, EngineError> {
         if matches!(options.compute.device, Device::Gpu(_)) {
             return Err(EngineError::Option {
-                name: "--device",
+                option: OptionId::Device,
                 value: String::from("\"gpu\""),
                 remedy: String::from("this is measured on the processor alone"),
             });

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use moeflux_backend::KvType;
+use moeflux_core::OptionId;
 use moeflux_model::{ModelShape, Variant, WithMtp};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
@@ -207,7 +208,7 @@ impl EngineOptions {
 pub(crate) fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result<(), EngineError> {
     match options.experts.per_token {
         Some(k) if k == 0 || k > shape.n_experts => Err(EngineError::Option {
-            name: "--experts-per-token",
+            option: OptionId::ExpertsPerToken,
             value: k.to_string(),
             remedy: format!("choose 1 to {}", shape.n_experts),
         }),
@@ -221,7 +222,7 @@ const MAX_THREADS: usize = 512;
 pub(crate) fn threads(options: &EngineOptions) -> Result<usize, EngineError> {
     match options.compute.threads {
         Some(n) if n == 0 || n > MAX_THREADS => Err(EngineError::Option {
-            name: "--threads",
+            option: OptionId::Threads,
             value: n.to_string(),
             remedy: format!("choose 1 to {MAX_THREADS}"),
         }),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use moeflux_core::show_bytes;
+use moeflux_core::{OptionId, show_bytes};
 use moeflux_store::{IoMode, MemoryLimit};
 
 /// What a row of a plan is for.
@@ -38,11 +38,29 @@ pub struct PlanRow {
     pub is_too_large: bool,
 }
 
-/// A plan of the model with one flag changed.
+/// An option to set, or to leave out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The option.
+    pub option: OptionId,
+    /// Its value; the option is left out where absent.
+    pub value: Option<String>,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{} {value}", self.option),
+            None => write!(f, "no {}", self.option),
+        }
+    }
+}
+
+/// A plan of the model with one option changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
-    /// The flag and its value, or what to leave out.
-    pub change: String,
+    /// What is changed.
+    pub change: Change,
     /// What it leads to.
     pub plan: Plan,
 }

@@ -13,7 +13,7 @@ use moeflux_core::manifest::{
     ConstantsDecl, ExpertsDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl,
 };
 use moeflux_core::quant::{Encoding, Float, MatrixFormat, ScaledBlocks};
-use moeflux_core::{ExpertBank, HostBuf, RowBank};
+use moeflux_core::{ExpertBank, HostBuf, OptionId, RowBank};
 
 use crate::read_weights::{check_finite_matrix, read_weights};
 
@@ -36,8 +36,9 @@ pub enum LoadError {
     /// Keys and values in eight bits, for a family whose layers choose the positions that they see:
     /// what rounding changes in one layer changes what the indexers of the next ones choose.
     #[error(
-        "--kv-type q8: {family} chooses the positions that it attends to, and q8 changed 4 to 16 of \
-         100 most likely tokens of its test models (bf16: 1 to 8); use bf16 or f32"
+        "{} q8: {family} chooses the positions that it attends to, and q8 changed 4 to 16 of \
+         100 most likely tokens of its test models (bf16: 1 to 8); use bf16 or f32",
+        OptionId::KvType
     )]
     IndexedInEights {
         /// The family.

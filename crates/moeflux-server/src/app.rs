@@ -1,6 +1,5 @@
 //! What all requests share.
 
-use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,12 +46,7 @@ impl App {
         let fingerprint = format!("moeflux-{}", engine.identity().get(..12).unwrap_or_default());
         let limits =
             SchedulerOptions { n_sessions: options.n_sessions, max_waiting: options.max_waiting };
-        let loaded = moeflux::Model::of_engine(engine, limits).map_err(|err| match err {
-            moeflux::Error::Thread(err) => {
-                ServerError::Start(io::Error::new(err.kind(), err.to_string()))
-            }
-            err => err.into(),
-        })?;
+        let loaded = moeflux::Model::of_engine(engine, limits)?;
         loaded.text().read_templates().map_err(moeflux::Error::from)?;
         let model = Model::new(Arc::clone(loaded.text()), facts);
         Ok(App {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
+use moeflux_core::OptionId;
 use sha2::{Digest, Sha256};
 
 use crate::error::{ApiError, ApiResult, ServerError};
@@ -92,14 +93,18 @@ impl Gate {
         if let Some(origin) = headers.get(ORIGIN) {
             let origin = origin.to_str().unwrap_or("?");
             if !is_own_origin(origin, headers, has_keys) && !self.is_allowed(origin) {
-                let message = "pages of other origins may not use this server (--cors-origin)";
+                let option = OptionId::CorsOrigins;
+                let message = format!("pages of other origins may not use this server ({option})");
                 return Err(ApiError::new(StatusCode::FORBIDDEN, message));
             }
         }
         // A rebinding page does not know the key.
         if !has_keys && self.is_loopback && !is_local_host(headers) {
-            let message = "the Host header names another machine than localhost or 127.0.0.1: \
-                           to be reached by other names the server needs --api-key-file";
+            let message = format!(
+                "the Host header names another machine than localhost or 127.0.0.1: to be reached \
+                 by other names the server needs {}",
+                OptionId::ApiKeys
+            );
             return Err(ApiError::new(StatusCode::FORBIDDEN, message));
         }
         Ok(())

@@ -5,6 +5,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
+use moeflux_core::OptionId;
 use moeflux_engine::json_problem;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -129,7 +130,7 @@ async fn collect(mut body: Body, options: &ServerOptions) -> ApiResult<Vec<u8>> 
 fn too_large(options: &ServerOptions) -> ApiError {
     ApiError::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("the body is larger than {} bytes (--max-body)", options.max_body),
+        format!("the body is larger than {} bytes ({})", options.max_body, OptionId::MaxBody),
     )
 }
 

@@ -1,6 +1,7 @@
 //! A conversation as a dialect asks for it.
 
-use moeflux_text::{Conversation, Part, PromptError};
+use moeflux_core::OptionId;
+use moeflux_text::{Conversation, PromptError};
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
@@ -39,23 +40,23 @@ impl Names {
                 ApiError::field("messages", problem)
             }
             PromptError::NoTools => ApiError::field("tools", err.to_string()),
-            PromptError::Refused { part, reason } => ApiError::field(self.field(part), reason),
-            PromptError::Constraint { part, source } => {
-                ApiError::field(self.field(part), source.to_string())
+            PromptError::Refused { option, item, reason } => {
+                let item = item.map_or(String::new(), |i| format!("[{i}]"));
+                ApiError::field(format!("{}{item}", self.field(option)), reason)
+            }
+            PromptError::Constraint { option, source } => {
+                ApiError::field(self.field(option), source.to_string())
             }
             PromptError::Vocabulary(err) => ApiError::internal(err.to_string()),
         }
     }
 
-    fn field(self, part: Part) -> String {
-        match part {
-            Part::Messages => String::from("messages"),
-            Part::Tools => String::from("tools"),
-            Part::Tool(i) => format!("tools[{i}]"),
-            Part::ToolChoice => String::from("tool_choice"),
-            Part::Shape => self.shape.to_owned(),
-            Part::Thinking => self.thinking.to_owned(),
-            Part::Expected => String::from("prediction"),
+    fn field(self, option: OptionId) -> &'static str {
+        match option {
+            OptionId::Format => self.shape,
+            OptionId::Thinking => self.thinking,
+            OptionId::Expected => "prediction",
+            option => option.name(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use moeflux_core::OptionId;
 use moeflux_engine::{EngineError, SubmitError};
 use moeflux_text::TextError;
 
@@ -11,24 +12,25 @@ use moeflux_text::TextError;
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is taken, or not the machine's.
-    #[error("cannot listen on {addr}: {source} ({flag})")]
+    #[error("cannot listen on {addr}: {source} ({option})")]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// The flag that names it.
-        flag: &'static str,
+        /// The option that names it.
+        option: OptionId,
         /// What the system said.
         source: std::io::Error,
     },
     /// Others could reach it without a key.
-    #[error("{addr} is open to other machines: give --api-key-file, or listen on 127.0.0.1")]
+    #[error("{addr} is open to other machines: give {}, or listen on 127.0.0.1", OptionId::ApiKeys)]
     Open {
         /// The address.
         addr: SocketAddr,
     },
     /// A key that no client could send, or anyone could guess.
     #[error(
-        "an API key is {n_bytes} bytes of text without spaces: it must be {want} (--api-key-file)"
+        "an API key is {n_bytes} bytes of text without spaces: it must be {want} ({})",
+        OptionId::ApiKeys
     )]
     Key {
         /// Its length.
@@ -88,9 +90,10 @@ impl ApiError {
     /// A prompt that leaves no room for an answer in the context.
     pub(crate) fn too_long(overflow: Overflow) -> ApiError {
         let message = format!(
-            "the prompt has {} tokens, the context has room for {} (--ctx)",
+            "the prompt has {} tokens, the context has room for {} ({})",
             overflow.prompt(),
-            overflow.ctx
+            overflow.ctx,
+            OptionId::Ctx
         );
         ApiError {
             code: Some("context_length_exceeded"),

@@ -16,6 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use moeflux_core::OptionId;
 use moeflux_engine::{Engine, explain_thread_error};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -72,10 +73,12 @@ impl Server {
     /// Where the address is in use or needs a key, or the model has no usable tokenizer.
     pub fn bind(engine: Engine, options: ServerOptions) -> Result<Server, ServerError> {
         let gate = Gate::new(&options)?;
-        let (listener, addr) = bind(options.addr, "--addr")?;
+        let (listener, addr) = bind(options.addr, OptionId::Addr)?;
         let ollama = match options.ollama_addr() {
             None => None,
-            Some(addr) => Some((bind(addr, "--ollama-port")?, Gate::new(&options.for_ollama())?)),
+            Some(addr) => {
+                Some((bind(addr, OptionId::OllamaPort)?, Gate::new(&options.for_ollama())?))
+            }
         };
         let app = Arc::new(App::new(engine, options)?);
         let main = Port { listener, addr, router: router(Arc::clone(&app), gate, Root::Page) };
@@ -143,9 +146,9 @@ impl Server {
     }
 }
 
-/// Listens at an address that a flag names.
-fn bind(addr: SocketAddr, flag: &'static str) -> Result<(StdListener, SocketAddr), ServerError> {
-    let refuse = |source| ServerError::Listen { addr, flag, source };
+/// Listens at an address that an option names.
+fn bind(addr: SocketAddr, option: OptionId) -> Result<(StdListener, SocketAddr), ServerError> {
+    let refuse = |source| ServerError::Listen { addr, option, source };
     let listener = StdListener::bind(addr).map_err(refuse)?;
     listener.set_nonblocking(true).map_err(refuse)?;
     let addr = listener.local_addr().map_err(refuse)?;

@@ -6,6 +6,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use moeflux_core::OptionId;
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, Overflow};
@@ -128,15 +129,17 @@ fn overflow_message(overflow: Overflow, dialect: Dialect) -> String {
         Dialect::Anthropic => {
             // One token is kept for the answer.
             let most = if n_prompt == ctx { ctx.saturating_sub(1) } else { ctx };
-            format!("prompt is too long: {prompt} tokens > {most} maximum (--ctx)")
+            format!("prompt is too long: {prompt} tokens > {most} maximum ({})", OptionId::Ctx)
         }
         Dialect::OpenAi => format!(
             "This model's maximum context length is {ctx} tokens, and the prompt has {prompt} \
-             tokens: shorten it, or start the server with a larger --ctx"
+             tokens: shorten it, or start the server with a larger {}",
+            OptionId::Ctx
         ),
         Dialect::Ollama => format!(
             "the input length exceeds the context length: the prompt has {prompt} tokens, the \
-             context has room for {ctx} (--ctx)"
+             context has room for {ctx} ({})",
+            OptionId::Ctx
         ),
     }
 }

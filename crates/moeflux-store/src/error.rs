@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::{fmt, io};
 
-use moeflux_core::{ExpertKey, OutOfMemory};
+use moeflux_core::{ExpertKey, OptionId, OutOfMemory};
 
 /// What a read was for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ impl fmt::Display for RecordName {
 pub enum StoreError {
     /// A layer's file is not there.
     #[error(
-        "layer {layer}: no expert file {}: restore it, or zero the layer's routed output with --allow-missing-experts",
-        path.display()
+        "layer {layer}: no expert file {}: restore it, or zero the layer's routed output with {}",
+        path.display(), OptionId::AllowMissingExperts
     )]
     Missing {
         /// The file.
@@ -52,7 +52,11 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The file cannot be mapped.
-    #[error("cannot map {}: {source}; --expert-io pread reads without mapping", path.display())]
+    #[error(
+        "cannot map {}: {source}; {} pread reads without mapping",
+        path.display(),
+        OptionId::ExpertIo
+    )]
     Map {
         /// The file.
         path: PathBuf,
@@ -61,8 +65,8 @@ pub enum StoreError {
     },
     /// The file cannot be read past the page cache.
     #[error(
-        "{} cannot be read directly: {source}; --expert-io pread reads it through the page cache",
-        path.display()
+        "{} cannot be read directly: {source}; {} pread reads it through the page cache",
+        path.display(), OptionId::ExpertIo
     )]
     NoDirect {
         /// The file.
@@ -163,7 +167,8 @@ pub enum StoreError {
     },
     /// The cache cannot hold the experts that one layer needs at once.
     #[error(
-        "an expert cache of {budget} bytes is too small: {top_k} experts of {record} bytes need {needed} (--expert-cache {needed})"
+        "an expert cache of {budget} bytes is too small: {top_k} experts of {record} bytes need {needed} ({} {needed})",
+        OptionId::ExpertCache
     )]
     BudgetTooSmall {
         /// Bytes of the budget.
@@ -179,7 +184,8 @@ pub enum StoreError {
     /// stays usable: drop experts, then call [`Arrivals::next_batch`](crate::Arrivals::next_batch)
     /// again.
     #[error(
-        "all {n_slots} cache slots are held while {n_waiting} experts of layer {layer} wait: drop experts that have been used, or raise --expert-cache"
+        "all {n_slots} cache slots are held while {n_waiting} experts of layer {layer} wait: drop experts that have been used, or raise {}",
+        OptionId::ExpertCache
     )]
     SlotsHeld {
         /// Slots of the cache.
@@ -190,10 +196,19 @@ pub enum StoreError {
         layer: u16,
     },
     /// The system gives no memory for a slot, and no other slot is free.
-    #[error("{0} for an expert; a smaller --ctx or --expert-cache leaves more")]
+    #[error(
+        "{0} for an expert; a smaller {ctx} or {cache} leaves more",
+        ctx = OptionId::Ctx,
+        cache = OptionId::ExpertCache
+    )]
     OutOfMemory(OutOfMemory),
     /// The system gives no memory for rows, or for the reads that bring them.
-    #[error("{0} for rows of tables; a smaller --ctx, --expert-cache or --row-cache leaves more")]
+    #[error(
+        "{0} for rows of tables; a smaller {ctx}, {cache} or {rows} leaves more",
+        ctx = OptionId::Ctx,
+        cache = OptionId::ExpertCache,
+        rows = OptionId::RowCache
+    )]
     NoRowMemory(OutOfMemory),
     /// The reader threads cannot be started.
     #[error("cannot start {n_readers} {what} ({source}): allow this process more threads")]
@@ -211,4 +226,19 @@ pub enum StoreError {
         /// The text.
         value: String,
     },
+}
+
+impl StoreError {
+    /// The option of which another value helps.
+    pub fn option(&self) -> Option<OptionId> {
+        match self {
+            StoreError::Missing { .. } => Some(OptionId::AllowMissingExperts),
+            StoreError::Map { .. } | StoreError::NoDirect { .. } => Some(OptionId::ExpertIo),
+            StoreError::BudgetTooSmall { .. } | StoreError::SlotsHeld { .. } => {
+                Some(OptionId::ExpertCache)
+            }
+            StoreError::OutOfMemory(_) | StoreError::NoRowMemory(_) => Some(OptionId::Ctx),
+            _ => None,
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! A routing trace. It holds, for each token and layer, the experts that the router chose, the next
 //! best ones, and the predicted ones. `docs/reference/format.md` has the byte map.
 
-use moeflux_core::{ExpertId, LayerIdx};
+use moeflux_core::{ExpertId, LayerIdx, OptionId};
 
 const MAGIC: [u8; 8] = *b"MFXROUTE";
 const VERSION: u32 = 1;
@@ -35,7 +35,7 @@ pub struct TraceShape {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The bytes do not begin with the magic of a routing trace.
-    #[error("not a routing trace: record one with --record-routing")]
+    #[error("not a routing trace: record one with {}", OptionId::RecordRouting)]
     Magic,
     /// The trace has another format version.
     #[error(
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn refuses_what_makes_no_sense() {
         let good = file(&[[layer([1, 7, 0], &[]), layer([0, 2, 4], &[2, 0])]]);
-        check_refused(Vec::new(), "not a routing trace: record one with --record-routing");
+        check_refused(Vec::new(), "not a routing trace: record one with record_routing");
         let message = "routing trace: 20 bytes end inside the header: record it again";
         check_refused(good[..20].to_vec(), message);
         let message = "routing trace: 41 bytes end inside the table of layers: record it again";

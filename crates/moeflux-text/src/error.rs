@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use moeflux_core::checkpoint::FormatError;
-use moeflux_core::json_problem;
+use moeflux_core::{OptionId, json_problem};
 
 /// Why a tokenizer could not be opened, or text not be encoded or rendered.
 #[derive(Debug, thiserror::Error)]
@@ -78,8 +78,9 @@ pub enum TextError {
     },
     /// A text with more tokens than there may be.
     #[error(
-        "prompt is too long: {}{n_tokens} tokens > {max_tokens} maximum (--ctx)",
-        if *is_exact { "" } else { "at least " }
+        "prompt is too long: {}{n_tokens} tokens > {max_tokens} maximum ({})",
+        if *is_exact { "" } else { "at least " },
+        OptionId::Ctx
     )]
     TooLong {
         /// Tokens of the text, or a number below which they cannot come.

@@ -48,7 +48,7 @@ pub use message::Message;
 pub(crate) use output::{Calls, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
 pub use output::{Delta, NoCalls, OutputFormat, OutputParser, ToolSyntax};
 pub use prompting::{
-    AnswerReader, ChatModel, Conversation, Part, Prepared, PromptError, ToolChoice, Tools,
+    AnswerReader, ChatModel, Conversation, Prepared, PromptError, ToolChoice, Tools,
 };
 pub use render_request::RenderRequest;
 pub use renderer::{render_in_children, run_renderer};

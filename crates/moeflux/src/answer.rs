@@ -213,8 +213,8 @@ impl<'chat> Answer<'chat> {
                 self.summary = Some(Summary::of(figures));
                 Ok(Update::Text { deltas: self.reader.finish(), tokens: Vec::new() })
             }
-            Ok(Event::Failed(err)) => Err(Error::Engine(err)),
-            Err(_) => Err(Error::Stopped),
+            Ok(Event::Failed(err)) => Err(err.into()),
+            Err(_) => Err(Error::stopped()),
         };
         self.has_ended |= update.is_err();
         Some(update)

@@ -55,13 +55,14 @@ mod model;
 mod request;
 mod shared;
 
+pub use moeflux_core::OptionId;
 pub use moeflux_engine::sampler::SamplerOptions as Sampling;
 pub use moeflux_engine::{
-    Activations, Bias, ComputeOptions, Device, EngineOptions as Options, ExpertOptions, Finish,
-    KvType, MemoryOptions, Plan, PromptCacheOptions, SchedulerOptions, Speculation,
+    Activations, Bias, ComputeOptions, Device, EngineOptions as Options, ErrorKind, ExpertOptions,
+    Finish, KvType, MemoryOptions, Plan, PromptCacheOptions, SchedulerOptions, Speculation,
     SpeculationStats, SubmitError, TokenLogprob,
 };
-pub use moeflux_text::{Message, Part, ToolChoice};
+pub use moeflux_text::{Message, ToolChoice};
 
 pub use self::answer::{Answer, Piece, Summary, ToolCall, Update};
 pub use self::chat::Chat;

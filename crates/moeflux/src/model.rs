@@ -55,7 +55,7 @@ impl Model {
     pub fn of_engine(engine: Engine, limits: SchedulerOptions) -> Result<Model, Error> {
         let tokenizer = Arc::new(engine.tokenizer()?);
         let scheduler = Scheduler::start(engine.clone(), Arc::clone(&tokenizer), limits)
-            .map_err(|err| Error::Thread(Arc::new(err)))?;
+            .map_err(|err| Error::no_thread(&err))?;
         let text = Arc::new(ChatModel::new(tokenizer, engine.plan().ctx));
         Ok(Model { shared: Arc::new(Shared { engine, scheduler, text }) })
     }
@@ -108,7 +108,7 @@ impl Model {
     /// Begins a conversation.
     ///
     /// # Errors
-    /// [`Error::NoChatTemplate`].
+    /// Where the model has no chat template, or one that does not parse.
     pub fn chat(&self) -> Result<Chat, Error> {
         self.text().template(false).map_err(|err| self.shared.refusal(err))?;
         Ok(Chat::new(Arc::clone(&self.shared)))

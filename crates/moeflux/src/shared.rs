@@ -17,15 +17,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Why a conversation is refused, with the model's directory.
     pub(crate) fn refusal(&self, err: PromptError) -> Error {
-        match err {
-            PromptError::Text(err) => err.into(),
-            PromptError::NoTemplate => Error::NoChatTemplate { model: self.name() },
-            PromptError::NoTools => Error::NoTools { model: self.name() },
-            PromptError::Refused { part, reason } => Error::Refused { part, reason },
-            PromptError::Constraint { source, .. } | PromptError::Vocabulary(source) => {
-                source.into()
-            }
-        }
+        Error::refusal(&self.name(), err)
     }
 
     /// Where its files are.

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::thread;
 
-use moeflux::{Bias, Error, Finish, Message, Model, Options, Part, Request, ToolChoice, Update};
+use moeflux::{
+    Bias, ErrorKind, Finish, Message, Model, OptionId, Options, Request, ToolChoice, Update,
+};
 use serde_json::json;
 
 fn demo() -> PathBuf {
@@ -95,7 +97,9 @@ fn what_cannot_be_is_an_error_and_leaves_the_chat_as_it_was() {
     let model = Model::open_with(demo(), &options).unwrap();
     let mut chat = model.chat().unwrap();
     let long = "word ".repeat(100);
-    assert!(matches!(chat.send(long), Err(Error::Text(_))));
+    let err = chat.send(long).unwrap_err();
+    assert_eq!((err.kind(), err.option()), (ErrorKind::Request, Some(OptionId::Ctx)), "{err}");
+    assert!(err.to_string().ends_with("(ctx)"), "{err}");
     assert!(chat.messages().is_empty());
     let empty = model.generate("", &Request::default()).unwrap_err().to_string();
     assert!(empty.contains("no tokens"), "{empty}");
@@ -145,7 +149,7 @@ fn an_answer_that_has_begun_goes_on() {
     let text = model.answer(&messages, &request).unwrap().text().unwrap();
     assert!(text.starts_with(rest.split_at(5).0), "{text:?} goes on from {begun:?}, not {rest:?}");
     let err = model.answer(&messages, &request.json(json!({"type": "object"}))).unwrap_err();
-    assert!(matches!(err, Error::Refused { part: Part::Shape, .. }), "{err}");
+    assert_eq!((err.kind(), err.option()), (ErrorKind::Request, Some(OptionId::Format)), "{err}");
 }
 
 #[test]
@@ -165,7 +169,7 @@ fn a_tool_that_must_be_called_is_called_by_its_own_name() {
     let arguments: serde_json::Value = serde_json::from_str(&calls[0].arguments).unwrap();
     assert!(arguments == json!({"n": 1}) || arguments == json!({"n": 2}), "{arguments}");
     let err = model.answer(&messages, &named("missing")).unwrap_err();
-    assert!(matches!(err, Error::Refused { part: Part::ToolChoice, .. }), "{err}");
+    assert_eq!(err.option(), Some(OptionId::ToolChoice), "{err}");
 }
 
 #[test]

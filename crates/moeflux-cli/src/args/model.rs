@@ -213,6 +213,11 @@ impl ModelArgs {
     fn device(&self) -> Result<Device, UsageError> {
         let name = self.device.to_lowercase();
         Device::by_name(&name).map_err(|err| {
+            let err = if cfg!(feature = "gpu") {
+                format!("{err} as `moeflux inspect --devices` counts them")
+            } else {
+                err.to_string()
+            };
             if std::env::var_os(DEVICE_VARIABLE).is_some_and(|value| *value == *self.device) {
                 // The flag was not given, or says the same.
                 return UsageError(format!("{err} ({DEVICE_VARIABLE})"));

@@ -31,7 +31,7 @@ pub(super) fn refusal(tokenizer: &Tokenizer, err: PromptError) -> anyhow::Error 
     match err {
         PromptError::Text(err) => explain(tokenizer, err),
         PromptError::NoTemplate => no_template(tokenizer),
-        PromptError::Constraint { source, .. } => anyhow!("--schema: {source}"),
+        PromptError::Constraint { option, source } => anyhow!("{option}: {source}"),
         PromptError::Vocabulary(err) => anyhow!("--schema: {err}"),
         err => err.into(),
     }
@@ -65,7 +65,7 @@ pub(super) fn show(mut answer: Answer<'_>, view: &mut dyn View) -> Result<Summar
             _ => {}
         }
     }
-    Ok(answer.summary().cloned().ok_or(moeflux::Error::Stopped)?)
+    Ok(answer.summary().cloned().expect("an answer that ends without an error has figures"))
 }
 
 /// Waits until the prompt cache has what it keeps of the last answer, and tells what it met.

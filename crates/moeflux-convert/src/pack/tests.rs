@@ -284,7 +284,7 @@ fn refuses_to_mix_options_or_sources() {
     let (src, dst) = (unquantised(dir.path()), dir.path().join("packed"));
     pack_until(&src, &dst, &PackOptions::default(), 0.5);
     let got = pack_to(&src, &dst, &PackOptions::with_bits(3)).unwrap_err().to_string();
-    assert!(got.contains("expert_bits was 4, now it is 3; --force starts over"), "{got}");
+    assert!(got.contains("expert_bits was 4, now it is 3; force starts over"), "{got}");
     let file = src.join("model-00001-of-00001.safetensors");
     let mut bytes = fs::read(&file).unwrap();
     *bytes.last_mut().unwrap() ^= 1;

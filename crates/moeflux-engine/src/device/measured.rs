@@ -291,7 +291,7 @@ mod gpu {
     use std::path::Path;
 
     use crate::device::measured::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
-    use crate::device::{NAMES, refuse};
+    use crate::device::{NAMES, OptionId, refuse};
     use crate::error::EngineError;
 
     pub(super) fn tune(
@@ -299,11 +299,11 @@ mod gpu {
         _: &[DecodeProduct],
         _: &Path,
     ) -> Result<DeviceTuning, EngineError> {
-        Err(refuse("--device", "gpu", NAMES))
+        Err(refuse(OptionId::Device, "gpu", NAMES))
     }
 
     pub(super) fn limits(_: Option<usize>) -> Result<GpuLimits, EngineError> {
-        Err(refuse("--device", "gpu", NAMES))
+        Err(refuse(OptionId::Device, "gpu", NAMES))
     }
 
     pub(super) fn products(
@@ -311,7 +311,7 @@ mod gpu {
         _: &[DecodeProduct],
         _: &[usize],
     ) -> Result<Vec<GpuProduct>, EngineError> {
-        Err(refuse("--device", "gpu", NAMES))
+        Err(refuse(OptionId::Device, "gpu", NAMES))
     }
 }
 

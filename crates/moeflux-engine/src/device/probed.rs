@@ -189,12 +189,12 @@ mod gpu {
 #[cfg(not(feature = "gpu"))]
 mod none {
     use super::{Fault, GpuRates, Probed};
-    use crate::device::{NAMES, OPTION, refuse};
+    use crate::device::{NAMES, OptionId, refuse};
 
     /// No GPU is ever open.
     pub(crate) enum Opened {}
 
     pub(super) fn probe(_: usize, _: Option<GpuRates>) -> Result<Probed, Fault> {
-        Err(Fault::Opening(refuse(OPTION, "gpu", NAMES)))
+        Err(Fault::Opening(refuse(OptionId::Device, "gpu", NAMES)))
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use moeflux_backend::profiling::{Profiler, ProfilingBackend, WeightFacts};
 use moeflux_backend::{ActivationPrecision, Backend, DeviceCounters};
 use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::{ExpertBank, LayerIdx, RowBank, catch_out_of_memory};
+use moeflux_core::{ExpertBank, LayerIdx, OptionId, RowBank, catch_out_of_memory};
 use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, MoeLists, open_checkpoint};
 use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 use moeflux_text::TextSource;
@@ -228,7 +228,7 @@ fn is_of_device(err: &EngineError) -> bool {
         #[cfg(feature = "gpu")]
         EngineError::Gpu(_) => true,
         EngineError::Device(_) | EngineError::Memory(_) | EngineError::OutOfMemory(_) => true,
-        EngineError::Option { name, .. } => *name == device::OPTION,
+        EngineError::Option { option, .. } => *option == OptionId::Device,
         _ => false,
     }
 }

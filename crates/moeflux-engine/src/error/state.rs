@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use moeflux_core::WriteError;
+use moeflux_core::{OptionId, WriteError};
 
 /// Why a state in the original system's format was not written or not read.
 ///
@@ -61,7 +61,7 @@ pub enum StateError {
         len: i32,
     },
     /// More positions than the session may have.
-    #[error("the state has {len} positions, and {limit} fit (--ctx)")]
+    #[error("the state has {len} positions, and {limit} fit ({})", OptionId::Ctx)]
     LenOverflow {
         /// Positions of the state.
         len: usize,
@@ -165,14 +165,14 @@ pub enum SnapshotError {
         /// The file.
         path: PathBuf,
         /// Which option differs.
-        option: &'static str,
+        option: OptionId,
         /// Its value in the file.
         got: String,
         /// Its value now.
         want: String,
     },
     /// More positions than the session may have.
-    #[error("{}: {positions} positions do not fit into {limit} (--ctx)", path.display())]
+    #[error("{}: {positions} positions do not fit into {limit} ({})", path.display(), OptionId::Ctx)]
     TooLong {
         /// The file.
         path: PathBuf,

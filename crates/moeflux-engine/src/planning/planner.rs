@@ -1,7 +1,7 @@
 //! Decides where memory goes, stage by stage: sizes, the device's share, the chunk, the cache.
 
-use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::Checkpoint;
+use moeflux_core::{ExpertBank, OptionId};
 use moeflux_model::Declared;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, headroom, usable_memory};
 
@@ -168,21 +168,25 @@ impl MemoryPlanner {
         let MemoryOptions { sessions, most_sessions, ctx, chunk, .. } = &self.options.memory;
         if let Some(n) = sessions.or(*most_sessions).filter(|n| !(1..=MAX_SESSIONS).contains(n)) {
             let remedy = format!("choose 1 to {MAX_SESSIONS}");
-            return Err(refuse("--sessions", n, remedy));
+            return Err(refuse(OptionId::Sessions, n, remedy));
         }
         match *ctx {
             Some(0) => {
-                return Err(refuse("--ctx", 0, String::from("at least 1 position is needed")));
+                return Err(refuse(
+                    OptionId::Ctx,
+                    0,
+                    String::from("at least 1 position is needed"),
+                ));
             }
             Some(ctx) if ctx > self.model.max_positions => {
                 let most = self.model.max_positions;
                 let remedy = format!("the model was made for at most {most} positions");
-                return Err(refuse("--ctx", ctx, remedy));
+                return Err(refuse(OptionId::Ctx, ctx, remedy));
             }
             _ => {}
         }
         match chunk {
-            Some(0) => Err(refuse("--chunk", 0, String::from("at least 1 row is needed"))),
+            Some(0) => Err(refuse(OptionId::Chunk, 0, String::from("at least 1 row is needed"))),
             _ => Ok(()),
         }
     }
@@ -578,6 +582,6 @@ impl MemoryPlanner {
     }
 }
 
-fn refuse(name: &'static str, value: usize, remedy: String) -> EngineError {
-    EngineError::Option { name, value: value.to_string(), remedy }
+fn refuse(option: OptionId, value: usize, remedy: String) -> EngineError {
+    EngineError::Option { option, value: value.to_string(), remedy }
 }

@@ -2,37 +2,40 @@
 
 use std::path::PathBuf;
 
+use moeflux_core::OptionId;
+
 use super::MemoryPlanner;
 use crate::options::EngineOptions;
-use crate::plan::{Alternative, Plan, Shortage};
+use crate::plan::{Alternative, Change, Plan, Shortage};
 
 /// Plans with one option changed, each of which takes less memory or leaves more of it to the
 /// cache.
 pub(crate) fn alternatives(planner: &MemoryPlanner, plan: &Plan) -> Vec<Alternative> {
     let options = &planner.options;
-    let mut changes: Vec<(String, EngineOptions)> = Vec::new();
+    let mut changes: Vec<(Change, EngineOptions)> = Vec::new();
+    let set = |option, value: String| Change { option, value: Some(value) };
     if let Some(ctx) = [8192, 4096, 1024, 256].into_iter().find(|ctx| *ctx <= plan.ctx / 2) {
         let changed = options.clone().ctx(Some(ctx));
-        changes.push((format!("--ctx {ctx}"), changed));
+        changes.push((set(OptionId::Ctx, ctx.to_string()), changed));
     }
     if let Some(chunk) = [512, 128, 32].into_iter().find(|rows| *rows <= plan.chunk / 2) {
         let changed = options.clone().chunk(Some(chunk));
-        changes.push((format!("--chunk {chunk}"), changed));
+        changes.push((set(OptionId::Chunk, chunk.to_string()), changed));
     }
     let few = 2 * plan.state_bytes;
     if few > 0 && few < plan.checkpoint_bytes {
         let mib = few.div_ceil(1 << 20);
         let changed = options.clone().checkpoint_bytes(Some(mib << 20));
-        changes.push((format!("--checkpoint-memory {mib}MiB"), changed));
+        changes.push((set(OptionId::CheckpointBytes, format!("{mib}MiB")), changed));
     }
     if plan.n_sessions > 1 {
         let n = plan.n_sessions / 2;
         let changed = options.clone().sessions(Some(n));
-        changes.push((format!("--sessions {n}"), changed));
+        changes.push((set(OptionId::Sessions, n.to_string()), changed));
     }
     if options.experts.cache.is_some() {
         let changed = options.clone().expert_cache(None);
-        changes.push((String::from("no --expert-cache"), changed));
+        changes.push((Change { option: OptionId::ExpertCache, value: None }, changed));
     }
     let planned = changes.into_iter().map(|(change, options)| {
         let planner = MemoryPlanner { options, ..planner.clone() };

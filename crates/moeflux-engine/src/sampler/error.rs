@@ -1,13 +1,15 @@
 //! Why no token can be chosen.
 
+use moeflux_core::OptionId;
+
 /// Why no token could be chosen.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SamplerError {
     /// An option has a value that means nothing.
-    #[error("{option} is {value}, it must be {want}")]
+    #[error("{} is {value}, it must be {want}", option.name())]
     Option {
-        /// Name of the option.
-        option: &'static str,
+        /// The option.
+        option: OptionId,
         /// Its value.
         value: f32,
         /// The accepted range.

@@ -13,7 +13,7 @@ mod ranks;
 mod weights;
 
 use moeflux_backend::TokenLogit;
-use moeflux_core::{SplitMix64, TokenId};
+use moeflux_core::{OptionId, SplitMix64, TokenId};
 use moeflux_text::GenerationDefaults;
 
 pub use crate::sampler::error::SamplerError;
@@ -111,11 +111,11 @@ impl Sampler {
         let SamplerOptions { temperature, top_p, min_p, repeat_penalty, .. } = options;
         let zero_to_finite = |x: f32| x >= 0.0 && x.is_finite();
         for (option, value, is_good, want) in [
-            ("temperature", temperature, zero_to_finite(temperature), "0 or more"),
-            ("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1"),
-            ("min_p", min_p, (0.0..=1.0).contains(&min_p), "between 0 and 1"),
+            (OptionId::Temperature, temperature, zero_to_finite(temperature), "0 or more"),
+            (OptionId::TopP, top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1"),
+            (OptionId::MinP, min_p, (0.0..=1.0).contains(&min_p), "between 0 and 1"),
             (
-                "repeat_penalty",
+                OptionId::RepeatPenalty,
                 repeat_penalty,
                 repeat_penalty > 0.0 && repeat_penalty.is_finite(),
                 "above 0",

@@ -85,7 +85,7 @@ fn a_session_without_memory_takes_that_of_idle_sessions() {
     // All are emptied, and the job fails alone.
     bench.refuse(3);
     let failed = bench.ask(&[40]).remove(0).unwrap_err();
-    assert!(failed.contains("out of memory") && failed.contains("--sessions"), "{failed}");
+    assert!(failed.contains("out of memory") && failed.contains("fewer sessions"), "{failed}");
     assert_eq!(reused(&bench.ask(&[10, 20, 40])), [0, 0, 0]);
 }
 

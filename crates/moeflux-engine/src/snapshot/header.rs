@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use moeflux_backend::{CacheSpec, KvType};
+use moeflux_core::OptionId;
 use serde::{Deserialize, Serialize};
 
 use super::host::Host;
@@ -156,10 +157,10 @@ impl Header {
             });
         }
         if self.activations != want.activations {
-            return Err(other_option("--activations", &self.activations, &want.activations));
+            return Err(other_option(OptionId::Activations, &self.activations, &want.activations));
         }
         if let Some((got, want)) = self.other_dtype(&want) {
-            return Err(other_option("--kv-type", got, want));
+            return Err(other_option(OptionId::KvType, got, want));
         }
         let damaged = |what: &str| {
             Err(SnapshotError::Damaged { path: path.to_path_buf(), what: what.to_owned() })

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use moeflux_backend::Sequence;
 use moeflux_core::atomic_file::{Durability, remove_abandoned_in};
 use moeflux_core::checkpoint::Checksum;
-use moeflux_core::{TokenId, WriteError, private, show_bytes};
+use moeflux_core::{OptionId, TokenId, WriteError, private, show_bytes};
 
 use super::file::{Contents, Summary, summary, write};
 use super::header::{Header, VERSION};
@@ -147,10 +147,11 @@ impl PrefixCache {
         let limit = self.options.max_bytes;
         if n_bytes > limit {
             self.warn(format!(
-                "{} tokens take {}, the prompt cache may take {} (--prompt-cache-size)",
+                "{} tokens take {}, the prompt cache may take {} ({})",
                 contents.n_positions(),
                 show_bytes(n_bytes),
-                show_bytes(limit)
+                show_bytes(limit),
+                OptionId::PromptCacheSize
             ));
             return Ok(None);
         }

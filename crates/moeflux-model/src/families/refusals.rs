@@ -69,7 +69,7 @@ fn families_with_indexers_refuse_keys_and_values_in_eight_bits() {
     for case in ["deepseek_v32-hf", "glm_moe_dsa-hf"] {
         assert!(build(case, KvType::Bf16).is_ok());
         let got = build(case, KvType::Q8).expect_err("refused");
-        assert!(got.starts_with("--kv-type q8: ") && got.ends_with("use bf16 or f32"), "{got}");
+        assert!(got.starts_with("kv_type q8: ") && got.ends_with("use bf16 or f32"), "{got}");
     }
     assert!(build("deepseek_v3-hf", KvType::Q8).is_ok());
 }

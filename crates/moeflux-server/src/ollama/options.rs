@@ -1,5 +1,6 @@
 //! `options`: how an answer is made.
 
+use moeflux_core::OptionId;
 use serde::{Deserialize, Deserializer};
 
 use crate::error::ApiResult;
@@ -91,7 +92,8 @@ impl Options {
             && wanted > ctx
         {
             model.log_once(&format!(
-                "options.num_ctx: {wanted} tokens are wanted, the context has room for {ctx} (--ctx)"
+                "options.num_ctx: {wanted} tokens are wanted, the context has room for {ctx} ({})",
+                OptionId::Ctx
             ));
         }
         let sampling = Sampling {

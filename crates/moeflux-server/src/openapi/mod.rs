@@ -4,6 +4,7 @@
 mod answers;
 mod operations;
 
+use moeflux_core::OptionId;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -41,10 +42,12 @@ fn description() -> Value {
         "info": {
             "title": "moeflux",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A Mixture-of-Experts model over the APIs of OpenAI and Anthropic. \
-                Fields that are not listed are not used: the header x-moeflux-ignored-fields of \
-                an answer names them, hints such as `user` left aside. With --strict they are \
-                refused.",
+            "description": format!(
+                "A Mixture-of-Experts model over the APIs of OpenAI and Anthropic. Fields that are \
+                 not listed are not used: the header x-moeflux-ignored-fields of an answer names \
+                 them, hints such as `user` left aside. With {} they are refused.",
+                OptionId::Strict
+            ),
         },
         "security": [{}, {"bearer": []}, {"key": []}],
         "paths": paths,

@@ -65,7 +65,7 @@ fn open_refused(options: StoreOptions) -> Result<ExpertStore, String> {
 fn a_file_that_refuses_is_named() {
     assert_eq!(
         open_refused(direct()).unwrap_err(),
-        "layer-0-0 cannot be read directly: invalid input parameter; --expert-io pread reads it \
+        "layer-0-0 cannot be read directly: invalid input parameter; expert_io pread reads it \
          through the page cache"
     );
 }

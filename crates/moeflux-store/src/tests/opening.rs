@@ -31,7 +31,7 @@ fn refuses_files_that_are_not_what_the_bank_says() {
     check(
         |dir| fs::remove_file(dir.join("layer-2-0")).unwrap(),
         "layer 2: no expert file layer-2-0: restore it, or zero the layer's routed output with \
-         --allow-missing-experts",
+         allow_missing_experts",
     );
     check(
         |dir| {
@@ -118,7 +118,7 @@ fn refuses_a_budget_below_one_layer_and_names_what_is_needed() {
     assert_eq!(
         open(|_| {}, options).unwrap_err(),
         "an expert cache of 16383 bytes is too small: 4 experts of 4096 bytes need 16384 \
-         (--expert-cache 16384)"
+         (expert_cache 16384)"
     );
     let enough = StoreOptions { cache_bytes: 4 * 4096, ..options };
     let store = open(|_| {}, enough).unwrap();

@@ -114,7 +114,7 @@ fn says_that_the_caller_holds_every_slot_and_goes_on_when_it_lets_go() {
     assert_eq!(
         err.to_string(),
         "all 4 cache slots are held while 1 experts of layer 1 wait: drop experts that have been \
-         used, or raise --expert-cache"
+         used, or raise expert_cache"
     );
     drop(held);
     assert_eq!(arrivals.next_batch().unwrap().unwrap().len(), 1);

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use moeflux_core::TokenId;
+use moeflux_core::{OptionId, TokenId};
 use serde_json::Value;
 
 use super::conversation::{Conversation, ToolChoice};
-use super::error::{Part, PromptError};
+use super::error::PromptError;
 use super::prepared::{AnswerReader, Prepared};
 use super::tool_names::ToolNames;
 use crate::chat::ChatTemplate;
@@ -103,23 +103,23 @@ impl ChatModel {
     /// [`PromptError::Refused`].
     pub fn check_continued(&self, conversation: &Conversation) -> Result<(), PromptError> {
         let Conversation { tools, tool_choice, shape, thinking, continues, .. } = conversation;
-        let (part, reason) = match () {
+        let (option, reason) = match () {
             () if !continues => return Ok(()),
             () if matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_)) => {
-                (Part::ToolChoice, "the answer has begun as text: it cannot be a call")
+                (OptionId::ToolChoice, "the answer has begun as text: it cannot be a call")
             }
             () if *shape != AnswerShape::Text => {
-                (Part::Shape, "the answer has begun: it cannot be held to a format any more")
+                (OptionId::Format, "the answer has begun: it cannot be held to a format any more")
             }
             () if *thinking == Some(true) => {
-                (Part::Thinking, "the answer has begun: there is no thinking before it")
+                (OptionId::Thinking, "the answer has begun: there is no thinking before it")
             }
             () if !tools.is_empty() && !self.format().can_call_behind_text() => {
-                (Part::Tools, "this model cannot call tools in an answer that has begun")
+                (OptionId::Tools, "this model cannot call tools in an answer that has begun")
             }
             () => return Ok(()),
         };
-        Err(PromptError::refused(part, reason))
+        Err(PromptError::refused(option, reason))
     }
 
     /// The text of the prompt that a conversation becomes.
@@ -271,7 +271,8 @@ impl ChatModel {
     fn expected(&self, conversation: &Conversation) -> Result<Arc<[TokenId]>, PromptError> {
         let Some(text) = &conversation.expected else { return Ok(Arc::default()) };
         let tokens = self.tokenizer.encode_first(text, Markup::Literal, self.ctx);
-        let tokens = tokens.map_err(|err| PromptError::refused(Part::Expected, err.to_string()))?;
+        let tokens =
+            tokens.map_err(|err| PromptError::refused(OptionId::Expected, err.to_string()))?;
         Ok(tokens.into())
     }
 
@@ -294,7 +295,7 @@ impl ChatModel {
         let must_call = matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_));
         if must_call && functions.is_empty() {
             let reason = "there is no such tool in tools";
-            return Err(PromptError::refused(Part::ToolChoice, reason));
+            return Err(PromptError::refused(OptionId::ToolChoice, reason));
         }
         if functions.is_empty() && *shape == AnswerShape::Text {
             return Ok(None);
@@ -312,7 +313,7 @@ impl ChatModel {
             let mut all = tools.functions.iter();
             let i = all.position(|tool| tool["function"]["name"] == *refused.tool).unwrap_or(0);
             let reason = format!("{refused}, which strict: true does not allow");
-            return Err(PromptError::refused(Part::Tool(i), reason));
+            return Err(PromptError::Refused { option: OptionId::Tools, item: Some(i), reason });
         }
         Ok(Some(compiled))
     }
@@ -322,8 +323,8 @@ impl ChatModel {
         let grammars = self.grammars.get_or_init(|| Grammars::new(&self.tokenizer)).as_ref();
         let grammars = grammars.map_err(|err| PromptError::Vocabulary(err.clone()))?;
         let is_text = grammar.shape == AnswerShape::Text;
-        let part = if is_text { Part::Tools } else { Part::Shape };
-        grammars.compile(grammar).map_err(|source| PromptError::Constraint { part, source })
+        let option = if is_text { OptionId::Tools } else { OptionId::Format };
+        grammars.compile(grammar).map_err(|source| PromptError::Constraint { option, source })
     }
 }
 

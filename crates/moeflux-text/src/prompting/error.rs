@@ -1,27 +1,9 @@
 //! Why a conversation cannot be answered.
 
+use moeflux_core::OptionId;
+
 use crate::constrain::ConstraintError;
 use crate::error::TextError;
-
-/// Part of a request that is at fault. Each caller has a name of its own for it: a field, a flag, a
-/// parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The messages.
-    Messages,
-    /// The tools.
-    Tools,
-    /// One of the tools, by its place in the list.
-    Tool(usize),
-    /// Whether tools may be called.
-    ToolChoice,
-    /// The form of the answer.
-    Shape,
-    /// Whether the model is to think.
-    Thinking,
-    /// The text that the answer is expected to repeat.
-    Expected,
-}
 
 /// Why a conversation cannot be answered.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +21,9 @@ pub enum PromptError {
     #[error("{reason}")]
     Refused {
         /// The part.
-        part: Part,
+        option: OptionId,
+        /// Its item at fault, where it is a list and one is.
+        item: Option<usize>,
         /// Why.
         reason: String,
     },
@@ -47,7 +31,7 @@ pub enum PromptError {
     #[error("{source}")]
     Constraint {
         /// The part.
-        part: Part,
+        option: OptionId,
         /// Why.
         source: ConstraintError,
     },
@@ -58,7 +42,7 @@ pub enum PromptError {
 
 impl PromptError {
     /// Refuses a part of a request.
-    pub(super) fn refused(part: Part, reason: impl Into<String>) -> PromptError {
-        PromptError::Refused { part, reason: reason.into() }
+    pub(super) fn refused(option: OptionId, reason: impl Into<String>) -> PromptError {
+        PromptError::Refused { option, item: None, reason: reason.into() }
     }
 }

@@ -9,5 +9,5 @@ mod tool_names;
 
 pub use self::chat_model::ChatModel;
 pub use self::conversation::{Conversation, ToolChoice, Tools};
-pub use self::error::{Part, PromptError};
+pub use self::error::PromptError;
 pub use self::prepared::{AnswerReader, Prepared};

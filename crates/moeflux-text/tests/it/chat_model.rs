@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use moeflux_core::OptionId;
 use moeflux_text::{
-    AnswerShape, ChatModel, ChatTemplate, Conversation, Delta, Markup, Message, Part, PromptError,
+    AnswerShape, ChatModel, ChatTemplate, Conversation, Delta, Markup, Message, PromptError,
     RenderRequest, Tokenizer, ToolChoice, Tools, Turn,
 };
 use serde_json::{Value, json};
@@ -50,9 +51,9 @@ fn tools(functions: Vec<Value>, strict: &[&str]) -> Tools {
     Tools { functions, strict: strict.iter().map(|name| (*name).to_owned()).collect() }
 }
 
-fn refused_part(err: PromptError) -> Part {
+fn refused_option(err: PromptError) -> OptionId {
     match err {
-        PromptError::Refused { part, .. } | PromptError::Constraint { part, .. } => part,
+        PromptError::Refused { option, .. } | PromptError::Constraint { option, .. } => option,
         other => panic!("{other}"),
     }
 }
@@ -107,10 +108,10 @@ fn an_answer_is_held_to_a_schema_and_a_schema_that_cannot_be_is_refused() {
     assert!(model.prepare_text("n:", Markup::Literal, &good.shape).unwrap().constraint.is_some());
     assert!(model.constraint(&asking("Hi")).unwrap().is_none());
     let bad = shaped(json!({"type": "string", "pattern": "("}));
-    assert_eq!(refused_part(model.prepare(&bad).err().unwrap()), Part::Shape);
-    assert_eq!(refused_part(model.constraint(&bad).err().unwrap()), Part::Shape);
+    assert_eq!(refused_option(model.prepare(&bad).err().unwrap()), OptionId::Format);
+    assert_eq!(refused_option(model.constraint(&bad).err().unwrap()), OptionId::Format);
     let text = model.prepare_text("n:", Markup::Literal, &bad.shape);
-    assert_eq!(refused_part(text.err().unwrap()), Part::Shape);
+    assert_eq!(refused_option(text.err().unwrap()), OptionId::Format);
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn tools_are_called_by_the_names_that_they_were_given() {
     };
     assert!(model.prepare(&named("files:look/up")).unwrap().constraint.is_some());
     let missing = model.prepare(&named("missing")).err().unwrap();
-    assert_eq!(refused_part(missing), Part::ToolChoice);
+    assert_eq!(refused_option(missing), OptionId::ToolChoice);
 }
 
 #[test]
@@ -155,7 +156,8 @@ fn tools_that_cannot_be_used_are_refused_by_their_place() {
     let lenient = Conversation { tools: tools(functions.clone(), &[]), ..asking("Hi") };
     assert!(model.prepare(&lenient).is_ok());
     let strict = Conversation { tools: tools(functions, &["second"]), ..asking("Hi") };
-    assert_eq!(refused_part(model.prepare(&strict).err().unwrap()), Part::Tool(1));
+    let refused = model.prepare(&strict).err().unwrap();
+    assert!(matches!(refused, PromptError::Refused { option: OptionId::Tools, item: Some(1), .. }));
 
     let plain = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}";
     let without_tools = with_template(plain);
@@ -177,10 +179,12 @@ fn an_answer_that_has_begun_is_no_other_answer() {
         Conversation { tools: offered, tool_choice: ToolChoice::Required, ..begun.clone() };
     let shaped = Conversation { shape: AnswerShape::Json(json!({})), ..begun.clone() };
     let thinking = Conversation { thinking: Some(true), ..begun };
-    for (conversation, part) in
-        [(required, Part::ToolChoice), (shaped, Part::Shape), (thinking, Part::Thinking)]
-    {
-        assert_eq!(refused_part(model.prepare(&conversation).err().unwrap()), part);
+    for (conversation, option) in [
+        (required, OptionId::ToolChoice),
+        (shaped, OptionId::Format),
+        (thinking, OptionId::Thinking),
+    ] {
+        assert_eq!(refused_option(model.prepare(&conversation).err().unwrap()), option);
     }
 }
 

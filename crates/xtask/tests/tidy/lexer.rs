@@ -1,4 +1,4 @@
-//! Tells code from comments, so that a check looks at one of them and never into a string.
+//! Tells code, comments and strings apart, so that a check looks at one of them.
 
 use std::iter::repeat_n;
 
@@ -7,6 +7,8 @@ use std::iter::repeat_n;
 pub(crate) struct Line {
     pub(crate) code: String,
     pub(crate) comment: String,
+    /// What its strings hold, as written, each behind a quote; empty in Python.
+    pub(crate) strings: String,
 }
 
 /// Splits Rust or WGSL, which write comments alike.
@@ -36,7 +38,11 @@ fn python_line(line: &str) -> Line {
     for (i, c) in line.char_indices() {
         match quote {
             None if c == '#' => {
-                return Line { code: line[..i].into(), comment: line[i + 1..].into() };
+                return Line {
+                    code: line[..i].into(),
+                    comment: line[i + 1..].into(),
+                    ..Line::default()
+                };
             }
             None if c == '"' || c == '\'' => quote = Some(c),
             Some(open) if c == open && !escaped => quote = None,
@@ -44,7 +50,7 @@ fn python_line(line: &str) -> Line {
         }
         escaped = c == '\\' && !escaped;
     }
-    Line { code: line.into(), comment: String::new() }
+    Line { code: line.into(), ..Line::default() }
 }
 
 struct Lexer {
@@ -86,6 +92,16 @@ impl Lexer {
         self.skip(1);
     }
 
+    /// Steps over `n` characters of a string.
+    fn text(&mut self, n: usize) {
+        for _ in 0..n {
+            if let Some(c) = self.peek(0).filter(|c| *c != '\n') {
+                self.line().strings.push(c);
+            }
+            self.skip(1);
+        }
+    }
+
     fn line_comment(&mut self) {
         while self.peek(0).is_some_and(|c| c != '\n') {
             self.comment();
@@ -119,13 +135,11 @@ impl Lexer {
 
     fn string(&mut self) {
         self.line().code.push_str("\"\"");
-        self.skip(1);
-        while let Some(c) = self.peek(0) {
-            self.skip(if c == '\\' { 2 } else { 1 });
-            if c == '"' {
-                return;
-            }
+        self.text(1);
+        while let Some(c) = self.peek(0).filter(|c| *c != '"') {
+            self.text(if c == '\\' { 2 } else { 1 });
         }
+        self.skip(1);
     }
 
     /// A character between quotes, or the quote that begins a lifetime.
@@ -158,9 +172,10 @@ impl Lexer {
         let hashes = self.raw_hashes().expect("a raw string begins here");
         let end: Vec<char> = ['"'].into_iter().chain(repeat_n('#', hashes)).collect();
         self.line().code.push_str("\"\"");
-        self.skip(hashes + 2);
+        self.skip(hashes + 1);
+        self.text(1);
         while self.at < self.chars.len() && !self.chars[self.at..].starts_with(&end) {
-            self.skip(1);
+            self.text(1);
         }
         self.skip(end.len());
     }
@@ -199,6 +214,20 @@ fn keeps_the_lines_of_what_spans_several() {
     let code: Vec<&str> = lines.iter().map(|line| line.code.as_str()).collect();
     assert_eq!(code, ["a \"\"", " d", "", " g"]);
     assert_eq!(lines[3].comment, "f */");
+}
+
+#[test]
+fn keeps_what_strings_hold() {
+    for (text, strings) in [
+        (r#"f("a", 'b', "c\"d") // "e""#, r#""a"c\"d"#),
+        (r##"f(r#"a " b"#)"##, r#""a " b"#),
+        ("f()", ""),
+    ] {
+        assert_eq!(split(text)[0].strings, strings, "{text}");
+    }
+    let strings: Vec<String> =
+        split("\"a \\\n  b\"").into_iter().map(|line| line.strings).collect();
+    assert_eq!(strings, ["\"a \\", "  b"]);
 }
 
 #[test]

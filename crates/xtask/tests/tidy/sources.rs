@@ -58,8 +58,8 @@ const MAY_BE_UNSAFE: &[&str] = &[
 /// How many lines of code may stand between `unsafe` and its reason.
 const SAFETY_REACH: usize = 3;
 
-/// The crate that talks to the terminal.
-const PRINTS: &str = "crates/moeflux-cli/";
+/// The crate that has a command line and talks to the terminal.
+const BINARY: &str = "crates/moeflux-cli/";
 
 const OUTPUT: &[&str] = &["println!", "eprintln!", "print!", "eprint!", "dbg!"];
 
@@ -211,19 +211,40 @@ fn has_reason(lines: &[Line]) -> bool {
     false
 }
 
-fn output(name: &str, lines: &[Line]) -> Vec<(usize, String)> {
+/// The lines of a file before its tests: none of a file of tests, an example or a benchmark.
+fn product<'a>(name: &str, lines: &'a [Line]) -> &'a [Line] {
     let dirs = ["/tests/", "/examples/", "/benches/"];
-    let may = dirs.iter().any(|dir| name.contains(dir)) || name.ends_with("/tests.rs");
-    if may || name.starts_with(PRINTS) || name.ends_with("/build.rs") {
-        return Vec::new();
+    if dirs.iter().any(|dir| name.contains(dir)) || name.ends_with("/tests.rs") {
+        return &[];
     }
     let is_tests = |pair: &[Line]| {
         pair[0].code == "#[cfg(test)]"
             && pair[1].code.starts_with("mod ")
             && pair[1].code.ends_with('{')
     };
-    let n_lines = lines.windows(2).position(is_tests).unwrap_or(lines.len());
-    macros(&lines[..n_lines], OUTPUT)
+    &lines[..lines.windows(2).position(is_tests).unwrap_or(lines.len())]
+}
+
+fn output(name: &str, lines: &[Line]) -> Vec<(usize, String)> {
+    if name.starts_with(BINARY) || name.ends_with("/build.rs") {
+        return Vec::new();
+    }
+    macros(product(name, lines), OUTPUT)
+}
+
+/// Flags in texts of libraries, whose callers may have no command line.
+fn flags(name: &str, lines: &[Line]) -> Vec<(usize, String)> {
+    if name.starts_with(BINARY) || !name.contains("/src/") {
+        return Vec::new();
+    }
+    let is_flag = |(at, _): (usize, &str), text: &str| {
+        let is_glued = text[..at].ends_with(|c: char| is_word(c) || c == '-');
+        !is_glued && text[at + 2..].starts_with(|c: char| c.is_ascii_lowercase())
+    };
+    let names_one =
+        |line: &&Line| line.strings.match_indices("--").any(|place| is_flag(place, &line.strings));
+    let found = product(name, lines).iter().enumerate().filter(|(_, line)| names_one(line));
+    found.map(|(i, _)| (i, "a flag in a library: write its `OptionId`".into())).collect()
 }
 
 fn unfinished(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
@@ -391,6 +412,37 @@ fn finds_output() {
         "crates/a/src/tests.rs",
     ] {
         check_text(output, name, "println!()", 0);
+    }
+}
+
+#[test]
+fn only_the_binary_names_flags() {
+    check_tree(&["rs"], flags);
+}
+
+#[test]
+fn finds_a_flag() {
+    let library = "crates/moeflux-core/src/ids.rs";
+    for text in [
+        "\"--ctx\"",
+        "a(\"a smaller --ctx or `--chunk`\")",
+        "a(\"one\\\n    --ctx\")",
+        "r#\"(--ctx)\"#",
+    ] {
+        check_text(flags, library, text, 1);
+    }
+    for text in [
+        "// --ctx",
+        "\"models--a\"",
+        "\"--\"",
+        "\"a -- b --- c\"",
+        "--a",
+        "#[cfg(test)]\nmod tests {\n    const A: &str = \"--ctx\";\n}",
+    ] {
+        check_text(flags, library, text, 0);
+    }
+    for name in ["crates/moeflux-cli/src/main.rs", "crates/a/tests/b.rs", "crates/a/src/tests.rs"] {
+        check_text(flags, name, "\"--ctx\"", 0);
     }
 }
 

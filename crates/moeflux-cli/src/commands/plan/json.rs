@@ -34,7 +34,7 @@ fn verdicts(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> Map<Strin
     let suggestion = |other: &Alternative| {
         let rate = forecast.and_then(|forecast| forecast.of_plan(&other.plan).streamed);
         json!({
-            "change": other.change,
+            "change": other.change.to_string(),
             "saves_bytes": other.saves(plan),
             "fits": other.plan.fits(),
             "tok_s": rate.map(|rate| rate.middle()),

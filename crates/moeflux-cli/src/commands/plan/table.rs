@@ -89,7 +89,7 @@ pub(super) fn savings(plan: &Plan, alternatives: &[Alternative]) -> String {
     for other in saving {
         let enough = if other.plan.fits() { ": enough" } else { "" };
         let saved = show(other.saves(plan));
-        let _ = writeln!(text, "{:<26} saves {saved}{enough}", other.change);
+        let _ = writeln!(text, "{:<26} saves {saved}{enough}", other.change.to_string());
         n_shown += 1;
     }
     if n_shown == 0 {

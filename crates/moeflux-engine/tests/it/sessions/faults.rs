@@ -6,6 +6,7 @@ use std::path::Path;
 
 use moeflux_convert::pack::PackOptions;
 use moeflux_convert::pack_checkpoint;
+use moeflux_core::OptionId;
 use moeflux_engine::{
     Activations, Engine, EngineError, EngineOptions, KvType, Session, SnapshotError, StateError,
 };
@@ -121,11 +122,14 @@ fn snapshots_of_something_else_are_refused_by_name() {
     let own = &families[0];
     let q8 = plain.clone().kv_type(KvType::Q8);
     let err = refused(dir.path(), own, q8);
-    let is_kv = matches!(&err, SnapshotError::OtherOption { option: "--kv-type", .. });
+    let is_kv = matches!(&err, SnapshotError::OtherOption { option: OptionId::KvType, .. });
     assert!(is_kv && err.to_string().contains("f32, now it is q8"), "{err}");
     let full = plain.clone().activations(Activations::Full);
     let err = refused(dir.path(), own, full);
-    assert!(matches!(err, SnapshotError::OtherOption { option: "--activations", .. }), "{err}");
+    assert!(
+        matches!(err, SnapshotError::OtherOption { option: OptionId::Activations, .. }),
+        "{err}"
+    );
     let fewer = plain.clone().experts_per_token(Some(1));
     let err = refused(dir.path(), own, fewer);
     assert!(matches!(err, SnapshotError::OtherModel { .. }), "{err}");

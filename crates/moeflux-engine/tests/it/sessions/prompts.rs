@@ -170,6 +170,6 @@ fn the_cache_stays_within_its_bytes_and_the_oldest_leave() {
         session.eval_prompt(&subject.tokens[3..8]).unwrap();
         session.store().unwrap();
         let warnings = small.take_warnings();
-        assert!(warnings.len() == 1 && warnings[0].contains("--prompt-cache-size"), "{warnings:?}");
+        assert!(warnings.len() == 1 && warnings[0].contains("prompt_cache_size"), "{warnings:?}");
     }
 }
