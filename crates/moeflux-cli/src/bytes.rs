@@ -52,9 +52,10 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
         return Err(wrong());
     }
     let gb_s = parse(bytes).map_err(|_| wrong())? as f64 / 1e9;
-    match (0.001..=1000.0).contains(&gb_s) {
-        true => Ok(gb_s),
-        false => Err(String::from("a drive reads from 1MB/s to 1000GB/s: write it like 3GB/s")),
+    if (0.001..=1000.0).contains(&gb_s) {
+        Ok(gb_s)
+    } else {
+        Err(String::from("a drive reads from 1MB/s to 1000GB/s: write it like 3GB/s"))
     }
 }
 

@@ -65,15 +65,13 @@ pub(crate) fn command() -> Command {
     }
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().into()).collect();
     for name in names {
-        let device = match ON_CPU.contains(&name.as_str()) {
-            true => "cpu",
-            false => DEFAULT_DEVICE.as_str(),
-        };
+        let device = if ON_CPU.contains(&name.as_str()) { "cpu" } else { DEFAULT_DEVICE.as_str() };
         command = command.mut_subcommand(name, |sub| {
             let has_device = sub.get_arguments().any(|arg| arg.get_id() == "device");
-            let sub = match has_device {
-                true => sub.mut_arg("device", |arg| arg.default_value(device)),
-                false => sub,
+            let sub = if has_device {
+                sub.mut_arg("device", |arg| arg.default_value(device))
+            } else {
+                sub
             };
             with_usage(sub)
                 .disable_help_flag(true)

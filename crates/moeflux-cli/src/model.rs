@@ -67,10 +67,7 @@ pub(crate) fn inspect_with(
 impl Inspected {
     /// Where the drive is that experts are read from.
     pub(crate) fn place(&self) -> rates::Place<'_> {
-        match self.has_content {
-            true => rates::Place::Model(&self.facts.root),
-            false => rates::Place::Hub,
-        }
+        if self.has_content { rates::Place::Model(&self.facts.root) } else { rates::Place::Hub }
     }
 }
 
@@ -154,9 +151,10 @@ pub(crate) fn open_cached(
 ) -> Result<Engine> {
     let prompt_cache = cache.options();
     // Without a place for caches every start is a cold one.
-    let expert_stats = match cache.no_expert_stats {
-        true => None,
-        false => paths::cache_dir().ok().map(|dir| dir.join("experts")),
+    let expert_stats = if cache.no_expert_stats {
+        None
+    } else {
+        paths::cache_dir().ok().map(|dir| dir.join("experts"))
     };
     let plain = args.engine_options(false)?;
     let mut options = plain.prompt_cache(prompt_cache).expert_stats(expert_stats);

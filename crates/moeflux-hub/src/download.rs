@@ -85,11 +85,13 @@ impl<'a> Work<'a> {
             Message::Retry(retry) => on_event(Event::Retrying(&retry)),
             Message::Done => {}
         })?;
-        let link =
-            |file: &RemoteFile| match source.cache.has(&listing.commit, &file.path, file.size) {
-                true => Ok(()),
-                false => source.cache.link(&listing.commit, &file.path, &file.blob),
-            };
+        let link = |file: &RemoteFile| {
+            if source.cache.has(&listing.commit, &file.path, file.size) {
+                Ok(())
+            } else {
+                source.cache.link(&listing.commit, &file.path, &file.blob)
+            }
+        };
         listing.files.iter().try_for_each(link)
     }
 }

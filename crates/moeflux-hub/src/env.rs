@@ -101,9 +101,10 @@ impl HubEnv {
             let secret = var(name)?.trim().to_owned();
             Some(Token { secret, source: name.to_owned() })
         });
-        let token = match is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
-            true => of_variable,
-            false => of_variable.or_else(|| read_token(&token_file)),
+        let token = if is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
+            of_variable
+        } else {
+            of_variable.or_else(|| read_token(&token_file))
         };
         let endpoint = var("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
         let (endpoint, login) = Login::split_off(endpoint.trim().trim_end_matches('/'));

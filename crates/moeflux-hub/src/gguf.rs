@@ -258,10 +258,12 @@ impl Part<'_> {
     fn of(path: &str) -> Part<'_> {
         let stem = &path[..path.len() - GGUF.len()];
         let whole = Part { stem, nth: 1, n: 1 };
-        let number = |text: &str| match text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())
-        {
-            true => text.parse::<usize>().ok(),
-            false => None,
+        let number = |text: &str| {
+            if text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit()) {
+                text.parse::<usize>().ok()
+            } else {
+                None
+            }
         };
         let split = stem.rsplit_once("-of-").and_then(|(rest, n)| {
             let (stem, nth) = rest.rsplit_once('-')?;

@@ -109,10 +109,8 @@ impl Client {
         let login = self.login.as_ref().filter(|_| is_of_hub && self.token.is_none());
         let address = login.map(|login| login.join(at));
         let address = address.as_deref().unwrap_or(at);
-        let mut builder = match request.is_head {
-            true => self.agent.head(address),
-            false => self.agent.get(address),
-        };
+        let mut builder =
+            if request.is_head { self.agent.head(address) } else { self.agent.get(address) };
         builder = builder.header("accept-encoding", "identity");
         if let Some(token) = self.token.as_ref().filter(|_| is_of_hub) {
             if !token.secret.bytes().all(|b| b.is_ascii_graphic()) {
@@ -214,9 +212,10 @@ impl Client {
 /// Refuses what a network's page for signing in, or an error page, sends in place of a file.
 pub(super) fn refuse_web_page(response: &Response<Body>, url: &str) -> Result<(), HubError> {
     let content_type = response.headers().get("content-type").and_then(|v| v.to_str().ok());
-    match content_type.is_some_and(|kind| kind.trim().to_lowercase().starts_with("text/html")) {
-        true => Err(HubError::WebPage { url: url.to_owned() }),
-        false => Ok(()),
+    if content_type.is_some_and(|kind| kind.trim().to_lowercase().starts_with("text/html")) {
+        Err(HubError::WebPage { url: url.to_owned() })
+    } else {
+        Ok(())
     }
 }
 

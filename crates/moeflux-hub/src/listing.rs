@@ -254,9 +254,10 @@ impl Source<'_> {
         )?;
         if bytes.len() as u64 != file.size {
             let is_page = bytes.trim_ascii_start().starts_with(b"<");
-            return Err(match is_page {
-                true => HubError::WebPage { url: file.url.clone() },
-                false => file.damaged("size", bytes.len().to_string(), file.size.to_string()),
+            return Err(if is_page {
+                HubError::WebPage { url: file.url.clone() }
+            } else {
+                file.damaged("size", bytes.len().to_string(), file.size.to_string())
             });
         }
         Ok(bytes)

@@ -234,9 +234,10 @@ fn tagged(tag: &str) -> Result<Option<Wanted>, String> {
 fn file_of(parts: &[&str]) -> Result<Wanted, String> {
     let path = parts.join("/");
     let path = percent_decode_str(&path).decode_utf8_lossy().into_owned();
-    match path.split('/').all(is_component) {
-        true => Ok(Wanted::File(path)),
-        false => Err(format!("{path:?} is no name of a file")),
+    if path.split('/').all(is_component) {
+        Ok(Wanted::File(path))
+    } else {
+        Err(format!("{path:?} is no name of a file"))
     }
 }
 

@@ -51,9 +51,10 @@ pub fn removal(model: &str, env: &HubEnv) -> Result<Removal, HubError> {
     let meant = Meant::of(&repo, has_revision, &folder)?;
     let takes = |name: &&Named| meant.takes(name);
     let (gone, kept): (Vec<&Named>, Vec<&Named>) = folder.names.iter().partition(takes);
-    match gone.is_empty() && !meant.is_all() {
-        true => Err(missing(meant.name)),
-        false => Ok(folder.removal(&meant, &gone, &kept, locks)),
+    if gone.is_empty() && !meant.is_all() {
+        Err(missing(meant.name))
+    } else {
+        Ok(folder.removal(&meant, &gone, &kept, locks))
     }
 }
 

@@ -137,9 +137,10 @@ fn whole_models(repo: &str, dir: &Path, names: &[Named], env: &HubEnv) -> Vec<St
         let of_commit = || names.iter().filter(|name| name.commit == commit);
         let is_ref = |revision: &str| refs.get(revision).is_some_and(|known| known == commit);
         let other = || refs.keys().find(|revision| is_ref(revision));
-        let at = match is_ref("main") {
-            true => String::new(),
-            false => format!("@{}", other().map_or(commit, |revision| revision)),
+        let at = if is_ref("main") {
+            String::new()
+        } else {
+            format!("@{}", other().map_or(commit, |revision| revision))
         };
         let size = |names: &mut dyn Iterator<Item = &Named>| {
             names.filter_map(|name| Some(fs::metadata(&name.path).ok()?.len())).sum()

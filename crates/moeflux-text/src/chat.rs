@@ -119,9 +119,10 @@ impl ChatTemplate {
         }
         let fewest = |text: &str| tokenizer.fewest_tokens(text);
         let n_tokens = self.learned.written.fewest_tokens(messages, tools, &self.tested, fewest);
-        match n_tokens > max_tokens {
-            true => Err(TextError::TooLong { n_tokens, is_exact: false, max_tokens }),
-            false => Ok(()),
+        if n_tokens > max_tokens {
+            Err(TextError::TooLong { n_tokens, is_exact: false, max_tokens })
+        } else {
+            Ok(())
         }
     }
 

@@ -135,16 +135,18 @@ impl Encoder {
         let mut is_exact = true;
         self.each_part(text, origin, is_limited.then_some(max_tokens), |part, is_last| {
             n_tokens += part.len();
-            match n_tokens > max_tokens {
-                true => ids = Vec::new(),
-                false => ids.extend(part),
+            if n_tokens > max_tokens {
+                ids = Vec::new()
+            } else {
+                ids.extend(part)
             }
             is_exact = is_last;
             n_tokens <= max_counted
         })?;
-        match n_tokens > max_tokens {
-            true => Err(TextError::TooLong { n_tokens, is_exact, max_tokens }),
-            false => Ok(ids),
+        if n_tokens > max_tokens {
+            Err(TextError::TooLong { n_tokens, is_exact, max_tokens })
+        } else {
+            Ok(ids)
         }
     }
 

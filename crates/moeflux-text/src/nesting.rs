@@ -33,9 +33,10 @@ pub(super) fn check_parts<'a>(
     if let Some(idx) = messages.iter().position(is_deep) {
         return Err(too_nested(format!("message {idx}")));
     }
-    match tools.into_iter().all(|tool| is_shallow(tool, MAX_DEPTH)) {
-        true => Ok(()),
-        false => Err(too_nested(String::from("the definition of a tool"))),
+    if tools.into_iter().all(|tool| is_shallow(tool, MAX_DEPTH)) {
+        Ok(())
+    } else {
+        Err(too_nested(String::from("the definition of a tool")))
     }
 }
 

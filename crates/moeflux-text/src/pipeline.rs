@@ -144,9 +144,12 @@ impl Run<'_> {
                 PreTokenizerStep::Split { regex, behavior, invert } => {
                     let pattern = || Bounded { regex, clock: &self.clock };
                     self.clock.run(|| {
-                        parts.split(|_, part| match invert {
-                            true => part.split(Invert(pattern()), *behavior),
-                            false => part.split(pattern(), *behavior),
+                        parts.split(|_, part| {
+                            if invert {
+                                part.split(Invert(pattern()), *behavior)
+                            } else {
+                                part.split(pattern(), *behavior)
+                            }
                         })
                     })?;
                 }

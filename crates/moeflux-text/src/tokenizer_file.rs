@@ -190,9 +190,10 @@ fn check_pattern(field: &str, pattern: &Value) -> Checked {
         return Err(bad(field, pattern, "a pattern that matches some text"));
     }
     let text = pattern["String"].as_str().or(pattern["Regex"].as_str()).unwrap_or_default();
-    match text.len() > MAX_REGEX_BYTES {
-        true => Err(bad(field, pattern, "at most 16384 bytes")),
-        false => Ok(()),
+    if text.len() > MAX_REGEX_BYTES {
+        Err(bad(field, pattern, "at most 16384 bytes"))
+    } else {
+        Ok(())
     }
 }
 

@@ -157,9 +157,10 @@ impl ModelArgs {
 
     /// These arguments with any device, where none but the processor was named.
     pub(crate) fn on_any_device(&self) -> ModelArgs {
-        let device = match self.device.eq_ignore_ascii_case("cpu") {
-            true => String::from("auto"),
-            false => self.device.clone(),
+        let device = if self.device.eq_ignore_ascii_case("cpu") {
+            String::from("auto")
+        } else {
+            self.device.clone()
         };
         ModelArgs { device, ..self.clone() }
     }

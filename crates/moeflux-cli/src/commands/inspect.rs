@@ -16,18 +16,20 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     if args.devices {
         let all = devices(paths::gpu_tuning().as_deref());
         let choice = choice(args)?;
-        let text = match args.json {
-            true => devices_to_json(&all, choice.as_ref())?,
-            false => devices_to_text(&all, choice.as_ref()),
+        let text = if args.json {
+            devices_to_json(&all, choice.as_ref())?
+        } else {
+            devices_to_text(&all, choice.as_ref())
         };
         print(&text)?;
         return Ok(());
     }
     let found = model::inspect(&args.model, &args.shape, args.json)?;
     let download = found.download.as_ref();
-    let text = match args.json {
-        true => to_json(&found, download)?,
-        false => to_text(&found) + &download.map_or(String::new(), download_text),
+    let text = if args.json {
+        to_json(&found, download)?
+    } else {
+        to_text(&found) + &download.map_or(String::new(), download_text)
     };
     print(&text)?;
     Ok(())

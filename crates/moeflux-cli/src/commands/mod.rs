@@ -184,10 +184,7 @@ fn download_json(download: &Download) -> Value {
 
 /// Writes to standard output at once. A terminal gets text alone, whatever models and files hold.
 pub(crate) fn print(text: &str) -> Result<(), OutputError> {
-    match io::stdout().is_terminal() {
-        true => print_styled(&visible(text)),
-        false => print_styled(text),
-    }
+    if io::stdout().is_terminal() { print_styled(&visible(text)) } else { print_styled(text) }
 }
 
 /// Writes to standard output what may hold this program's own commands for terminals.

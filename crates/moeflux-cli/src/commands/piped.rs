@@ -82,9 +82,10 @@ pub(super) fn beside_a_prompt(form: Form, is_quiet: bool) -> Result<Option<Strin
 
 /// A prompt and what standard input brought.
 pub(super) fn joined(prompt: &str, input: &str) -> String {
-    match prompt.trim().is_empty() {
-        true => input.to_owned(),
-        false => format!("{}\n\n{input}", prompt.trim_end_matches('\n')),
+    if prompt.trim().is_empty() {
+        input.to_owned()
+    } else {
+        format!("{}\n\n{input}", prompt.trim_end_matches('\n'))
     }
 }
 

@@ -54,9 +54,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
     });
     let speed = speed.as_ref();
     let uses = uses::of(facts, &options.memory, args.sessions)?;
-    let text = match args.json {
-        true => json::text(&found, speed, &uses)?,
-        false => to_text(&found, speed, &uses) + &download.map_or(String::new(), download_text),
+    let text = if args.json {
+        json::text(&found, speed, &uses)?
+    } else {
+        to_text(&found, speed, &uses) + &download.map_or(String::new(), download_text)
     };
     print(&text)?;
     Ok(facts.plan.fits())

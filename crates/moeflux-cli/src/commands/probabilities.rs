@@ -16,9 +16,6 @@ pub(super) fn lines<'a>(
         let top: Vec<String> =
             token.top.iter().map(|(token, logprob)| one(*token, *logprob)).collect();
         let own = one(token.token, token.logprob);
-        match top.is_empty() {
-            true => own,
-            false => format!("{own}; likeliest: {}", top.join(", ")),
-        }
+        if top.is_empty() { own } else { format!("{own}; likeliest: {}", top.join(", ")) }
     })
 }

@@ -46,9 +46,10 @@ fn print_json(prompt: &ChatPrompt) -> io::Result<()> {
 
 /// What messages call the source of a request.
 fn name(path: &Path) -> String {
-    match path == Path::new("-") {
-        true => String::from("standard input (--request)"),
-        false => format!("{} (--request)", path.display()),
+    if path == Path::new("-") {
+        String::from("standard input (--request)")
+    } else {
+        format!("{} (--request)", path.display())
     }
 }
 

@@ -159,9 +159,10 @@ impl Server<'_> {
             _ => bail!("{}", another_at(addr)),
         }
         let value: Value = serde_json::from_str(&text).map_err(|_| anyhow!(another_at(addr)))?;
-        match value["model"]["name"].is_string() && value["now"].is_object() {
-            true => Ok(Status(value)),
-            false => bail!("{}", another_at(addr)),
+        if value["model"]["name"].is_string() && value["now"].is_object() {
+            Ok(Status(value))
+        } else {
+            bail!("{}", another_at(addr))
         }
     }
 }

@@ -22,9 +22,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let model = answers::model(engine)?;
     let mut settings = answers::settings(&args.sample, model.tokenizer());
-    let prepared = match args.raw {
-        true => prepare_raw(&model, &prompt, &shape)?,
-        false => prepare(&model, args.system.as_deref(), prompt, shape)?,
+    let prepared = if args.raw {
+        prepare_raw(&model, &prompt, &shape)?
+    } else {
+        prepare(&model, args.system.as_deref(), prompt, shape)?
     };
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
     let is_demo = args.model.model.is_none();
@@ -78,9 +79,10 @@ fn prepare(
     let conversation = Conversation { shape, ..Conversation::new(messages) };
     let prepared = model.text().prepare(&conversation);
     let prepared = prepared.map_err(|err| refusal(model.tokenizer(), err))?;
-    match is_text && model.text().format().can_call_behind_text() {
-        true => Ok(prepared.read_as_text()),
-        false => Ok(prepared),
+    if is_text && model.text().format().can_call_behind_text() {
+        Ok(prepared.read_as_text())
+    } else {
+        Ok(prepared)
     }
 }
 

@@ -65,11 +65,12 @@ pub(crate) fn translate(
 fn refuse_flag_first(first: &str) -> Result<(), UsageError> {
     let is_model = ["-m", "--model"].contains(&first)
         || flags::find("chat", first).is_some_and(|found| found.does == Does::Is("--model"));
-    match is_model {
-        true => Err(UsageError(format!(
+    if is_model {
+        Err(UsageError(format!(
             "{first} comes after a command: moeflux chat --model NAME, or moeflux serve --model NAME"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

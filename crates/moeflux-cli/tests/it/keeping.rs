@@ -229,12 +229,11 @@ fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     while let Some(next) = dirs.pop() {
         for entry in fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => dirs.push(path),
-                false => {
-                    let bytes = fs::read(&path).unwrap();
-                    all.push((path.strip_prefix(dir).unwrap().to_owned(), bytes));
-                }
+            if path.is_dir() {
+                dirs.push(path)
+            } else {
+                let bytes = fs::read(&path).unwrap();
+                all.push((path.strip_prefix(dir).unwrap().to_owned(), bytes));
             }
         }
     }

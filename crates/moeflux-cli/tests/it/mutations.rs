@@ -45,10 +45,8 @@ fn survives(case: &Path, files: &[&str], n: usize) {
         let file = files[i % files.len()];
         let good = fs::read(copy.file(file)).unwrap();
         let mut bad = good.clone();
-        let header = match file.ends_with(".safetensors") {
-            true => common::header(&good).0,
-            false => good.len(),
-        };
+        let header =
+            if file.ends_with(".safetensors") { common::header(&good).0 } else { good.len() };
         damage(&mut random, &mut bad, header);
         fs::write(copy.file(file), &bad).unwrap();
         match catch_unwind(|| open(copy.path())) {

@@ -463,9 +463,10 @@ impl Making<'_, '_> {
 
 /// The name that MLX gives to a tensor.
 fn mlx_name(canonical: &str) -> String {
-    match canonical.starts_with("lm_head") {
-        true => format!("language_model.{canonical}"),
-        false => format!("language_model.model.{canonical}"),
+    if canonical.starts_with("lm_head") {
+        format!("language_model.{canonical}")
+    } else {
+        format!("language_model.model.{canonical}")
     }
 }
 

@@ -149,14 +149,13 @@ fn files_of_the_hubs_cache_are_compared_with_the_hashes_that_name_them() {
     fs::create_dir_all(&snapshot).unwrap();
     for file in files(&golden("mlx-q4")) {
         let (bytes, name) = (fs::read(&file).unwrap(), file.file_name().unwrap());
-        let hash = match file.extension().is_some_and(|extension| extension == "safetensors") {
-            true => hex(&Sha256::digest(&bytes)),
-            false => {
-                let mut git = Sha1::new();
-                git.update(format!("blob {}\0", bytes.len()));
-                git.update(&bytes);
-                hex(&git.finalize())
-            }
+        let hash = if file.extension().is_some_and(|extension| extension == "safetensors") {
+            hex(&Sha256::digest(&bytes))
+        } else {
+            let mut git = Sha1::new();
+            git.update(format!("blob {}\0", bytes.len()));
+            git.update(&bytes);
+            hex(&git.finalize())
         };
         fs::write(blobs.join(&hash), bytes).unwrap();
         let target = format!("../../blobs/{hash}");

@@ -129,9 +129,10 @@ impl Work {
         // One that shares the memory has what the cache has.
         let own = if gpu.is_unified { 0.0 } else { self.device_share(usable) };
         let nowhere = (1.0 - own - self.cached_share).max(0.0);
-        let moved = match gpu.is_unified && gpu.reads_host {
-            true => 0.0,
-            false => self.chosen_bytes(1.0 - own) - self.chosen_bytes(nowhere),
+        let moved = if gpu.is_unified && gpu.reads_host {
+            0.0
+        } else {
+            self.chosen_bytes(1.0 - own) - self.chosen_bytes(nowhere)
         };
         let reads_back = nowhere > 0.0 || !gpu.reads_host && own < 1.0;
         let waits = if reads_back { self.n_layers as f64 * READ_BACK_SECONDS } else { 0.0 };
@@ -195,12 +196,11 @@ pub(super) struct Decision {
 pub(super) fn decide(work: &Work, cpu_gb_s: f64, gpus: &[&Candidate]) -> Decision {
     let cpu = work.cpu_seconds(cpu_gb_s);
     let estimates = gpus.iter().filter_map(|gpu| {
-        let unmeasured = match gpu.is_unified {
-            true => {
-                let read_gb_s = UNMEASURED_TIMES * cpu_gb_s;
-                GpuRates { read_gb_s, upload_gb_s: read_gb_s / 2.0 }
-            }
-            false => UNMEASURED,
+        let unmeasured = if gpu.is_unified {
+            let read_gb_s = UNMEASURED_TIMES * cpu_gb_s;
+            GpuRates { read_gb_s, upload_gb_s: read_gb_s / 2.0 }
+        } else {
+            UNMEASURED
         };
         let rates = gpu.rates.unwrap_or(unmeasured);
         Some((*gpu, work.gpu_seconds(gpu, gpu.usable_bytes()?, rates)))
@@ -213,16 +213,15 @@ pub(super) fn decide(work: &Work, cpu_gb_s: f64, gpus: &[&Candidate]) -> Decisio
         };
     };
     let (name, times) = (gpu.full_name(), cpu / seconds);
-    let choice = match times > WORTHWHILE {
-        true => DeviceChoice {
+    let choice = if times > WORTHWHILE {
+        DeviceChoice {
             device: gpu.device(),
             reason: Reason::Faster { name, share, times },
             tok_s: Some(1.0 / seconds),
-        },
-        false => {
-            let shares_memory = gpu.is_unified;
-            DeviceChoice::cpu(Reason::Slower { name, share, shares_memory }).with_seconds(cpu)
         }
+    } else {
+        let shares_memory = gpu.is_unified;
+        DeviceChoice::cpu(Reason::Slower { name, share, shares_memory }).with_seconds(cpu)
     };
     Decision { is_preliminary: choice.device != Device::Cpu && gpu.rates.is_none(), choice }
 }

@@ -24,9 +24,10 @@ pub(super) fn choose(
             if let Some(no_calls) = no_calls {
                 top.retain(|one| !no_calls.rules_out(one.token));
             }
-            match top.is_empty() {
-                true => Err(SamplerError::Empty { n_logits }),
-                false => Ok(sampler.sample_top(top)),
+            if top.is_empty() {
+                Err(SamplerError::Empty { n_logits })
+            } else {
+                Ok(sampler.sample_top(top))
             }
         }
         RowLogits::All(logits) => {

@@ -176,9 +176,10 @@ mod gpu {
     fn measure(opened: &Opened) -> Result<GpuRates, EngineError> {
         let mut b = new_backend(Arc::clone(opened), Some(0));
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let [read, uploaded] = match opened.facts().is_software() {
-            true => [FEW_BYTES; 2],
-            false => [READ_BYTES, UPLOADED_BYTES],
+        let [read, uploaded] = if opened.facts().is_software() {
+            [FEW_BYTES; 2]
+        } else {
+            [READ_BYTES, UPLOADED_BYTES]
         };
         let read_gb_s = b.bandwidth_gb_s(BandwidthProbe::ReadKernel, read)?;
         let upload_gb_s = b.upload_gb_s(uploaded, UPLOAD_THREADS.min(n_cores))?;

@@ -165,9 +165,10 @@ impl Drafter {
         let found = expected.or_else(|| self.lookup.find());
         let mut sources = Vec::with_capacity(2);
         if let Some(found) = &found {
-            let class = match is_expected {
-                true => EXPECTED,
-                false => CLASSES.iter().rposition(|class| class.0 <= found.n_common).unwrap_or(0),
+            let class = if is_expected {
+                EXPECTED
+            } else {
+                CLASSES.iter().rposition(|class| class.0 <= found.n_common).unwrap_or(0)
             };
             sources.push(self.copy_source(class, max_draft, CLASSES[class].1));
         }

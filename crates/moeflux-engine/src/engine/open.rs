@@ -169,9 +169,10 @@ fn load_residency(
     let Some(device) = backend.residency_mut() else {
         return Ok(LoadedResidency { residency: Residency::Streamed, counters: None });
     };
-    let residency = match allow_missing {
-        true => Residency::Streamed,
-        false => load_all_experts(device, experts, model, progress)?,
+    let residency = if allow_missing {
+        Residency::Streamed
+    } else {
+        load_all_experts(device, experts, model, progress)?
     };
     let changes = device.drain_residency_changes();
     experts.set_on_device(changes.iter().map(|change| (change.key, change.is_resident)));

@@ -412,9 +412,12 @@ impl MemoryPlanner {
             // What is mapped a device can neither fetch nor read.
             io_mode = IoMode::Direct;
         }
-        let copies = shares.then(|| match has_all {
-            true => expert_bytes,
-            false => self.copied_bytes(reads_cache && io_mode != IoMode::Mmap),
+        let copies = shares.then(|| {
+            if has_all {
+                expert_bytes
+            } else {
+                self.copied_bytes(reads_cache && io_mode != IoMode::Mmap)
+            }
         });
         DeviceShare { io_mode, has_all, has_too_little, copies }
     }

@@ -50,13 +50,12 @@ pub(crate) fn plan_that_fits(
     path: PathBuf,
 ) -> Result<Plan, Box<Shortage>> {
     let plan = planner.plan();
-    match plan.fits() {
-        true => Ok(plan),
-        false => {
-            let mut alternatives = alternatives(planner, &plan);
-            alternatives.retain(|other| other.saves(&plan) > 0);
-            alternatives.sort_by_key(|other| std::cmp::Reverse(other.saves(&plan)));
-            Err(Box::new(Shortage { path, plan, alternatives }))
-        }
+    if plan.fits() {
+        Ok(plan)
+    } else {
+        let mut alternatives = alternatives(planner, &plan);
+        alternatives.retain(|other| other.saves(&plan) > 0);
+        alternatives.sort_by_key(|other| std::cmp::Reverse(other.saves(&plan)));
+        Err(Box::new(Shortage { path, plan, alternatives }))
     }
 }

@@ -56,9 +56,10 @@ impl<'a> Bins<'a> {
         // It falls among the rest; where there is none, rounding left the last bin out of
         // reach.
         let (bin, before) = last;
-        match rest.is_empty() {
-            true => self.weights.choose(&self.tokens_of(bin), target - before),
-            false => self.weights.choose(&rest, target - reached),
+        if rest.is_empty() {
+            self.weights.choose(&self.tokens_of(bin), target - before)
+        } else {
+            self.weights.choose(&rest, target - reached)
         }
     }
 

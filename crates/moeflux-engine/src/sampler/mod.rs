@@ -164,9 +164,10 @@ impl Sampler {
         }
         let ranks = Ranks::of(logits, maxima)?;
         let is_greedy = options.temperature == 0.0;
-        Ok(match is_greedy {
-            true => ranks.likeliest(),
-            false => draw(options, ranks, top, random.next_unit()),
+        Ok(if is_greedy {
+            ranks.likeliest()
+        } else {
+            draw(options, ranks, top, random.next_unit())
         })
     }
 }
@@ -223,12 +224,11 @@ fn draw(
 fn draw_of_top(options: &SamplerOptions, top: &[TokenLogit], share: f64) -> TokenId {
     let SamplerOptions { temperature, top_p, min_p, .. } = *options;
     let weights = Weights::new(top[0].logit, temperature);
-    let nucleus = match top_p == 1.0 && min_p == 0.0 {
-        true => None,
-        false => {
-            let wanted = weights.total_of_top(top) * f64::from(top_p);
-            weights.nucleus(top, wanted, f64::from(min_p))
-        }
+    let nucleus = if top_p == 1.0 && min_p == 0.0 {
+        None
+    } else {
+        let wanted = weights.total_of_top(top) * f64::from(top_p);
+        weights.nucleus(top, wanted, f64::from(min_p))
     };
     weights.choose_nucleus(top, nucleus, share)
 }

@@ -28,10 +28,7 @@ fn check_room(engine: &Engine, n: usize, start: usize) -> Result<(), EngineError
         return Err(EngineError::EmptyPrompt);
     }
     let (wanted, limit) = (start + n, engine.plan().ctx);
-    match wanted > limit {
-        true => Err(EngineError::ContextFull { wanted, limit }),
-        false => Ok(()),
-    }
+    if wanted > limit { Err(EngineError::ContextFull { wanted, limit }) } else { Ok(()) }
 }
 
 /// Checks that a session has room for rows that continue it and that the model takes them.

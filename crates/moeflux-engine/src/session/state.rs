@@ -60,17 +60,19 @@ impl SessionState {
     /// The earlier positions to which the session can return without evaluating tokens again;
     /// `None` where it can return to any.
     pub(super) fn cut_points(&self) -> Option<Vec<usize>> {
-        match self.is_recurrent {
-            true => Some(self.checkpoints.positions()),
-            false => self.windows.positions(),
+        if self.is_recurrent {
+            Some(self.checkpoints.positions())
+        } else {
+            self.windows.positions()
         }
     }
 
     /// The last position at or before `limit` to which the caches can be cut.
     pub(super) fn nearest(&self, limit: usize) -> usize {
-        match self.is_recurrent {
-            true => self.checkpoints.nearest(limit),
-            false => self.windows.nearest(limit),
+        if self.is_recurrent {
+            self.checkpoints.nearest(limit)
+        } else {
+            self.windows.nearest(limit)
         }
     }
 
@@ -92,9 +94,10 @@ impl SessionState {
 
     /// Checks that the tokens alone say what the caches hold.
     pub(super) fn check_plain(&self) -> Result<(), EngineError> {
-        match self.timeline.n_plain() == self.position() {
-            true => Ok(()),
-            false => Err(RowError::CannotBeSaved.into()),
+        if self.timeline.n_plain() == self.position() {
+            Ok(())
+        } else {
+            Err(RowError::CannotBeSaved.into())
         }
     }
 

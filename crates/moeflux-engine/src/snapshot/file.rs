@@ -243,9 +243,12 @@ impl Input {
         }
         let mut file = File::open(path).map_err(io_error)?;
         let n_bytes = file.metadata().map_err(io_error)?.len();
-        let at_least = |want: u64| match n_bytes >= want {
-            true => Ok(()),
-            false => Err(SnapshotError::Length { path: path.to_path_buf(), want, got: n_bytes }),
+        let at_least = |want: u64| {
+            if n_bytes >= want {
+                Ok(())
+            } else {
+                Err(SnapshotError::Length { path: path.to_path_buf(), want, got: n_bytes })
+            }
         };
         if n_bytes < MAGIC.len() as u64 {
             return Err(not_a_snapshot());

@@ -70,9 +70,10 @@ impl PrefixCache {
             let equal = summary.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
             let n_common = equal.min(limit);
             let state = summary.states.iter().rev().find(|state| **state <= n_common);
-            let n_reusable = match host.shape().is_recurrent() || !summary.states.is_empty() {
-                true => state.copied().unwrap_or(0),
-                false => n_common,
+            let n_reusable = if host.shape().is_recurrent() || !summary.states.is_empty() {
+                state.copied().unwrap_or(0)
+            } else {
+                n_common
             };
             if n_reusable > 0 {
                 found.push(Stored { path: entry.path, n_reusable, n_bytes: summary.n_bytes });

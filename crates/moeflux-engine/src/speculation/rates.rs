@@ -102,9 +102,10 @@ impl AverageTime {
             return;
         }
         let known = self.seconds.get_or_insert(seconds);
-        *known = match is_repeated && self.n > EARLY {
-            true => *known + NEW_WEIGHT * (seconds - *known),
-            false => known.min(seconds),
+        *known = if is_repeated && self.n > EARLY {
+            *known + NEW_WEIGHT * (seconds - *known)
+        } else {
+            known.min(seconds)
         };
     }
 }

@@ -224,9 +224,10 @@ fn check_combinations(subject: &Subject) {
     let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
     let test = |(options, call): (EngineOptions, usize)| {
         let engine = Engine::open(&subject.dir, &options).unwrap();
-        match bits(&engine, &subject.tokens, call) == want {
-            true => Ok(()),
-            false => Err(TestCaseError::fail(format!("{}", subject.dir.display()))),
+        if bits(&engine, &subject.tokens, call) == want {
+            Ok(())
+        } else {
+            Err(TestCaseError::fail(format!("{}", subject.dir.display())))
         }
     };
     TestRunner::new(config).run(&any_options(floor(&subject.dir)), test).unwrap();

@@ -124,16 +124,18 @@ fn call_rules(rules: &mut Rules<'_>, calls: &Calls, tools: &[Value], many: Many)
     let (mut bodies, mut n_held) = (Vec::new(), 0);
     for tool in tools {
         let (name, mut schema) = (&tool["function"]["name"], &tool["function"]["parameters"]);
-        match rules.has_room_for_arguments() {
-            true => n_held += 1,
-            false => schema = &any,
+        if rules.has_room_for_arguments() {
+            n_held += 1
+        } else {
+            schema = &any
         }
         bodies.push(call(rules, calls, name.as_str().unwrap_or_default(), schema, level));
     }
     let call = rules.rule(&bodies.join(" | "));
-    let more = match many.calls {
-        true => format!("({} {call})*", between(rules, calls, many.with_text)),
-        false => String::new(),
+    let more = if many.calls {
+        format!("({} {call})*", between(rules, calls, many.with_text))
+    } else {
+        String::new()
     };
     let Some([open, close]) = calls.section() else {
         let whole = rules.rule(&format!("{call} {more}"));
@@ -159,9 +161,10 @@ fn between(rules: &Rules<'_>, calls: &Calls, with_text: bool) -> String {
         return rules.loose(between);
     }
     let begins_with_token = rules.control_at(calls.open()).is_some();
-    match with_text && begins_with_token && calls.section().is_none() {
-        true => String::from("TEXT?"),
-        false => String::from("NL? NL?"),
+    if with_text && begins_with_token && calls.section().is_none() {
+        String::from("TEXT?")
+    } else {
+        String::from("NL? NL?")
     }
 }
 

@@ -95,8 +95,5 @@ fn next_members(
 pub(super) fn names_but(parameters: &Parameters, written: impl Fn(&str) -> String) -> String {
     let names = parameters.properties.iter().map(|(name, _)| written(name));
     let names: Vec<String> = names.map(|name| name.chars().map(regex_char).collect()).collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!(" & ~/\"?({})\"?/", names.join("|")),
-    }
+    if names.is_empty() { String::new() } else { format!(" & ~/\"?({})\"?/", names.join("|")) }
 }

@@ -108,9 +108,10 @@ impl Values<'_, '_> {
             let (literals, parts): (Vec<_>, Vec<_>) =
                 parts.iter().map(|part| listed(part).ok_or(part)).partition(Result::is_ok);
             let literals: Vec<Value> = literals.into_iter().flatten().flatten().collect();
-            let mut ways = match literals.is_empty() {
-                true => Vec::new(),
-                false => vec![self.bare_value(quote, &json!({"enum": literals}), level)],
+            let mut ways = if literals.is_empty() {
+                Vec::new()
+            } else {
+                vec![self.bare_value(quote, &json!({"enum": literals}), level)]
             };
             for part in parts.into_iter().filter_map(Result::err) {
                 ways.push(self.bare_value(quote, part, level.inner()));

@@ -297,8 +297,9 @@ fn filesizeformat(value: &Value, args: Given) -> Result<String, Error> {
 }
 
 fn size(amount: f64, prefix: &str, binary: bool) -> String {
-    match binary {
-        true => format!("{amount:.1} {}iB", prefix.to_uppercase()),
-        false => format!("{amount:.1} {prefix}B"),
+    if binary {
+        format!("{amount:.1} {}iB", prefix.to_uppercase())
+    } else {
+        format!("{amount:.1} {prefix}B")
     }
 }

@@ -68,9 +68,10 @@ pub(super) fn urlencode(value: &Value) -> Result<String, Error> {
     let mut fields = Vec::new();
     for item in value.try_iter()?.checked() {
         let item = item?;
-        let (key, value) = match is_list {
-            true => (item.get_item_by_index(0)?, item.get_item_by_index(1)?),
-            false => (item.clone(), value.get_item(&item)?),
+        let (key, value) = if is_list {
+            (item.get_item_by_index(0)?, item.get_item_by_index(1)?)
+        } else {
+            (item.clone(), value.get_item(&item)?)
         };
         let quoted = |value: &Value| {
             let text = text(value)?;

@@ -103,9 +103,8 @@ pub(super) fn slice(
     stop: &Value,
     step: &Value,
 ) -> Result<Value, Error> {
-    let bound = |value: &Value| match value.is_none() {
-        true => Ok(None),
-        false => i64::try_from(value.clone()).map(Some),
+    let bound = |value: &Value| {
+        if value.is_none() { Ok(None) } else { i64::try_from(value.clone()).map(Some) }
     };
     let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?.unwrap_or(1));
     if step == 0 {

@@ -90,9 +90,10 @@ impl BareSpan {
             _ => Some(StringEnd::Json { is_escaped: c == '\\' }),
         };
         // Models leave line ends as they are.
-        match c.is_control() {
-            true => *out += &escaped(c.encode_utf8(&mut [0; 4])),
-            false => out.push(c),
+        if c.is_control() {
+            *out += &escaped(c.encode_utf8(&mut [0; 4]))
+        } else {
+            out.push(c)
         }
         true
     }
@@ -125,9 +126,10 @@ impl BareSpan {
             quote => {
                 out.push('"');
                 let is_json = quote == "\"";
-                self.string = Some(match is_json {
-                    true => StringEnd::Json { is_escaped: false },
-                    false => StringEnd::Quote,
+                self.string = Some(if is_json {
+                    StringEnd::Json { is_escaped: false }
+                } else {
+                    StringEnd::Quote
                 });
             }
         }

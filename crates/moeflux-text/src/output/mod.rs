@@ -56,9 +56,10 @@ impl OutputFormat {
         let calls = calls.and_then(|known| {
             // A call must begin with a control token; otherwise text could look like a call.
             let begins = known.calls.begins().trim();
-            match marks_in(begins).iter().any(|mark| knows(mark)) {
-                true => Ok(known),
-                false => Err(format!("{begins:?} begins calls and is no token of the vocabulary")),
+            if marks_in(begins).iter().any(|mark| knows(mark)) {
+                Ok(known)
+            } else {
+                Err(format!("{begins:?} begins calls and is no token of the vocabulary"))
             }
         });
         let is_harmony = calls.as_ref().is_ok_and(|known| *known.calls == Calls::Channels);

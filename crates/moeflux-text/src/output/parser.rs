@@ -268,9 +268,10 @@ impl OutputParser {
         let text = std::mem::take(&mut self.space);
         let text = strip_loose(&text, &calls.before_name);
         // Kimi numbers its calls.
-        let name = match calls.after_name.starts_with(":#") {
-            true => text.rsplit_once(':').map_or(text, |(name, _)| name),
-            false => text,
+        let name = if calls.after_name.starts_with(":#") {
+            text.rsplit_once(':').map_or(text, |(name, _)| name)
+        } else {
+            text
         };
         self.deltas.push(Delta::Call { name: name.trim().to_owned() });
         self.state = match &calls.quote {

@@ -99,9 +99,10 @@ impl Boundaries {
         let begins_words = |step: &PreSplit| {
             matches!(step, PreSplit::Words(_) | PreSplit::Metaspace { splits: true, .. })
         };
-        let vocabulary = match split.iter().any(begins_words) {
-            true => None,
-            false => Some(VocabularyPairs::of(tokenizer.get_model())?),
+        let vocabulary = if split.iter().any(begins_words) {
+            None
+        } else {
+            Some(VocabularyPairs::of(tokenizer.get_model())?)
         };
         Some(Boundaries { added: Added::of(tokenizer)?, normal, split, vocabulary })
     }

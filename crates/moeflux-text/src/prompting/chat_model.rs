@@ -181,10 +181,8 @@ impl ChatModel {
         let parser = if conversation.continues { parser.continuing() } else { parser };
         let constraint = self.constraint_after(conversation, is_thinking)?;
         let expected = self.expected(conversation)?;
-        let no_calls = match may_call {
-            true => None,
-            false => format.no_calls(&conversation.messages, &turn.tokens),
-        };
+        let no_calls =
+            if may_call { None } else { format.no_calls(&conversation.messages, &turn.tokens) };
         let wants_thoughts = conversation.thinking == Some(true) && format.can_think();
         Ok(Prepared {
             turn,

@@ -105,9 +105,10 @@ impl VocabularyFiles {
             }
             Self::SentencePiece(path) => {
                 let bytes = read(path, MAX_BYTES)?;
-                match tiktoken::is_tiktoken(&bytes) {
-                    true => tiktoken::vocabulary(path, &bytes, facts),
-                    false => sentencepiece::vocabulary(path, &bytes, facts),
+                if tiktoken::is_tiktoken(&bytes) {
+                    tiktoken::vocabulary(path, &bytes, facts)
+                } else {
+                    sentencepiece::vocabulary(path, &bytes, facts)
                 }
             }
         }

@@ -236,9 +236,10 @@ impl Pieces {
         pieces.sort_by_key(|(id, name)| (std::cmp::Reverse(name.len()), *id));
         let escaped: Vec<String> = pieces.iter().map(|(_, name)| escape(name)).collect();
         let pattern = escaped.join("|");
-        match pattern.len() > MAX_REGEX_BYTES {
-            true => Isolated::Added(pieces),
-            false => Isolated::Pattern(pattern),
+        if pattern.len() > MAX_REGEX_BYTES {
+            Isolated::Added(pieces)
+        } else {
+            Isolated::Pattern(pattern)
         }
     }
 
@@ -382,10 +383,7 @@ fn pre_tokenizer(
         // Behind the first character, and not before it.
         steps.push(split(unspoken, "MergedWithPrevious"));
     }
-    match steps.is_empty() {
-        true => Value::Null,
-        false => json!({"type": "Sequence", "pretokenizers": steps}),
-    }
+    if steps.is_empty() { Value::Null } else { json!({"type": "Sequence", "pretokenizers": steps}) }
 }
 
 /// Puts the token `bos` before a text.

@@ -420,10 +420,8 @@ fn schemas_that_hurt_are_compiled_or_refused_soon() {
         for is_tool in [false, true] {
             it.grammar.tools = if is_tool { vec![tool.clone()] } else { Vec::new() };
             it.grammar.must_call = is_tool;
-            it.grammar.shape = match is_tool {
-                true => AnswerShape::Text,
-                false => AnswerShape::Json(schema.clone()),
-            };
+            it.grammar.shape =
+                if is_tool { AnswerShape::Text } else { AnswerShape::Json(schema.clone()) };
             let started = std::time::Instant::now();
             let compiled = it.grammars.compile(&it.grammar);
             kinds[usize::from(compiled.is_ok())] += 1;

@@ -123,11 +123,10 @@ pub(crate) fn letters(text: &str) -> String {
 /// The letter that stands for a byte in byte-level vocabularies, as GPT-2 has them.
 fn letter(byte: u8) -> char {
     let is_shown = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    match is_shown(byte) {
-        true => char::from(byte),
-        false => {
-            let n_before = (0..byte).filter(|other| !is_shown(*other)).count();
-            char::from_u32(256 + n_before as u32).unwrap()
-        }
+    if is_shown(byte) {
+        char::from(byte)
+    } else {
+        let n_before = (0..byte).filter(|other| !is_shown(*other)).count();
+        char::from_u32(256 + n_before as u32).unwrap()
     }
 }

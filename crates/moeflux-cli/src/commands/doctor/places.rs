@@ -26,9 +26,10 @@ fn place(name: &'static str, dir: &Path, variable: &str) -> Finding {
     let (size, is_whole) = size(dir);
     let (is_writable, free) = (is_writable(dir), free_bytes(dir));
     let about = if is_whole { "" } else { "at least " };
-    let mut text = match dir.exists() {
-        true => format!("{}: {about}{}", dir.display(), show(size)),
-        false => format!("{}: not there yet", dir.display()),
+    let mut text = if dir.exists() {
+        format!("{}: {about}{}", dir.display(), show(size))
+    } else {
+        format!("{}: not there yet", dir.display())
     };
     if let Some(free) = free {
         text.push_str(&format!(", {} of its drive are free", show(free)));
@@ -40,11 +41,12 @@ fn place(name: &'static str, dir: &Path, variable: &str) -> Finding {
         "free_bytes": free,
         "writable": is_writable,
     });
-    match is_writable {
-        true => Finding::new(name, State::Good, text).facts(facts),
-        false => Finding::new(name, State::Poor, text + "; it cannot be written")
+    if is_writable {
+        Finding::new(name, State::Good, text).facts(facts)
+    } else {
+        Finding::new(name, State::Poor, text + "; it cannot be written")
             .facts(facts)
-            .remedy(format!("give this user the folder, or name another one ({variable})")),
+            .remedy(format!("give this user the folder, or name another one ({variable})"))
     }
 }
 

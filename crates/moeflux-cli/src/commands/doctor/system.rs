@@ -51,11 +51,12 @@ fn load() -> Finding {
     let text = format!("{load:.1} threads ran or waited in the last minute");
     let finding =
         |state| Finding::new("load", state, text.clone()).facts(json!({ "average": load }));
-    match load > n_cores as f64 / 2.0 {
-        true => finding(State::Note).remedy(
+    if load > n_cores as f64 / 2.0 {
+        finding(State::Note).remedy(
             "other programs keep cores busy: measurements now are lower than what the machine gives",
-        ),
-        false => finding(State::Good),
+        )
+    } else {
+        finding(State::Good)
     }
 }
 
@@ -70,11 +71,12 @@ fn governor() -> Option<Finding> {
     let state = if is_slow { State::Poor } else { State::Good };
     let finding = Finding::new("clocks", state, format!("governor {governor} of {driver}"))
         .facts(json!({ "governor": governor, "driver": driver }));
-    Some(match is_slow {
-        true => finding.remedy(
+    Some(if is_slow {
+        finding.remedy(
             "cores stay at their lowest clock: sudo cpupower frequency-set -g schedutil (or performance)",
-        ),
-        false => finding,
+        )
+    } else {
+        finding
     })
 }
 
@@ -131,11 +133,12 @@ fn swap(meminfo: Option<&str>) -> Finding {
         _ => format!("{} of {} are used", show(used), show(total)),
     };
     // A little is left behind by programs that sleep.
-    match used > total / 2 && used > 1 << 30 {
-        true => Finding::new("swap", State::Note, text).facts(facts).remedy(
+    if used > total / 2 && used > 1 << 30 {
+        Finding::new("swap", State::Note, text).facts(facts).remedy(
             "memory has been short: end other programs, or bound the cache with --expert-cache",
-        ),
-        false => Finding::new("swap", State::Good, text).facts(facts),
+        )
+    } else {
+        Finding::new("swap", State::Good, text).facts(facts)
     }
 }
 

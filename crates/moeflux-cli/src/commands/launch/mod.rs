@@ -84,10 +84,7 @@ fn check_room(args: &LaunchArgs, ctx: usize, is_running: bool) -> Result<()> {
         return Ok(());
     }
     let enough = (2 * n).next_power_of_two();
-    let remedy = match is_running {
-        true => "start the server with",
-        false => "give",
-    };
+    let remedy = if is_running { "start the server with" } else { "give" };
     let message = format!(
         "{name} begins with a prompt of about {n} tokens, and the context has room for {ctx}: \
          {remedy} --ctx {enough}, and a model that was made for that"
@@ -151,8 +148,9 @@ fn shell_commands(args: &LaunchArgs, running: Option<Facts>, has_key: bool) -> S
 /// A word as a shell reads it.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }

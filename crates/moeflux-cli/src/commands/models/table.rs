@@ -96,10 +96,8 @@ fn list(title: &str, dir: &Path, all: &[Here]) -> String {
 
 /// A name in a line of its own, whatever characters it has: a line break as `\\n`.
 fn escaped(name: &str) -> String {
-    let escape = |c: char| match c.is_control() {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    };
+    let escape =
+        |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     name.chars().map(escape).collect()
 }
 

@@ -14,9 +14,10 @@ pub(super) fn table(plan: &Plan) -> String {
         let _ = writeln!(text, "{}", line.trim_end());
     };
     for row in plan.rows() {
-        let note = match row.is_too_large {
-            true => format!("TOO LARGE; {}", note(plan, row.kind)),
-            false => note(plan, row.kind),
+        let note = if row.is_too_large {
+            format!("TOO LARGE; {}", note(plan, row.kind))
+        } else {
+            note(plan, row.kind)
         };
         line(name(row.kind), row.bytes, note.trim_end_matches("; "));
     }

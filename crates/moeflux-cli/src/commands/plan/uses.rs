@@ -40,17 +40,14 @@ pub(super) fn text(uses: &[Use], forecast: Option<&Forecast>) -> String {
         let sessions = format!("{} of {}", plan.n_sessions, plan.ctx);
         let held = show(plan.session_bytes().saturating_mul(plan.n_sessions as u64));
         let name = commands.join(", ");
-        text.push_str(&match plan.fits() {
-            true => {
-                let rate = forecast.and_then(|forecast| forecast.of_plan(plan).streamed);
-                let rate = rate.map_or(String::new(), |rate| rate.to_string());
-                let share = format!("{:.0} %", 100.0 * plan.cached_share());
-                line(&name, &sessions, [&held, &show(plan.total_bytes()), &share], &rate)
-            }
-            false => {
-                let needed = show(plan.needed_bytes());
-                line(&name, &sessions, [&held, &needed, "-"], "does not fit")
-            }
+        text.push_str(&if plan.fits() {
+            let rate = forecast.and_then(|forecast| forecast.of_plan(plan).streamed);
+            let rate = rate.map_or(String::new(), |rate| rate.to_string());
+            let share = format!("{:.0} %", 100.0 * plan.cached_share());
+            line(&name, &sessions, [&held, &show(plan.total_bytes()), &share], &rate)
+        } else {
+            let needed = show(plan.needed_bytes());
+            line(&name, &sessions, [&held, &needed, "-"], "does not fit")
         });
     }
     text

@@ -79,11 +79,10 @@ impl Model<'_> {
 
     /// Columns of a head, where latent attention has none.
     fn head_dim(&self) -> Result<usize, FormatError> {
-        match self.has("head_dim") {
-            true => self.config.usize("head_dim"),
-            false => {
-                Ok(self.config.usize("hidden_size")? / self.config.usize("num_attention_heads")?)
-            }
+        if self.has("head_dim") {
+            self.config.usize("head_dim")
+        } else {
+            Ok(self.config.usize("hidden_size")? / self.config.usize("num_attention_heads")?)
         }
     }
 }

@@ -159,10 +159,8 @@ impl Maker<'_> {
         // What the converter keeps, quantisers keep as well.
         let is_kept = is_gate(&decl.name) || decl.name.ends_with(".indexer.weights_proj");
         let layer = layer_of(&shaped.name);
-        let kind = match is_kept {
-            true => Kind::Plain(Float::F32),
-            false => self.kind(purpose, layer, shaped.cols),
-        };
+        let kind =
+            if is_kept { Kind::Plain(Float::F32) } else { self.kind(purpose, layer, shaped.cols) };
         let std = gain(decl) / (shaped.cols as f32).sqrt();
         self.filled(shaped, kind, std)
     }

@@ -345,9 +345,10 @@ impl Part<'_, '_, '_> {
     fn properties(&mut self, value: &Value) {
         let Some(properties) = value.as_object() else {
             // PHP writes an empty object as a list.
-            return match value.as_array().is_some_and(Vec::is_empty) {
-                true => self.keep("properties", json!({})),
-                false => self.leave_out("properties", "it is no object"),
+            return if value.as_array().is_some_and(Vec::is_empty) {
+                self.keep("properties", json!({}))
+            } else {
+                self.leave_out("properties", "it is no object")
             };
         };
         if properties.len() > MAX_PROPERTIES {
@@ -570,10 +571,7 @@ impl Part<'_, '_, '_> {
 fn nullable(fields: &Map<String, Value>, schema: Value) -> Value {
     let is_nullable = fields.get("nullable") == Some(&Value::Bool(true));
     let is_free = schema.as_object().is_some_and(Map::is_empty);
-    match is_nullable && !is_free {
-        true => json!({"anyOf": [schema, {"type": "null"}]}),
-        false => schema,
-    }
+    if is_nullable && !is_free { json!({"anyOf": [schema, {"type": "null"}]}) } else { schema }
 }
 
 /// Puts what a root refers to in its place, so that it says which properties there are.
@@ -586,9 +584,6 @@ fn inline_root(root: &mut Value, definitions: &Map<String, Value>) {
         let target = target.clone();
         fields.remove("$ref");
         let own = mem::take(fields);
-        match own.is_empty() {
-            true => *root = target,
-            false => *root = one("allOf", json!([target, own])),
-        }
+        if own.is_empty() { *root = target } else { *root = one("allOf", json!([target, own])) }
     }
 }

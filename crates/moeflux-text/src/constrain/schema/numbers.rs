@@ -109,9 +109,10 @@ fn rounded(bound: &Number, sign: f64) -> Value {
     let (Some(exact), Some(value)) = (bound.as_i64(), bound.as_f64()) else {
         return Value::Number(bound.clone());
     };
-    let is_inside = match sign < 0.0 {
-        true => i128::from(exact) < value as i128,
-        false => i128::from(exact) > value as i128,
+    let is_inside = if sign < 0.0 {
+        i128::from(exact) < value as i128
+    } else {
+        i128::from(exact) > value as i128
     };
     match (is_inside, sign < 0.0) {
         (false, _) => Value::Number(bound.clone()),

@@ -132,11 +132,10 @@ fn same_length(
     have: usize,
     n_tokens: usize,
 ) -> Result<(), TextError> {
-    match have == n_tokens {
-        true => Ok(()),
-        false => {
-            let what = format!("{list} has {have} entries, {} has {n_tokens}", key::TOKENS);
-            Err(damaged(metadata.path(), what + ": the file is damaged, fetch it again"))
-        }
+    if have == n_tokens {
+        Ok(())
+    } else {
+        let what = format!("{list} has {have} entries, {} has {n_tokens}", key::TOKENS);
+        Err(damaged(metadata.path(), what + ": the file is damaged, fetch it again"))
     }
 }
