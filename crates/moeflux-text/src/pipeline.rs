@@ -145,7 +145,7 @@ impl Run<'_> {
                     let pattern = || Bounded { regex, clock: &self.clock };
                     self.clock.run(|| {
                         parts.split(|_, part| {
-                            if invert {
+                            if *invert {
                                 part.split(Invert(pattern()), *behavior)
                             } else {
                                 part.split(pattern(), *behavior)
