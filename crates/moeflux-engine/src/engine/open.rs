@@ -16,7 +16,7 @@ use moeflux_backend::profiling::{Profiler, ProfilingBackend, WeightFacts};
 use moeflux_backend::{ActivationPrecision, Backend, DeviceCounters};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{ExpertBank, LayerIdx, OptionId, RowBank, catch_out_of_memory};
-use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, MoeLists, open_checkpoint};
+use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, open_checkpoint};
 use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 use moeflux_text::TextSource;
 
@@ -36,7 +36,7 @@ use crate::residency::{
 use crate::rows::TableRows;
 use crate::snapshot::{self, PrefixCache, WireShape};
 use crate::speculation::options::Speculation;
-use crate::step::{Core, Pipeline};
+use crate::step::Core;
 
 /// Bytes of experts that a step holds at a time on the processor. They cannot be evicted while the
 /// cache shrinks, and are enough to keep all threads busy.
@@ -333,22 +333,11 @@ fn open_on(
         meter,
         device_counters: counters,
     };
-    let core = Core {
-        #[cfg(test)]
-        n_refused: 0,
-        backend,
-        experts,
-        rows,
-        keeps_from_cache: residency == Residency::DeviceAndHost,
-        model,
-        recorder,
-        expert_stats,
-        observer: None,
-        lists: MoeLists::default(),
-        moe_layers,
-        pipeline: Pipeline::default(),
-        out_of_memory: None,
-    };
+    let mut core = Core::new(backend, experts, model, moe_layers);
+    core.rows = rows;
+    core.keeps_from_cache = residency == Residency::DeviceAndHost;
+    core.recorder = recorder;
+    core.expert_stats = expert_stats;
     Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
 }
 

@@ -27,26 +27,26 @@ use crate::rows::{RequestedRows, StepRows, TableRows};
 /// the device through [`Core::backend`].
 pub(crate) struct Core {
     /// May hold the recorded step of `pipeline`.
-    pub(crate) backend: Box<dyn Backend>,
+    backend: Box<dyn Backend>,
     pub(crate) experts: Arc<ExpertStore>,
     /// Where the model has tables whose rows are read one by one.
     pub(crate) rows: Option<Arc<TableRows>>,
     /// Whether the device needs all experts to stay in the cache.
     pub(crate) keeps_from_cache: bool,
-    pub(crate) model: Box<dyn Model>,
+    model: Box<dyn Model>,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) expert_stats: Option<ExpertStats>,
     /// Receives the inputs of routed experts while a model is calibrated.
     pub(crate) observer: Option<Box<dyn ExpertObserver>>,
     /// Buffers that steps use again.
-    pub(crate) lists: MoeLists,
+    lists: MoeLists,
     /// The layers with routed experts.
-    pub(crate) moe_layers: Vec<LayerIdx>,
+    moe_layers: Vec<LayerIdx>,
     /// The state of the device between two steps.
-    pub(crate) pipeline: Pipeline,
+    pipeline: Pipeline,
     /// The allocation that failed inside a step. The contents of the device's buffers and caches
     /// are not known after that, so that all further steps are refused.
-    pub(crate) out_of_memory: Option<OutOfMemory>,
+    out_of_memory: Option<OutOfMemory>,
     /// How many of the next steps and copies of caches fail as if memory were missing.
     #[cfg(test)]
     pub(crate) n_refused: usize,
@@ -61,6 +61,31 @@ impl Drop for Core {
 }
 
 impl Core {
+    /// A device with nothing to do, whose model has routed experts in `moe_layers`.
+    pub(crate) fn new(
+        backend: Box<dyn Backend>,
+        experts: Arc<ExpertStore>,
+        model: Box<dyn Model>,
+        moe_layers: Vec<LayerIdx>,
+    ) -> Core {
+        Core {
+            backend,
+            experts,
+            rows: None,
+            keeps_from_cache: false,
+            model,
+            recorder: None,
+            expert_stats: None,
+            observer: None,
+            lists: MoeLists::default(),
+            moe_layers,
+            pipeline: Pipeline::default(),
+            out_of_memory: None,
+            #[cfg(test)]
+            n_refused: 0,
+        }
+    }
+
     /// The device, after it has discarded a prerecorded step.
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
         if let Pipeline::Prerecorded(_) = self.pipeline {
