@@ -74,15 +74,16 @@ impl Gate {
         for shown in bearers.chain(plain).map(hash) {
             is_known = self.keys.iter().fold(is_known, |any, key| any | key.ct_eq(&shown));
         }
-        match bool::from(is_known) {
-            true => Ok(()),
-            false => Err(ApiError {
+        if bool::from(is_known) {
+            Ok(())
+        } else {
+            Err(ApiError {
                 code: Some("invalid_api_key"),
                 ..ApiError::new(
                     StatusCode::UNAUTHORIZED,
                     "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
                 )
-            }),
+            })
         }
     }
 

@@ -74,10 +74,8 @@ struct Received {
 impl Received {
     /// Parses it, on a thread of its own where that takes a while.
     async fn parse(self) -> ApiResult<Value> {
-        let n_values = match self.bytes.len() > MAX_VALUES {
-            true => json_values::count(&self.bytes),
-            false => 0,
-        };
+        let n_values =
+            if self.bytes.len() > MAX_VALUES { json_values::count(&self.bytes) } else { 0 };
         if n_values > MAX_VALUES {
             let message = format!(
                 "the body has {n_values} JSON values, at most {MAX_VALUES} are taken: send fewer \
@@ -85,9 +83,10 @@ impl Received {
             );
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
-        match self.bytes.len() > SMALL_BODY {
-            true => offload(move || parse(&self.bytes)).await?,
-            false => parse(&self.bytes),
+        if self.bytes.len() > SMALL_BODY {
+            offload(move || parse(&self.bytes)).await?
+        } else {
+            parse(&self.bytes)
         }
     }
 }
@@ -99,13 +98,12 @@ async fn read(body: Body, options: &ServerOptions) -> ApiResult<Received> {
     }
     // Where no length is given, all that it may have.
     let n_bytes = length.exact().map_or(options.max_body, |n_bytes| n_bytes as usize);
-    let room = match n_bytes > SMALL_BODY {
-        true => {
-            let n_kib = u32::try_from(n_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-            // The semaphore is never closed.
-            ROOM.acquire_many(n_kib.min(MAX_ROOM_KIB)).await.ok()
-        }
-        false => None,
+    let room = if n_bytes > SMALL_BODY {
+        let n_kib = u32::try_from(n_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        ROOM.acquire_many(n_kib.min(MAX_ROOM_KIB)).await.ok()
+    } else {
+        None
     };
     let bytes = tokio::time::timeout(options.body_timeout, collect(body, options)).await;
     let bytes = bytes.unwrap_or_else(|_| {
@@ -139,10 +137,11 @@ fn too_large(options: &ServerOptions) -> ApiError {
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     let parsed = serde_json::from_slice(bytes).or_else(|err| {
         // The parser's words for half a pair of surrogates.
-        match err.to_string().contains("hex escape") {
-            true => replace_lone_surrogates(bytes)
-                .map_or(Err(err), |replaced| serde_json::from_slice(&replaced)),
-            false => Err(err),
+        if err.to_string().contains("hex escape") {
+            replace_lone_surrogates(bytes)
+                .map_or(Err(err), |replaced| serde_json::from_slice(&replaced))
+        } else {
+            Err(err)
         }
     });
     parsed.map_err(|err| {

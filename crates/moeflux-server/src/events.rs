@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use hyper::body::{Body, Bytes, Frame};
-use serde_json::Value;
+use serde::Serialize;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::ask::{Answers, Update};
-use crate::reply::{NDJSON, Reply, set};
+use crate::reply::{NDJSON, Reply, set, text};
 
 /// Time without an event after which a dialect sends one that changes nothing. Clients give up
 /// after minutes without an event; most do not count comments.
@@ -44,8 +44,8 @@ pub(crate) struct Events {
 
 impl Events {
     /// An event without a name.
-    pub(crate) fn data(&mut self, value: &Value) {
-        self.raw(&value.to_string());
+    pub(crate) fn data(&mut self, value: &impl Serialize) {
+        self.raw(&text(value));
     }
 
     /// As [`data`](Events::data), of text without line ends.
@@ -55,13 +55,13 @@ impl Events {
     }
 
     /// An event with a name.
-    pub(crate) fn named(&mut self, name: &str, value: &Value) {
-        let _ = write!(self.text, "event: {name}\ndata: {value}\n\n");
+    pub(crate) fn named(&mut self, name: &str, value: &impl Serialize) {
+        let _ = write!(self.text, "event: {name}\ndata: {}\n\n", text(value));
     }
 
     /// A line of JSON, in streams that are no server-sent events.
-    pub(crate) fn line(&mut self, value: &Value) {
-        let _ = writeln!(self.text, "{value}");
+    pub(crate) fn line(&mut self, value: &impl Serialize) {
+        let _ = writeln!(self.text, "{}", text(value));
     }
 
     /// Ends the stream behind what was written.

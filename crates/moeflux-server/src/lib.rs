@@ -42,9 +42,11 @@ pub(crate) mod reply;
 mod request;
 mod result_text;
 mod routes;
+mod sampling;
 mod settings;
 mod status;
 mod surrogates;
+mod thinking;
 mod tools;
 mod write_timeout;
 

@@ -5,50 +5,139 @@ use std::sync::Arc;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::app::App;
 use crate::error::{ApiError, ApiResult};
 use crate::reply::{self, Reply};
 use crate::settings::Settings;
 
+/// What llama-server says of itself.
+#[derive(Debug, Serialize)]
+struct Props<'a> {
+    default_generation_settings: Defaults,
+    total_slots: usize,
+    model_alias: &'a str,
+    model_path: String,
+    chat_template: &'a str,
+    chat_template_tool_use: &'a str,
+    chat_template_caps: Caps,
+    modalities: Modalities,
+    bos_token: String,
+    eos_token: String,
+    build_info: &'static str,
+    endpoint_slots: bool,
+    endpoint_props: bool,
+    endpoint_metrics: bool,
+    webui: bool,
+    is_sleeping: bool,
+}
+
+/// A session that is not at work.
+#[derive(Debug, Serialize)]
+struct Defaults {
+    #[serde(flatten)]
+    head: SlotHead,
+    params: Params,
+    prompt: &'static str,
+    next_token: NextToken,
+}
+
+/// A session.
+#[derive(Debug, Serialize)]
+struct Slot {
+    #[serde(flatten)]
+    head: SlotHead,
+    params: Params,
+    next_token: NextToken,
+}
+
+#[derive(Debug, Serialize)]
+struct SlotHead {
+    id: usize,
+    id_task: i64,
+    n_ctx: usize,
+    speculative: bool,
+    is_processing: bool,
+}
+
+/// What a template can do.
+#[derive(Debug, Serialize)]
+struct Caps {
+    supports_tools: bool,
+    supports_tool_calls: bool,
+    supports_parallel_tool_calls: bool,
+}
+
+/// What a model reads in addition to text.
+#[derive(Debug, Serialize)]
+struct Modalities {
+    vision: bool,
+    audio: bool,
+}
+
+/// Settings of a request that names none; -1 stands for no limit.
+#[derive(Debug, Serialize)]
+struct Params {
+    n_predict: i64,
+    max_tokens: i64,
+    seed: u32,
+    temperature: f64,
+    top_k: usize,
+    top_p: f64,
+    min_p: f64,
+    repeat_penalty: f64,
+    repeat_last_n: i64,
+    presence_penalty: f64,
+    frequency_penalty: f64,
+    stop: [String; 0],
+    ignore_eos: bool,
+    stream: bool,
+    n_probs: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct NextToken {
+    has_next_token: bool,
+    has_new_line: bool,
+    n_remain: i64,
+    n_decoded: usize,
+    stopping_word: &'static str,
+}
+
 /// `/props`
 pub(crate) fn props(app: &App) -> Reply {
     let token = |id| id_text(app, id);
+    let (engine, tokenizer) = (app.loaded.engine(), app.text.tokenizer());
     let calls_tools = app.text.format().syntax().is_some();
-    let value = json!({
-        "default_generation_settings": {
-            "id": 0,
-            "id_task": -1,
-            "n_ctx": app.loaded.engine().plan().ctx,
-            "speculative": false,
-            "is_processing": false,
-            "params": params(app),
-            "prompt": "",
-            "next_token": next_token(false),
+    let props = Props {
+        default_generation_settings: Defaults {
+            head: SlotHead::new(app, 0, false),
+            params: Params::of(app),
+            prompt: "",
+            next_token: NextToken::new(false),
         },
-        "total_slots": app.options.n_sessions,
-        "model_alias": app.model_name(),
-        "model_path": app.loaded.engine().root().display().to_string(),
-        "chat_template": app.text.tokenizer().chat_template_source(false).unwrap_or_default(),
-        "chat_template_tool_use": app.text.tokenizer().chat_template_source(true).unwrap_or_default(),
-        "chat_template_caps": {
-            "supports_tools": calls_tools,
-            "supports_tool_calls": calls_tools,
-            "supports_parallel_tool_calls": calls_tools,
+        total_slots: app.options.n_sessions,
+        model_alias: app.model_name(),
+        model_path: engine.root().display().to_string(),
+        chat_template: tokenizer.chat_template_source(false).unwrap_or_default(),
+        chat_template_tool_use: tokenizer.chat_template_source(true).unwrap_or_default(),
+        chat_template_caps: Caps {
+            supports_tools: calls_tools,
+            supports_tool_calls: calls_tools,
+            supports_parallel_tool_calls: calls_tools,
         },
-        "modalities": {"vision": false, "audio": false},
-        "bos_token": app.text.tokenizer().bos_id().map(token).unwrap_or_default(),
-        "eos_token": app.text.tokenizer().eos_ids().first().copied().map(token).unwrap_or_default(),
-        "build_info": concat!("moeflux-", env!("CARGO_PKG_VERSION")),
-        "endpoint_slots": true,
-        "endpoint_props": false,
-        "endpoint_metrics": true,
-        "webui": true,
-        "is_sleeping": false,
-    });
-    reply::json(StatusCode::OK, &value)
+        modalities: Modalities { vision: false, audio: false },
+        bos_token: tokenizer.bos_id().map(token).unwrap_or_default(),
+        eos_token: tokenizer.eos_ids().first().copied().map(token).unwrap_or_default(),
+        build_info: concat!("moeflux-", env!("CARGO_PKG_VERSION")),
+        endpoint_slots: true,
+        endpoint_props: false,
+        endpoint_metrics: true,
+        webui: true,
+        is_sleeping: false,
+    };
+    reply::json(StatusCode::OK, &props)
 }
 
 fn id_text(app: &App, id: moeflux_engine::TokenId) -> String {
@@ -74,49 +163,60 @@ pub(crate) async fn slots(
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message));
     }
     let slot = |id: usize| {
-        json!({
-            "id": id,
-            "id_task": -1,
-            "n_ctx": app.loaded.engine().plan().ctx,
-            "speculative": false,
-            "is_processing": id < n_running,
-            "params": params(&app),
-            "next_token": next_token(id < n_running),
-        })
+        let is_processing = id < n_running;
+        Slot {
+            head: SlotHead::new(&app, id, is_processing),
+            params: Params::of(&app),
+            next_token: NextToken::new(is_processing),
+        }
     };
-    let slots: Vec<Value> = (0..app.options.n_sessions).map(slot).collect();
-    Ok(reply::json(StatusCode::OK, &Value::from(slots)))
+    let slots: Vec<Slot> = (0..app.options.n_sessions).map(slot).collect();
+    Ok(reply::json(StatusCode::OK, &slots))
 }
 
-/// Settings of a request that names none.
-fn params(app: &App) -> Value {
-    let sampler = Settings::of(app).sampler;
-    let max_tokens = app.options.max_tokens.map_or(json!(-1), |n| json!(n));
-    json!({
-        "n_predict": max_tokens,
-        "max_tokens": max_tokens,
-        "seed": u32::MAX,
-        "temperature": sampler.temperature,
-        "top_k": sampler.top_k,
-        "top_p": sampler.top_p,
-        "min_p": sampler.min_p,
-        "repeat_penalty": sampler.repeat_penalty,
-        "repeat_last_n": sampler.repeat_window.map_or(json!(-1), |n| json!(n)),
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "stop": [],
-        "ignore_eos": false,
-        "stream": true,
-        "n_probs": 0,
-    })
+impl SlotHead {
+    fn new(app: &App, id: usize, is_processing: bool) -> SlotHead {
+        let n_ctx = app.loaded.engine().plan().ctx;
+        SlotHead { id, id_task: -1, n_ctx, speculative: false, is_processing }
+    }
 }
 
-fn next_token(is_processing: bool) -> Value {
-    json!({
-        "has_next_token": is_processing,
-        "has_new_line": false,
-        "n_remain": -1,
-        "n_decoded": 0,
-        "stopping_word": "",
-    })
+impl Params {
+    fn of(app: &App) -> Params {
+        let sampler = Settings::of(app).sampler;
+        let max_tokens = or_no_limit(app.options.max_tokens);
+        Params {
+            n_predict: max_tokens,
+            max_tokens,
+            seed: u32::MAX,
+            temperature: sampler.temperature.into(),
+            top_k: sampler.top_k,
+            top_p: sampler.top_p.into(),
+            min_p: sampler.min_p.into(),
+            repeat_penalty: sampler.repeat_penalty.into(),
+            repeat_last_n: or_no_limit(sampler.repeat_window),
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            stop: [],
+            ignore_eos: false,
+            stream: true,
+            n_probs: 0,
+        }
+    }
+}
+
+fn or_no_limit(limit: Option<usize>) -> i64 {
+    limit.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+impl NextToken {
+    fn new(is_processing: bool) -> NextToken {
+        NextToken {
+            has_next_token: is_processing,
+            has_new_line: false,
+            n_remain: -1,
+            n_decoded: 0,
+            stopping_word: "",
+        }
+    }
 }

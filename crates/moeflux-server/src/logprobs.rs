@@ -2,52 +2,82 @@
 
 use moeflux_engine::{TokenId, TokenLogprob};
 use moeflux_text::Tokenizer;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// JSON has no infinity: no token is less likely than this.
 const LEAST: f32 = -9999.0;
 
-/// An entry of OpenAI's `logprobs.content`.
-pub(crate) fn entry(tokenizer: &Tokenizer, token: &TokenLogprob) -> Value {
-    let one = |token: TokenId, logprob: f32| {
-        let bytes = tokenizer.token_bytes(token);
-        json!({
-            "token": String::from_utf8_lossy(bytes),
-            "logprob": logprob.max(LEAST),
-            "bytes": bytes,
-        })
-    };
-    let mut value = one(token.token, token.logprob);
-    let top: Vec<Value> = token.top.iter().map(|(token, logprob)| one(*token, *logprob)).collect();
-    value["top_logprobs"] = Value::from(top);
-    value
+/// A token of an answer and the logarithm of its probability.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TokenLogprob")]
+pub(crate) struct Entry {
+    #[serde(flatten)]
+    chosen: Likely,
+    /// The likeliest tokens at its place.
+    top_logprobs: Vec<Likely>,
 }
 
-/// The parallel lists of OpenAI's older `logprobs`; `offset` is where the text
-/// of these tokens begins in the answer, in characters.
-pub(crate) fn lists(tokenizer: &Tokenizer, all: &[TokenLogprob], offset: &mut usize) -> Value {
-    let text = |token| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned();
-    let mut lists = [const { Vec::new() }; 4];
-    for entry in all {
-        let top: serde_json::Map<String, Value> =
-            entry.top.iter().map(|(token, p)| (text(*token), json!(p.max(LEAST)))).collect();
-        let spelled = text(entry.token);
-        let length = spelled.chars().count();
-        for (list, value) in lists.iter_mut().zip([
-            json!(spelled),
-            json!(entry.logprob.max(LEAST)),
-            Value::Object(top),
-            json!(*offset),
-        ]) {
-            list.push(value);
+/// A token and the logarithm of its probability.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LikelyToken")]
+struct Likely {
+    /// Its text.
+    token: String,
+    /// The logarithm of its probability.
+    logprob: f64,
+    /// Its bytes.
+    bytes: Vec<u8>,
+}
+
+/// Entries of OpenAI's `logprobs.content`.
+pub(crate) fn entries(tokenizer: &Tokenizer, all: &[TokenLogprob]) -> Vec<Entry> {
+    let likely = |token: TokenId, logprob: f32| {
+        let bytes = tokenizer.token_bytes(token).to_vec();
+        let token = String::from_utf8_lossy(&bytes).into_owned();
+        Likely { token, logprob: at_least(logprob), bytes }
+    };
+    let entry = |token: &TokenLogprob| Entry {
+        chosen: likely(token.token, token.logprob),
+        top_logprobs: token.top.iter().map(|(token, p)| likely(*token, *p)).collect(),
+    };
+    all.iter().map(entry).collect()
+}
+
+/// The parallel lists of OpenAI's older `logprobs`: an item for each token.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "TextLogprobs", deny_unknown_fields)]
+pub(crate) struct Lists {
+    /// The tokens.
+    tokens: Vec<String>,
+    /// The logarithms of their probabilities.
+    token_logprobs: Vec<f64>,
+    /// The likeliest tokens at their places, and the logarithms of their probabilities.
+    top_logprobs: Vec<Map<String, Value>>,
+    /// The characters of the answer before them.
+    text_offset: Vec<usize>,
+}
+
+impl Lists {
+    /// The lists of tokens whose text begins in the answer behind `offset` characters, which grows by
+    /// theirs.
+    pub(crate) fn of(tokenizer: &Tokenizer, all: &[TokenLogprob], offset: &mut usize) -> Lists {
+        let text = |token| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned();
+        let mut lists = Lists::default();
+        for entry in all {
+            let top = entry.top.iter().map(|(token, p)| (text(*token), at_least(*p).into()));
+            let spelled = text(entry.token);
+            lists.text_offset.push(*offset);
+            *offset += spelled.chars().count();
+            lists.tokens.push(spelled);
+            lists.token_logprobs.push(at_least(entry.logprob));
+            lists.top_logprobs.push(top.collect());
         }
-        *offset += length;
+        lists
     }
-    let [tokens, token_logprobs, top_logprobs, text_offset] = lists;
-    json!({
-        "tokens": tokens,
-        "token_logprobs": token_logprobs,
-        "top_logprobs": top_logprobs,
-        "text_offset": text_offset,
-    })
+}
+
+fn at_least(logprob: f32) -> f64 {
+    logprob.max(LEAST).into()
 }

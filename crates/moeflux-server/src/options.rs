@@ -3,10 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::origins::AllowedOrigin;
 
 /// What the page says of a model that can do little.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Introduction {
     /// What the model is and what it knows, as a sentence of its own without the full stop.
     pub about: String,

@@ -62,9 +62,10 @@ impl Asset {
     pub(crate) fn reply(&self, headers: &HeaderMap) -> Reply {
         let known = headers.get(IF_NONE_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
         let version = VERSION.as_bytes();
-        let mut reply = match known.windows(version.len()).any(|part| part == version) {
-            true => reply::bytes(StatusCode::NOT_MODIFIED, self.mime, ""),
-            false => reply::bytes(StatusCode::OK, self.mime, self.text),
+        let mut reply = if known.windows(version.len()).any(|part| part == version) {
+            reply::bytes(StatusCode::NOT_MODIFIED, self.mime, "")
+        } else {
+            reply::bytes(StatusCode::OK, self.mime, self.text)
         };
         reply.headers_mut().insert(ETAG, VERSION.clone());
         reply::set(&mut reply, CACHE_CONTROL, "no-cache");

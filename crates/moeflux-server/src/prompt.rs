@@ -6,9 +6,8 @@ use hyper::StatusCode;
 use moeflux_engine::TokenId;
 use moeflux_text::{ChatModel, LeftToModel, Markup, OutputFormat, Prepared, Tokenizer, ToolSyntax};
 use schemars::JsonSchema;
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::app::App;
 use crate::conversation::ConversationRequest;
@@ -19,6 +18,7 @@ use crate::openai::{ChatRequest, chat};
 use crate::prepare::{check_constraint, prepare, prompt_text};
 use crate::reply::{self, Reply};
 use crate::request::{self, Accepted, Body, Request, TokenNumber, object};
+use crate::sampling::Sampled;
 
 /// Tokens that a reply may list, where the context is smaller.
 const MAX_TOKENIZED: usize = 65_536;
@@ -54,13 +54,20 @@ pub struct PromptToken<'a> {
 }
 
 /// What a token adds to a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(rename = "PieceText")]
 pub enum Piece<'a> {
     /// Text.
     Text(&'a str),
     /// Bytes that are not UTF-8 by themselves.
     Bytes(&'a [u8]),
+}
+
+impl Piece<'_> {
+    fn of(bytes: &[u8]) -> Piece<'_> {
+        std::str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text)
+    }
 }
 
 /// Why a chat request is refused.
@@ -123,32 +130,54 @@ impl ChatPrompt {
     pub fn pieces(&self) -> impl Iterator<Item = PromptToken<'_>> {
         self.tokens.iter().map(|id| {
             let bytes = self.tokenizer.token_bytes(*id);
-            let piece = std::str::from_utf8(bytes).map_or(Piece::Bytes(bytes), Piece::Text);
-            PromptToken { id: id.0, piece, is_control: self.tokenizer.is_control(*id) }
+            PromptToken {
+                id: id.0,
+                piece: Piece::of(bytes),
+                is_control: self.tokenizer.is_control(*id),
+            }
         })
     }
 }
 
 impl Serialize for ChatPrompt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let syntax = json!({
-            "calls": self.format.syntax().map(ToolSyntax::name),
-            "example": self.format.call_example().ok(),
-            "missing": self.format.call_example().err(),
-            "thinks": self.format.can_think(),
-        });
-        let left = self.left_to_model.iter();
-        let left: Vec<Value> = left
-            .map(|part| json!({"tool": part.tool, "path": part.path, "reason": part.reason}))
-            .collect();
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("prompt", &self.text)?;
-        map.serialize_entry("tokens", &Pieces(self))?;
-        map.serialize_entry("syntax", &syntax)?;
-        map.serialize_entry("grammar", &self.grammar)?;
-        map.serialize_entry("left_to_model", &left)?;
-        map.end()
+        let shown = Shown {
+            prompt: &self.text,
+            tokens: Pieces(self),
+            syntax: Syntax {
+                calls: self.format.syntax().map(ToolSyntax::name),
+                example: self.format.call_example().ok(),
+                missing: self.format.call_example().err(),
+                thinks: self.format.can_think(),
+            },
+            grammar: self.grammar.as_deref(),
+            left_to_model: &self.left_to_model,
+        };
+        shown.serialize(serializer)
     }
+}
+
+/// What a chat request becomes, as JSON.
+#[derive(Serialize)]
+struct Shown<'a> {
+    prompt: &'a str,
+    tokens: Pieces<'a>,
+    syntax: Syntax<'a>,
+    grammar: Option<&'a str>,
+    left_to_model: &'a [LeftToModel],
+}
+
+/// How the model writes.
+#[derive(Serialize)]
+struct Syntax<'a> {
+    /// The name of the syntax of calls.
+    calls: Option<&'static str>,
+    /// A call.
+    example: Option<String>,
+    /// Why the syntax of calls is not known.
+    missing: Option<&'a str>,
+    /// Whether it can think.
+    thinks: bool,
 }
 
 /// Written one by one: a prompt can have millions.
@@ -162,16 +191,25 @@ impl Serialize for Pieces<'_> {
 
 /// A chat request, whose answer is not wanted.
 fn read(model: &Model, body: Value) -> ApiResult<(ConversationRequest, Accepted)> {
-    let Request { body, mut ignored } = request::read::<ChatRequest>(body)?;
-    let body = chat::conversation(model, body, &mut ignored)?;
+    let Request { body, mut ignored } = request::read::<Sampled<ChatRequest>>(body)?;
+    let Sampled { request, sampling } = body;
+    let body = chat::conversation(model, request, sampling, &mut ignored)?;
     Ok((body, ignored.accept(model)?))
+}
+
+/// The prompt that a chat request becomes.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Prompt", deny_unknown_fields)]
+pub(crate) struct PromptText {
+    /// Its text.
+    prompt: String,
 }
 
 /// `/apply-template`
 pub(crate) async fn apply_template(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let (request, ignored) = read(&app, body)?;
     let prompt = offload(move || prompt_text(&app, &request)).await??;
-    Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"prompt": prompt}))))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &PromptText { prompt })))
 }
 
 /// A text to be made tokens.
@@ -206,29 +244,69 @@ impl Body for DetokenizeRequest {
     const HINTS: &'static [&'static [&'static str]] = &[&["model"]];
 }
 
+/// Tokens of a text.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Tokens<'a> {
+    /// Their numbers, or objects with numbers and texts.
+    tokens: Vec<Token<'a>>,
+}
+
+/// A token.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Token<'a> {
+    /// Its number.
+    Number(u32),
+    /// Its number and its text.
+    Piece(TokenPiece<'a>),
+}
+
+/// A token with its text.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Piece", deny_unknown_fields)]
+struct TokenPiece<'a> {
+    /// Its number.
+    id: u32,
+    /// Its text, or a list of its bytes where these are not UTF-8 by themselves.
+    piece: Piece<'a>,
+}
+
+/// The text of tokens.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Content {
+    /// The text.
+    content: String,
+}
+
 /// `/tokenize`
 pub(crate) async fn tokenize(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let Request { body, ignored } = request::read::<TokenizeRequest>(body)?;
     let ignored = ignored.accept(&app)?;
     let with_prefix = body.add_special.unwrap_or(false);
     let with_pieces = body.with_pieces.unwrap_or(false);
-    let markup = match body.parse_special.unwrap_or(true) {
-        true => Markup::Parse,
-        false => Markup::Literal,
-    };
+    let markup = if body.parse_special.unwrap_or(true) { Markup::Parse } else { Markup::Literal };
     let shared = Arc::clone(&app);
     let max_tokens = app.text.ctx().max(MAX_TOKENIZED);
-    let tokens = offload(move || match with_prefix {
-        true => shared.text.tokenizer().encode_prompt(&body.content, markup, max_tokens),
-        false => shared.text.tokenizer().encode_within(&body.content, markup, max_tokens),
+    let tokens = offload(move || {
+        if with_prefix {
+            shared.text.tokenizer().encode_prompt(&body.content, markup, max_tokens)
+        } else {
+            shared.text.tokenizer().encode_within(&body.content, markup, max_tokens)
+        }
     });
     let tokens = tokens.await?.map_err(|err| ApiError::field("content", err.to_string()))?;
-    let token = |id: &TokenId| match with_pieces {
-        true => json!({"id": id.0, "piece": piece(app.text.tokenizer(), *id)}),
-        false => json!(id.0),
+    let token = |id: &TokenId| {
+        if with_pieces {
+            let piece = Piece::of(app.text.tokenizer().token_bytes(*id));
+            Token::Piece(TokenPiece { id: id.0, piece })
+        } else {
+            Token::Number(id.0)
+        }
     };
-    let tokens: Vec<Value> = tokens.iter().map(token).collect();
-    Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"tokens": tokens}))))
+    let tokens = Tokens { tokens: tokens.iter().map(token).collect() };
+    Ok(ignored.mark(reply::json(StatusCode::OK, &tokens)))
 }
 
 /// `/detokenize`
@@ -243,11 +321,5 @@ pub(crate) fn detokenize(app: &App, body: Value) -> ApiResult<Reply> {
     }
     let ids: Vec<TokenId> = body.tokens.iter().map(|TokenNumber(id)| TokenId(*id)).collect();
     let text = app.text.tokenizer().decode(&ids);
-    Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"content": text}))))
-}
-
-/// A token's text, or its bytes where these are not UTF-8 by themselves.
-fn piece(tokenizer: &Tokenizer, id: TokenId) -> Value {
-    let bytes = tokenizer.token_bytes(id);
-    std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), Value::from)
+    Ok(ignored.mark(reply::json(StatusCode::OK, &Content { content: text })))
 }

@@ -7,7 +7,8 @@ use axum::http::header::{
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use moeflux_core::OptionId;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::error::{ApiError, Overflow};
 
@@ -50,10 +51,15 @@ pub(crate) fn bytes(status: StatusCode, mime: &'static str, bytes: impl Into<Byt
     reply
 }
 
-pub(crate) fn json(status: StatusCode, value: &Value) -> Reply {
-    let mut reply = bytes(status, "application/json", value.to_string());
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Reply {
+    let mut reply = bytes(status, "application/json", text(value));
     set(&mut reply, CACHE_CONTROL, "no-store");
     reply
+}
+
+/// A reply as JSON in one line.
+pub(crate) fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("replies are plain data with texts for keys")
 }
 
 /// The type of lines of JSON.
@@ -81,7 +87,7 @@ pub(crate) fn with_error_body(mut reply: Reply, dialect: Dialect) -> Reply {
 }
 
 fn refusal(error: &ApiError, dialect: Dialect) -> Reply {
-    let mut reply = json(error.status, &error_value(error, dialect));
+    let mut reply = json(error.status, &ErrorReply::new(error, dialect));
     if let Some(after) = error.retry_after {
         let seconds = HeaderValue::from(after.as_secs().max(1));
         reply.headers_mut().insert(RETRY_AFTER, seconds);
@@ -92,32 +98,97 @@ fn refusal(error: &ApiError, dialect: Dialect) -> Reply {
     reply
 }
 
-/// An error as the API's clients read it.
-pub(crate) fn error_value(error: &ApiError, dialect: Dialect) -> Value {
-    let ApiError { status, param, code, .. } = error;
-    let message = match error.overflow {
+/// Why a request is refused, as the API's clients read it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum ErrorReply<'a> {
+    OpenAi(OpenAiError<'a>),
+    Anthropic(AnthropicError),
+    Ollama(OllamaError),
+}
+
+/// Why a request is refused.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Error", deny_unknown_fields)]
+pub(crate) struct OpenAiError<'a> {
+    /// The problem.
+    error: Problem<'a>,
+}
+
+/// The problem with a request.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Problem<'a> {
+    /// In words.
+    message: String,
+    /// Its kind.
+    r#type: &'static str,
+    /// The field at fault.
+    param: Option<&'a str>,
+    /// A word for programs.
+    code: Option<&'static str>,
+}
+
+/// Why a request is refused, for Anthropic's clients.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct AnthropicError {
+    /// `error`.
+    r#type: &'static str,
+    /// The problem.
+    error: AnthropicProblem,
+}
+
+/// The problem with a request, for Anthropic's clients.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct AnthropicProblem {
+    /// Its kind.
+    r#type: &'static str,
+    /// In words.
+    message: String,
+}
+
+/// Why a request is refused, for Ollama's clients.
+#[derive(Debug, Serialize)]
+pub(crate) struct OllamaError {
+    error: String,
+}
+
+impl ErrorReply<'_> {
+    pub(crate) fn new(error: &ApiError, dialect: Dialect) -> ErrorReply<'_> {
+        let message = error_message(error, dialect);
+        let kind = match (dialect, error.status.as_u16()) {
+            (_, 401) => "authentication_error",
+            (_, 403) => "permission_error",
+            (Dialect::Anthropic, 404) => "not_found_error",
+            (Dialect::Anthropic, 413) => "request_too_large",
+            (_, 429) => "rate_limit_error",
+            (Dialect::Anthropic, 503) => "overloaded_error",
+            (Dialect::Anthropic, 500..) => "api_error",
+            (_, 500..) => "server_error",
+            _ => "invalid_request_error",
+        };
+        match dialect {
+            Dialect::OpenAi => {
+                let (param, code) = (error.param.as_deref(), error.code);
+                let error = Problem { message, r#type: kind, param, code };
+                ErrorReply::OpenAi(OpenAiError { error })
+            }
+            Dialect::Anthropic => {
+                let error = AnthropicProblem { r#type: kind, message };
+                ErrorReply::Anthropic(AnthropicError { r#type: "error", error })
+            }
+            Dialect::Ollama => ErrorReply::Ollama(OllamaError { error: message }),
+        }
+    }
+}
+
+/// An error in the words of a dialect.
+pub(crate) fn error_message(error: &ApiError, dialect: Dialect) -> String {
+    match error.overflow {
         Some(overflow) => overflow_message(overflow, dialect),
         None => error.message.clone(),
-    };
-    let kind = match (dialect, status.as_u16()) {
-        (_, 401) => "authentication_error",
-        (_, 403) => "permission_error",
-        (Dialect::Anthropic, 404) => "not_found_error",
-        (Dialect::Anthropic, 413) => "request_too_large",
-        (_, 429) => "rate_limit_error",
-        (Dialect::Anthropic, 503) => "overloaded_error",
-        (Dialect::Anthropic, 500..) => "api_error",
-        (_, 500..) => "server_error",
-        _ => "invalid_request_error",
-    };
-    match dialect {
-        Dialect::OpenAi => {
-            json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
-        }
-        Dialect::Anthropic => {
-            json!({"type": "error", "error": {"type": kind, "message": message}})
-        }
-        Dialect::Ollama => json!({"error": message}),
     }
 }
 
@@ -177,8 +248,7 @@ mod tests {
     fn a_prompt_that_does_not_fit_is_refused_in_words_that_clients_parse() {
         let said = |n_prompt, dialect| {
             let overflow = Overflow { n_prompt, is_exact: true, ctx: 4096 };
-            let value = error_value(&ApiError::too_long(overflow), dialect);
-            value["error"]["message"].as_str().unwrap().to_owned()
+            error_message(&ApiError::too_long(overflow), dialect)
         };
         let openai = said(22518, Dialect::OpenAi);
         assert!(openai.starts_with("This model's maximum context length is 4096 tokens"));
@@ -188,8 +258,8 @@ mod tests {
         // What is said is true for a prompt that only leaves no room for an answer.
         assert!(said(4096, Dialect::Anthropic).contains("4096 tokens > 4095 maximum"));
         let overflow = Overflow { n_prompt: 9, is_exact: false, ctx: 8 };
-        let value = error_value(&ApiError::too_long(overflow), Dialect::OpenAi);
-        assert_eq!(value["error"]["code"], "context_length_exceeded");
-        assert!(value["error"]["message"].as_str().unwrap().contains("at least 9 tokens"));
+        let error = ApiError::too_long(overflow);
+        assert_eq!(error.code, Some("context_length_exceeded"));
+        assert!(error_message(&error, Dialect::OpenAi).contains("at least 9 tokens"));
     }
 }

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, post};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::anthropic::messages;
@@ -137,9 +137,10 @@ where
 }
 
 async fn health(State(app): State<Arc<App>>) -> ApiResult<Reply> {
-    match app.loaded.scheduler().is_running() {
-        true => Ok(reply::json(StatusCode::OK, &json!({"status": "ok"}))),
-        false => Err(ApiError::shutting_down()),
+    if app.loaded.scheduler().is_running() {
+        Ok(reply::json(StatusCode::OK, &status::health()))
+    } else {
+        Err(ApiError::shutting_down())
     }
 }
 

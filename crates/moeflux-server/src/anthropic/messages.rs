@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use moeflux_text::{AnswerShape, Conversation, Message};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::reply::{MessageStream, whole};
@@ -16,10 +18,10 @@ use crate::error::{ApiError, ApiResult};
 use crate::events;
 use crate::events::EventStream;
 use crate::model::Model;
-use crate::openai::thinking::{Thinking, ThinkingRequest};
 use crate::prepare::{ask, count};
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, List, Request, read};
+use crate::thinking::{Thinking, ThinkingRequest};
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let Request { body, mut ignored } = read::<MessageRequest>(body)?;
@@ -39,12 +41,20 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     Ok(ignored.mark(reply::json(StatusCode::OK, &whole(&app, one))))
 }
 
+/// Tokens of a conversation.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct TokenCount {
+    /// Their number.
+    input_tokens: usize,
+}
+
 pub(crate) async fn count_tokens(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let Request { body, mut ignored } = read::<MessageRequest>(body)?;
     let conversation = conversation(&app, body, &mut ignored)?;
     let ignored = ignored.accept(&app)?;
     let n = count(&app, conversation).await?;
-    Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"input_tokens": n}))))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &TokenCount { input_tokens: n })))
 }
 
 /// What a request asks for, but for how the answer is sent. Tools that are left out are added to

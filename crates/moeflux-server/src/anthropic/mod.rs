@@ -8,4 +8,6 @@ pub(crate) mod request;
 mod tools;
 mod turns;
 
+pub(crate) use messages::TokenCount;
+pub(crate) use reply::MessageReply;
 pub(crate) use request::MessageRequest;

@@ -1,75 +1,217 @@
 //! `/v1/messages`: the answer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use moeflux_engine::{Answer, Finish};
 use moeflux_text::Delta;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::ask::{Update, Whole};
 use crate::error::ApiError;
 use crate::events::{Encoder, Events};
-use crate::reply::{Dialect, error_value};
+use crate::reply::{Dialect, ErrorReply};
 
 /// The signature of a thinking block. The API demands one; this server does not check it.
 const SIGNATURE: &str = "moeflux";
 
-fn message(app: &App, id: &str, content: Vec<Value>) -> Value {
-    json!({
-        "id": id,
-        "type": "message",
-        "role": "assistant",
-        "model": app.model_name(),
-        "content": content,
-        "stop_reason": null,
-        "stop_sequence": null,
-    })
+/// The next turn of a conversation, of Anthropic's messages.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Message", deny_unknown_fields)]
+pub(crate) struct MessageReply<'a> {
+    /// Its identifier.
+    id: Cow<'a, str>,
+    /// `message`.
+    r#type: &'static str,
+    /// `assistant`.
+    role: &'static str,
+    /// The model's name.
+    model: &'a str,
+    /// What the model thought, said and called.
+    content: Vec<Block>,
+    /// Why it ended; null where it begins.
+    stop_reason: Option<MessageEnd>,
+    /// The stop text that ended it.
+    stop_sequence: Option<String>,
+    /// Tokens that it took.
+    usage: Usage,
 }
 
-fn usage(n_prompt: usize, n_reused: usize, n_generated: usize) -> Value {
-    json!({
-        "input_tokens": n_prompt - n_reused,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": n_reused,
-        "output_tokens": n_generated,
-    })
+/// A part of a message.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "AnswerBlock")]
+enum Block {
+    /// What the model thought.
+    Thinking {
+        /// The thoughts.
+        thinking: String,
+        /// What the API demands; it is not checked here.
+        signature: &'static str,
+    },
+    /// What the model said.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// A tool that the model calls.
+    ToolUse {
+        /// What the result refers to.
+        id: String,
+        /// The tool's name.
+        name: String,
+        /// The arguments.
+        input: Value,
+    },
 }
 
-fn stop_reason(answer: &Answer, has_calls: bool) -> &'static str {
-    match answer.finish {
-        Finish::MaxTokens => "max_tokens",
-        Finish::ContextFull => "model_context_window_exceeded",
-        Finish::Stop => "stop_sequence",
-        Finish::EndOfText | Finish::Cancelled if has_calls => "tool_use",
-        Finish::EndOfText | Finish::Cancelled => "end_turn",
+/// Why a message ended.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum MessageEnd {
+    /// The model has said all.
+    EndTurn,
+    /// A limit was reached.
+    MaxTokens,
+    /// A stop text.
+    StopSequence,
+    /// Tools are called.
+    ToolUse,
+    /// The context is full.
+    ModelContextWindowExceeded,
+}
+
+/// Tokens that a message took.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "MessageUsage", deny_unknown_fields)]
+struct Usage {
+    /// Tokens of the prompt that were evaluated.
+    input_tokens: usize,
+    /// Always 0.
+    cache_creation_input_tokens: usize,
+    /// Tokens of the prompt that were known from an earlier request.
+    cache_read_input_tokens: usize,
+    /// Tokens of the answer.
+    output_tokens: usize,
+}
+
+/// An event of a stream.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Event<'a> {
+    MessageStart { message: MessageReply<'a> },
+    Ping,
+    ContentBlockStart { index: usize, content_block: Block },
+    ContentBlockDelta { index: usize, delta: BlockDelta<'a> },
+    ContentBlockStop { index: usize },
+    MessageDelta { delta: End, usage: Usage },
+    MessageStop,
+}
+
+/// More of a block.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum BlockDelta<'a> {
+    ThinkingDelta { thinking: &'a str },
+    SignatureDelta { signature: &'static str },
+    TextDelta { text: &'a str },
+    InputJsonDelta { partial_json: &'a str },
+}
+
+/// How a message ended.
+#[derive(Debug, Serialize)]
+struct End {
+    stop_reason: MessageEnd,
+    stop_sequence: Option<String>,
+}
+
+impl Event<'_> {
+    fn send(&self, out: &mut Events) {
+        let name = match self {
+            Event::MessageStart { .. } => "message_start",
+            Event::Ping => "ping",
+            Event::ContentBlockStart { .. } => "content_block_start",
+            Event::ContentBlockDelta { .. } => "content_block_delta",
+            Event::ContentBlockStop { .. } => "content_block_stop",
+            Event::MessageDelta { .. } => "message_delta",
+            Event::MessageStop => "message_stop",
+        };
+        out.named(name, self);
+    }
+}
+
+impl<'a> MessageReply<'a> {
+    fn new(app: &'a App, id: impl Into<Cow<'a, str>>, content: Vec<Block>, usage: Usage) -> Self {
+        MessageReply {
+            id: id.into(),
+            r#type: "message",
+            role: "assistant",
+            model: app.model_name(),
+            content,
+            stop_reason: None,
+            stop_sequence: None,
+            usage,
+        }
+    }
+}
+
+impl Block {
+    fn text(text: impl Into<String>) -> Block {
+        Block::Text { text: text.into() }
+    }
+}
+
+impl Usage {
+    fn new(n_prompt: usize, n_reused: usize, n_generated: usize) -> Usage {
+        Usage {
+            input_tokens: n_prompt - n_reused,
+            cache_creation_input_tokens: 0,
+            cache_read_input_tokens: n_reused,
+            output_tokens: n_generated,
+        }
+    }
+
+    fn of(answer: &Answer) -> Usage {
+        Usage::new(answer.n_prompt, answer.n_reused, answer.n_generated)
+    }
+}
+
+impl MessageEnd {
+    fn of(answer: &Answer, has_calls: bool) -> MessageEnd {
+        match answer.finish {
+            Finish::MaxTokens => MessageEnd::MaxTokens,
+            Finish::ContextFull => MessageEnd::ModelContextWindowExceeded,
+            Finish::Stop => MessageEnd::StopSequence,
+            Finish::EndOfText | Finish::Cancelled if has_calls => MessageEnd::ToolUse,
+            Finish::EndOfText | Finish::Cancelled => MessageEnd::EndTurn,
+        }
     }
 }
 
 /// An answer at once.
-pub(super) fn whole(app: &App, whole: Whole) -> Value {
+pub(super) fn whole(app: &App, whole: Whole) -> MessageReply<'_> {
     let Whole { reasoning, content, calls, answer, .. } = whole;
     let has_calls = !calls.is_empty();
     let mut blocks = Vec::new();
     if !reasoning.is_empty() {
-        blocks.push(json!({"type": "thinking", "thinking": reasoning, "signature": SIGNATURE}));
+        blocks.push(Block::Thinking { thinking: reasoning, signature: SIGNATURE });
     }
     if !content.is_empty() || !has_calls {
-        blocks.push(json!({"type": "text", "text": content}));
+        blocks.push(Block::text(content));
     }
     for (name, arguments) in calls {
         // An answer that was cut off has cut its last call.
-        let input: Value = serde_json::from_str(&arguments).unwrap_or_else(|_| json!({}));
-        let id = app.ids.draw("toolu_");
-        blocks.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
+        let input = serde_json::from_str(&arguments).unwrap_or_else(|_| Value::Object(Map::new()));
+        blocks.push(Block::ToolUse { id: app.ids.draw("toolu_"), name, input });
     }
-    let mut value = message(app, &app.ids.draw("msg_"), blocks);
-    if let Some(answer) = answer {
-        value["stop_reason"] = Value::from(stop_reason(&answer, has_calls));
-        value["usage"] = usage(answer.n_prompt, answer.n_reused, answer.n_generated);
-        value["stop_sequence"] = Value::from(answer.stop);
-    }
-    value
+    let usage = answer.as_ref().map(Usage::of).unwrap_or_default();
+    let message = MessageReply::new(app, app.ids.draw("msg_"), blocks, usage);
+    let stop_reason = answer.as_ref().map(|answer| MessageEnd::of(answer, has_calls));
+    let stop_sequence = answer.and_then(|answer| answer.stop);
+    MessageReply { stop_reason, stop_sequence, ..message }
 }
 
 /// What the open block holds.
@@ -82,11 +224,11 @@ enum Kind {
 
 impl Kind {
     /// More of a block.
-    fn delta(self, text: &str) -> Value {
+    fn delta(self, text: &str) -> BlockDelta<'_> {
         match self {
-            Kind::Thinking => json!({"type": "thinking_delta", "thinking": text}),
-            Kind::Text => json!({"type": "text_delta", "text": text}),
-            Kind::Call => json!({"type": "input_json_delta", "partial_json": text}),
+            Kind::Thinking => BlockDelta::ThinkingDelta { thinking: text },
+            Kind::Text => BlockDelta::TextDelta { text },
+            Kind::Call => BlockDelta::InputJsonDelta { partial_json: text },
         }
     }
 }
@@ -123,25 +265,20 @@ impl MessageStream {
 
     fn start(&mut self, n_prompt: usize, n_reused: usize, out: &mut Events) {
         if !std::mem::replace(&mut self.is_begun, true) {
-            let mut message = message(&self.app, &self.id, Vec::new());
-            message["usage"] = usage(n_prompt, n_reused, 0);
-            out.named("message_start", &json!({"type": "message_start", "message": message}));
-            out.named("ping", &json!({"type": "ping"}));
+            let usage = Usage::new(n_prompt, n_reused, 0);
+            let message = MessageReply::new(&self.app, self.id.as_str(), Vec::new(), usage);
+            Event::MessageStart { message }.send(out);
+            Event::Ping.send(out);
         }
     }
 
     /// Sees to it that a block of this kind is open.
-    fn block(&mut self, kind: Kind, content: Value, out: &mut Events) {
+    fn block(&mut self, kind: Kind, content_block: Block, out: &mut Events) {
         if self.open == Some(kind) && kind != Kind::Call {
             return;
         }
         self.close(out);
-        out.named(
-            "content_block_start",
-            &json!({
-                "type": "content_block_start", "index": self.n_blocks, "content_block": content,
-            }),
-        );
+        Event::ContentBlockStart { index: self.n_blocks, content_block }.send(out);
         self.open = Some(kind);
         self.n_blocks += 1;
     }
@@ -149,18 +286,14 @@ impl MessageStream {
     fn close(&mut self, out: &mut Events) {
         let Some(kind) = self.open.take() else { return };
         if kind == Kind::Thinking {
-            let delta = json!({"type": "signature_delta", "signature": SIGNATURE});
-            self.more(delta, out);
+            self.more(BlockDelta::SignatureDelta { signature: SIGNATURE }, out);
         }
-        let index = self.n_blocks - 1;
-        out.named("content_block_stop", &json!({"type": "content_block_stop", "index": index}));
+        Event::ContentBlockStop { index: self.n_blocks - 1 }.send(out);
     }
 
     /// More of the last block.
-    fn more(&self, delta: Value, out: &mut Events) {
-        let index = self.n_blocks.saturating_sub(1);
-        let value = json!({"type": "content_block_delta", "index": index, "delta": delta});
-        out.named("content_block_delta", &value);
+    fn more(&self, delta: BlockDelta<'_>, out: &mut Events) {
+        Event::ContentBlockDelta { index: self.n_blocks.saturating_sub(1), delta }.send(out);
     }
 
     fn deltas(&mut self, deltas: Vec<Delta>, out: &mut Events) {
@@ -171,8 +304,8 @@ impl MessageStream {
                 Delta::Call { name } => {
                     self.has_calls = true;
                     let id = self.app.ids.draw("toolu_");
-                    let empty = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
-                    self.block(Kind::Call, empty, out);
+                    let input = Value::Object(Map::new());
+                    self.block(Kind::Call, Block::ToolUse { id, name, input }, out);
                 }
                 Delta::Arguments(text) => self.more(Kind::Call.delta(&text), out),
             }
@@ -180,18 +313,18 @@ impl MessageStream {
     }
 
     fn thought(&mut self, text: &str, out: &mut Events) {
-        let empty = json!({"type": "thinking", "thinking": "", "signature": ""});
+        let empty = Block::Thinking { thinking: String::new(), signature: "" };
         self.block(Kind::Thinking, empty, out);
         self.more(Kind::Thinking.delta(text), out);
     }
 
     fn said(&mut self, text: &str, out: &mut Events) {
-        self.block(Kind::Text, json!({"type": "text", "text": ""}), out);
+        self.block(Kind::Text, Block::text(""), out);
         self.more(Kind::Text.delta(text), out);
     }
 
     fn fail(error: &ApiError, out: &mut Events) {
-        out.named("error", &error_value(error, Dialect::Anthropic));
+        out.named("error", &ErrorReply::new(error, Dialect::Anthropic));
         out.fail();
     }
 }
@@ -206,16 +339,13 @@ impl Encoder for MessageStream {
             Update::Done(deltas, answer) => {
                 self.deltas(deltas, out);
                 if self.n_blocks == 0 {
-                    self.block(Kind::Text, json!({"type": "text", "text": ""}), out);
+                    self.block(Kind::Text, Block::text(""), out);
                 }
                 self.close(out);
-                let reason = stop_reason(&answer, self.has_calls);
-                let value = json!({
-                    "type": "message_delta",
-                    "delta": {"stop_reason": reason, "stop_sequence": answer.stop},
-                    "usage": usage(answer.n_prompt, answer.n_reused, answer.n_generated),
-                });
-                out.named("message_delta", &value);
+                let usage = Usage::of(&answer);
+                let stop_reason = MessageEnd::of(&answer, self.has_calls);
+                let delta = End { stop_reason, stop_sequence: answer.stop };
+                Event::MessageDelta { delta, usage }.send(out);
             }
             Update::Failed(error) => MessageStream::fail(&error, out),
         }
@@ -233,7 +363,7 @@ impl Encoder for MessageStream {
     }
 
     fn end(&mut self, out: &mut Events) {
-        out.named("message_stop", &json!({"type": "message_stop"}));
+        Event::MessageStop.send(out);
     }
 }
 

@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 use super::hints::{MESSAGES, REQUEST, TOOLS};
 use crate::messages::MAX_MESSAGES;
-use crate::openai::sampling::{Sampling, Share, Stops, Temperature};
-use crate::openai::thinking::Thinking;
 use crate::request::{Body, Integer, Limit, List, Refused, StringOr, hints, object};
+use crate::sampling::{Sampling, Share, Stops, Temperature};
+use crate::thinking::Thinking;
 use crate::tools::MAX_TOOLS;
 use schemars::JsonSchema;
 

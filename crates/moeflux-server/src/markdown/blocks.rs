@@ -204,9 +204,10 @@ impl<'a> Writer<'a> {
         } else if !html.starts_with("<br") {
             self.n_open_tags += 1;
         }
-        match is_kept(html) && self.n_open_tags <= MAX_OPEN_TAGS {
-            true => self.push_html(html.to_string()),
-            false => self.events.push(Event::Text(html.to_string().into())),
+        if is_kept(html) && self.n_open_tags <= MAX_OPEN_TAGS {
+            self.push_html(html.to_string())
+        } else {
+            self.events.push(Event::Text(html.to_string().into()))
         }
     }
 
@@ -291,9 +292,10 @@ impl<'a> Writer<'a> {
             TagEnd::HtmlBlock => {
                 let raw = self.raw.take().unwrap_or_default();
                 let raw = raw.trim();
-                match is_kept(raw) {
-                    true => self.push_html(raw.to_string()),
-                    false => self.push_html(format!("<p class=\"raw\">{}</p>", escaped(raw))),
+                if is_kept(raw) {
+                    self.push_html(raw.to_string())
+                } else {
+                    self.push_html(format!("<p class=\"raw\">{}</p>", escaped(raw)))
                 }
             }
             TagEnd::FootnoteDefinition => self.push_html("</div>"),

@@ -39,11 +39,12 @@ const FRAME: [u8; 3] = [1, 2, 3];
 pub(super) fn render(tex: &str, is_block: bool, budget: Budget) -> String {
     let tex = tex.trim();
     let mode = if is_block { DisplayMode::Block } else { DisplayMode::Inline };
-    match budget.is_spent() {
-        true => source(tex, is_block),
-        false => mathml(tex, mode)
+    if budget.is_spent() {
+        source(tex, is_block)
+    } else {
+        mathml(tex, mode)
             .or_else(|| mathml(&in_lines(tex)?, mode))
-            .unwrap_or_else(|| source(tex, is_block)),
+            .unwrap_or_else(|| source(tex, is_block))
     }
 }
 
@@ -138,9 +139,10 @@ fn with_spaces_before(html: &str) -> String {
         let (space, after) = after.split_at(len);
         let start = out.rfind('<').unwrap_or(0);
         let name = out[start..].trim_start_matches('<').split([' ', '>']).next();
-        match name.is_some_and(|name| SCRIPTS.contains(&name)) {
-            true => out.insert_str(start, space),
-            false => out.push_str(space),
+        if name.is_some_and(|name| SCRIPTS.contains(&name)) {
+            out.insert_str(start, space)
+        } else {
+            out.push_str(space)
         }
         rest = after;
     }
@@ -159,9 +161,10 @@ fn with_colours(html: &str) -> String {
         let parts: Vec<u8> = colour.split(' ').filter_map(|part| part.parse().ok()).collect();
         if let [red, green, blue] = parts[..] {
             // Writing to a string does not fail.
-            let _ = match parts == FRAME {
-                true => write!(out, "class=\"boxed"),
-                false => write!(out, "mathcolor=\"#{red:02x}{green:02x}{blue:02x}"),
+            let _ = if parts == FRAME {
+                write!(out, "class=\"boxed")
+            } else {
+                write!(out, "mathcolor=\"#{red:02x}{green:02x}{blue:02x}")
             };
             // Other styles may follow: their text ends with the same quote.
             rest = &after[after.find('"').unwrap_or(after.len())..];

@@ -15,6 +15,8 @@ pub(crate) mod route;
 mod source;
 mod unfinished;
 
+use serde::Serialize;
+
 pub(crate) use crate::markdown::budget::Budget;
 use crate::markdown::budget::escaped;
 pub(crate) use route::handle;
@@ -25,7 +27,7 @@ use source::Source;
 const MAX_BYTES: usize = 512 << 10;
 
 /// The blocks of a text as HTML.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Rendered {
     /// Blocks that more text does not change.
     pub(crate) finished: Vec<String>,

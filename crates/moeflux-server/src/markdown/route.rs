@@ -1,8 +1,8 @@
 //! `/page/render`: Markdown as HTML, for the page.
 
 use hyper::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{Rendered, render, render_unfinished};
@@ -30,6 +30,12 @@ pub(crate) struct RenderRequest {
     unfinished: bool,
 }
 
+/// Texts that are rendered.
+#[derive(Debug, Serialize)]
+struct RenderReply {
+    texts: Vec<Rendered>,
+}
+
 /// Renders texts, each as its finished blocks, the unfinished one after these, and where that
 /// begins in the text, in UTF-16 units as JavaScript counts.
 pub(crate) async fn handle(body: Value) -> ApiResult<Reply> {
@@ -47,19 +53,14 @@ pub(crate) async fn handle(body: Value) -> ApiResult<Reply> {
     let work = move || {
         let budget = Budget::new();
         let render = if request.unfinished { render_unfinished } else { render };
-        let texts = request.texts.iter().map(|text| value(text, render(text, budget)));
-        json!({"texts": texts.collect::<Vec<_>>()})
+        let texts = request.texts.iter().map(|text| in_utf16(text, render(text, budget)));
+        RenderReply { texts: texts.collect() }
     };
     Ok(reply::json(StatusCode::OK, &offload(work).await?))
 }
 
-fn value(text: &str, rendered: Rendered) -> Value {
-    let Rendered { finished, tail, tail_start, is_code_open } = rendered;
-    let tail_start: usize = text[..tail_start].chars().map(char::len_utf16).sum();
-    json!({
-        "finished": finished,
-        "tail": tail,
-        "tail_start": tail_start,
-        "is_code_open": is_code_open,
-    })
+/// Starts of tails in UTF-16 units.
+fn in_utf16(text: &str, rendered: Rendered) -> Rendered {
+    let tail_start = text[..rendered.tail_start].chars().map(char::len_utf16).sum();
+    Rendered { tail_start, ..rendered }
 }

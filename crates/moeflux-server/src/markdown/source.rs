@@ -54,10 +54,8 @@ impl Source {
         let mut source = Source { text: String::new(), copies: Vec::new(), is_code_open: false };
         let has_formulas =
             ["$$", "\\(", "\\[", "\\begin{"].iter().any(|mark| original.contains(mark));
-        let code = match has_formulas || is_unfinished {
-            true => Code::find(original),
-            false => Code::default(),
-        };
+        let code =
+            if has_formulas || is_unfinished { Code::find(original) } else { Code::default() };
         let mut from = 0;
         if has_formulas {
             for formula in Formulas::new(original, &code, is_unfinished) {

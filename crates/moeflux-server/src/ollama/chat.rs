@@ -15,11 +15,11 @@ use crate::app::App;
 use crate::conversation::ConversationRequest;
 use crate::error::ApiResult;
 use crate::messages::MAX_MESSAGES;
-use crate::openai::sampling::MAX_TOP;
-use crate::openai::thinking::ThinkingFields;
 use crate::prepare::ask;
 use crate::reply::Reply;
 use crate::request::{Body, Integer, List, Request, Toggle, object, read};
+use crate::sampling::MAX_TOP;
+use crate::thinking::ThinkingFields;
 use crate::tools::{self, MAX_TOOLS, Tool};
 
 /// A request for the next turn of a conversation.

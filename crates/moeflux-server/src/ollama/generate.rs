@@ -18,12 +18,12 @@ use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::offload::offload;
-use crate::openai::sampling::MAX_TOP;
-use crate::openai::thinking::ThinkingFields;
 use crate::prepare::{prepare, submit_prepared};
 use crate::reply::Reply;
 use crate::request::{Body, Given, Integer, List, Request, Toggle, TokenNumber, object, read};
+use crate::sampling::MAX_TOP;
 use crate::settings::Settings;
+use crate::thinking::ThinkingFields;
 
 /// Tokens of `context` at most.
 const MAX_CONTEXT: usize = 10_000_000;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::names;
 use crate::app::App;
@@ -54,18 +54,24 @@ impl Body for PullRequest {
     const HINTS: &'static [&'static [&'static str]] = &[&["insecure", "username", "password"]];
 }
 
+/// How far a download is.
+#[derive(Debug, Serialize)]
+struct Progress {
+    status: &'static str,
+}
+
 /// `/api/pull`: the model that is here needs no download, others are refused.
 pub(crate) async fn pull(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let Request { body, ignored } = read::<PullRequest>(body)?;
     let name = body.model.filter(|name| !name.is_empty()).or(body.name).unwrap_or_default();
     names::check(&app, &name)?;
-    let success = json!({"status": "success"});
-    let reply = match body.stream.unwrap_or(true) {
-        false => reply::json(StatusCode::OK, &success),
-        true => {
-            let lines = format!("{}\n{success}\n", json!({"status": "pulling manifest"}));
-            reply::bytes(StatusCode::OK, reply::NDJSON, lines)
-        }
+    let success = Progress { status: "success" };
+    let reply = if body.stream.unwrap_or(true) {
+        let begun = Progress { status: "pulling manifest" };
+        let lines = format!("{}\n{}\n", reply::text(&begun), reply::text(&success));
+        reply::bytes(StatusCode::OK, reply::NDJSON, lines)
+    } else {
+        reply::json(StatusCode::OK, &success)
     };
     Ok(ignored.accept(&app)?.mark(reply))
 }

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use chrono::{DateTime, Days, SecondsFormat, Utc};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::names::tagged;
 use crate::app::App;
@@ -15,40 +15,89 @@ const VERSION: &str = "0.32.0";
 /// Days until a model that stays loaded is unloaded.
 const FOREVER: Days = Days::new(36_500);
 
+/// A version.
+#[derive(Debug, Serialize)]
+struct Version {
+    version: &'static str,
+}
+
+/// A list of models.
+#[derive(Debug, Serialize)]
+struct Models<'a> {
+    models: Vec<Entry<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry<'a> {
+    name: String,
+    model: String,
+    modified_at: String,
+    size: u64,
+    digest: &'a str,
+    details: Details<'a>,
+    capabilities: Vec<&'static str>,
+    #[serde(flatten)]
+    running: Option<Running>,
+}
+
+/// What is known of a model that runs.
+#[derive(Debug, Serialize)]
+struct Running {
+    expires_at: String,
+    size_vram: u64,
+    context_length: usize,
+}
+
+/// What a model is.
+#[derive(Debug, Serialize)]
+pub(super) struct Details<'a> {
+    parent_model: &'static str,
+    format: &'static str,
+    family: &'a str,
+    families: [&'a str; 1],
+    parameter_size: &'static str,
+    quantization_level: &'static str,
+    context_length: usize,
+    embedding_length: usize,
+}
+
 /// `/api/version`
 pub(crate) fn version() -> Reply {
-    reply::json(StatusCode::OK, &json!({"version": VERSION}))
+    reply::json(StatusCode::OK, &Version { version: VERSION })
 }
 
 /// `/api/tags`: an entry for every name.
 pub(crate) fn tags(app: &App) -> Reply {
-    let models: Vec<Value> = app.facts.names.iter().map(|name| entry(app, name)).collect();
-    reply::json(StatusCode::OK, &json!({"models": models}))
+    let models = app.facts.names.iter().map(|name| entry(app, name)).collect();
+    reply::json(StatusCode::OK, &Models { models })
 }
 
 /// `/api/ps`
 pub(crate) fn running(app: &App) -> Reply {
-    let mut model = entry(app, app.model_name());
     let until = Utc::now().checked_add_days(FOREVER).unwrap_or(DateTime::<Utc>::MAX_UTC);
-    model["expires_at"] = Value::from(until.to_rfc3339_opts(SecondsFormat::Secs, true));
     let plan = app.loaded.engine().plan();
-    model["size"] = Value::from(plan.total_bytes());
-    model["size_vram"] = Value::from(plan.device_expert_bytes.unwrap_or(0));
-    model["context_length"] = Value::from(plan.ctx);
-    reply::json(StatusCode::OK, &json!({"models": [model]}))
+    let running = Running {
+        expires_at: until.to_rfc3339_opts(SecondsFormat::Secs, true),
+        size_vram: plan.device_expert_bytes.unwrap_or(0),
+        context_length: plan.ctx,
+    };
+    let entry = entry(app, app.model_name());
+    let entry = Entry { size: plan.total_bytes(), running: Some(running), ..entry };
+    reply::json(StatusCode::OK, &Models { models: vec![entry] })
 }
 
-fn entry(app: &App, name: &str) -> Value {
+fn entry<'a>(app: &'a App, name: &str) -> Entry<'a> {
     let plan = app.loaded.engine().plan();
-    json!({
-        "name": tagged(name),
-        "model": tagged(name),
-        "modified_at": modified_at(app),
-        "size": plan.resident_bytes + plan.expert_bytes,
-        "digest": app.loaded.engine().identity(),
-        "details": details(app),
-        "capabilities": capabilities(app),
-    })
+    Entry {
+        name: tagged(name),
+        model: tagged(name),
+        modified_at: modified_at(app),
+        size: plan.resident_bytes + plan.expert_bytes,
+        digest: app.loaded.engine().identity(),
+        details: details(app),
+        capabilities: capabilities(app),
+        running: None,
+    }
 }
 
 /// When the server started: files may be older.
@@ -59,18 +108,18 @@ pub(super) fn modified_at(app: &App) -> String {
         .to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-pub(super) fn details(app: &App) -> Value {
+pub(super) fn details(app: &App) -> Details<'_> {
     let family = app.loaded.engine().family();
-    json!({
-        "parent_model": "",
-        "format": "safetensors",
-        "family": family,
-        "families": [family],
-        "parameter_size": "",
-        "quantization_level": "",
-        "context_length": app.loaded.engine().plan().ctx,
-        "embedding_length": app.loaded.engine().shape().hidden,
-    })
+    Details {
+        parent_model: "",
+        format: "safetensors",
+        family,
+        families: [family],
+        parameter_size: "",
+        quantization_level: "",
+        context_length: app.loaded.engine().plan().ctx,
+        embedding_length: app.loaded.engine().shape().hidden,
+    }
 }
 
 /// What the model can do.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::ApiResult;
 use crate::model::Model;
-use crate::openai::sampling::{Penalty, RepeatPenalty, Sampling, Share, Stops};
 use crate::request::{Integer, Limit, Number, Seed, object};
+use crate::sampling::{Penalty, RepeatPenalty, Sampling, Share, Stops};
 use crate::settings::Settings;
 
 /// Options of a request.

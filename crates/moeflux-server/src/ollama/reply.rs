@@ -7,14 +7,16 @@ use chrono::{SecondsFormat, Utc};
 use moeflux_core::nanoseconds;
 use moeflux_engine::{Answer, Finish, TokenId, TokenLogprob};
 use moeflux_text::{Delta, Markup};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::ask::{Answers, Update, Whole, collect};
 use crate::error::{ApiError, ApiResult};
+use crate::events;
 use crate::events::{Encoder, EventStream, Events};
-use crate::reply::{self, Dialect, Reply, error_value};
-use crate::{events, logprobs};
+use crate::logprobs::{self, Entry};
+use crate::reply::{self, Dialect, ErrorReply, Reply};
 
 /// What an answer is written for.
 #[derive(Clone, Debug)]
@@ -62,10 +64,8 @@ pub(super) fn loaded(model: &str, shape: Shape, loading: Loading) -> Reply {
         Loading::Load => "load",
         Loading::Unload => "unload",
     };
-    let mut value = Piece::default().object(model, &shape);
-    value["done"] = Value::Bool(true);
-    value["done_reason"] = Value::from(reason);
-    reply::json(StatusCode::OK, &value)
+    let line = Piece::default().line(model, &shape);
+    reply::json(StatusCode::OK, &Line { done: true, done_reason: Some(reason), ..line })
 }
 
 /// Sends an answer, as it is made or at once.
@@ -83,18 +83,98 @@ pub(super) async fn answer(
     let Whole { reasoning, content, calls, logprobs, answer } = whole;
     let mut piece = Piece { text: content, thinking: reasoning, ..Piece::default() };
     for (name, arguments) in calls {
-        let call = call_value(&app, piece.calls.len(), &name, &arguments);
-        piece.calls.extend(call);
+        piece.calls.extend(whole_call(&app, piece.calls.len(), name, &arguments));
     }
     if target.with_logprobs {
-        piece.logprobs = entries(&app, &logprobs);
+        piece.logprobs = logprobs::entries(app.text.tokenizer(), &logprobs);
     }
     let context = context(&app, &target.shape, &piece.text, !piece.thinking.is_empty());
-    let mut value = piece.object(&target.model, &target.shape);
+    let mut line = piece.line(&target.model, &target.shape);
     if let Some(answer) = answer {
-        end(&mut value, &answer, context);
+        line = line.ended(&answer, context);
     }
-    Ok(reply::json(StatusCode::OK, &value))
+    Ok(reply::json(StatusCode::OK, &line))
+}
+
+/// An object of an answer: a line of a stream, or all of it.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    model: &'a str,
+    created_at: String,
+    #[serde(flatten)]
+    said: Said,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    logprobs: Vec<Entry>,
+    done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<Vec<u32>>,
+    #[serde(flatten)]
+    figures: Option<Figures>,
+}
+
+/// What an object says.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Said {
+    Message {
+        message: Message,
+    },
+    Text {
+        response: String,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        thinking: String,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Message {
+    role: &'static str,
+    content: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    thinking: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Call {
+    id: String,
+    function: CalledFunction,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct CalledFunction {
+    index: usize,
+    name: String,
+    arguments: Map<String, Value>,
+}
+
+/// What an answer took. Durations are in nanoseconds.
+#[derive(Debug, Serialize)]
+struct Figures {
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: usize,
+    prompt_eval_duration: u64,
+    eval_count: usize,
+    eval_duration: u64,
+}
+
+impl Figures {
+    fn of(answer: &Answer) -> Figures {
+        let first_token = answer.first_token.unwrap_or(answer.queued);
+        Figures {
+            total_duration: nanoseconds(first_token + answer.decode),
+            // The model is loaded: what came before the prompt was the wait for a session.
+            load_duration: nanoseconds(answer.queued),
+            prompt_eval_count: answer.n_prompt,
+            prompt_eval_duration: nanoseconds(first_token.saturating_sub(answer.queued)),
+            eval_count: answer.n_generated,
+            eval_duration: nanoseconds(answer.decode),
+        }
+    }
 }
 
 /// A part of an answer.
@@ -102,61 +182,44 @@ pub(super) async fn answer(
 struct Piece {
     text: String,
     thinking: String,
-    calls: Vec<Value>,
-    logprobs: Vec<Value>,
+    calls: Vec<Call>,
+    logprobs: Vec<Entry>,
 }
 
 impl Piece {
     /// The object that holds it.
-    fn object(self, model: &str, shape: &Shape) -> Value {
-        let mut value = Map::new();
-        value.insert("model".into(), Value::from(model));
-        value.insert("created_at".into(), Value::from(now()));
-        match shape {
+    fn line<'a>(self, model: &'a str, shape: &Shape) -> Line<'a> {
+        let Piece { text, thinking, calls, logprobs } = self;
+        let said = match shape {
             Shape::Chat => {
-                let mut message = json!({"role": "assistant", "content": self.text});
-                if !self.thinking.is_empty() {
-                    message["thinking"] = Value::from(self.thinking);
-                }
-                if !self.calls.is_empty() {
-                    message["tool_calls"] = Value::from(self.calls);
-                }
-                value.insert("message".into(), message);
+                let (role, content, tool_calls) = ("assistant", text, calls);
+                Said::Message { message: Message { role, content, thinking, tool_calls } }
             }
-            Shape::Text { .. } => {
-                value.insert("response".into(), Value::from(self.text));
-                if !self.thinking.is_empty() {
-                    value.insert("thinking".into(), Value::from(self.thinking));
-                }
-            }
+            Shape::Text { .. } => Said::Text { response: text, thinking },
+        };
+        Line {
+            model,
+            created_at: now(),
+            said,
+            logprobs,
+            done: false,
+            done_reason: None,
+            context: None,
+            figures: None,
         }
-        if !self.logprobs.is_empty() {
-            value.insert("logprobs".into(), Value::from(self.logprobs));
-        }
-        value.insert("done".into(), Value::Bool(false));
-        Value::Object(value)
     }
 }
 
-/// Adds what the last object of an answer has. Durations are in nanoseconds.
-fn end(value: &mut Value, answer: &Answer, context: Option<Vec<u32>>) {
-    value["done"] = Value::Bool(true);
-    value["done_reason"] = Value::from(match answer.finish {
-        Finish::MaxTokens | Finish::ContextFull => "length",
-        Finish::EndOfText | Finish::Stop | Finish::Cancelled => "stop",
-    });
-    if let Some(context) = context {
-        value["context"] = Value::from(context);
+impl Line<'_> {
+    /// Makes it the last object of an answer.
+    fn ended(self, answer: &Answer, context: Option<Vec<u32>>) -> Self {
+        let reason = match answer.finish {
+            Finish::MaxTokens | Finish::ContextFull => "length",
+            Finish::EndOfText | Finish::Stop | Finish::Cancelled => "stop",
+        };
+        let figures = Some(Figures::of(answer));
+        Line { done: true, done_reason: Some(reason), context, figures, ..self }
     }
-    let first_token = answer.first_token.unwrap_or(answer.queued);
-    value["total_duration"] = Value::from(nanoseconds(first_token + answer.decode));
-    // The model is loaded: what came before the prompt was the wait for a session.
-    value["load_duration"] = Value::from(nanoseconds(answer.queued));
-    value["prompt_eval_count"] = Value::from(answer.n_prompt);
-    value["prompt_eval_duration"] =
-        Value::from(nanoseconds(first_token.saturating_sub(answer.queued)));
-    value["eval_count"] = Value::from(answer.n_generated);
-    value["eval_duration"] = Value::from(nanoseconds(answer.decode));
 }
 
 /// The tokens of a prompt and of its answer, from which a later prompt goes on. Thoughts do not go
@@ -169,17 +232,13 @@ fn context(app: &App, shape: &Shape, text: &str, thinks: bool) -> Option<Vec<u32
 }
 
 /// A call with its arguments as an object; none of a call that was cut off.
-fn call_value(app: &App, index: usize, name: &str, arguments: &str) -> Option<Value> {
+fn whole_call(app: &App, index: usize, name: String, arguments: &str) -> Option<Call> {
     let arguments: Map<String, Value> = match arguments.trim() {
         "" => Map::new(),
         text => serde_json::from_str(text).ok()?,
     };
     let id = app.ids.draw("call_");
-    Some(json!({"id": id, "function": {"index": index, "name": name, "arguments": arguments}}))
-}
-
-fn entries(app: &App, logprobs: &[TokenLogprob]) -> Vec<Value> {
-    logprobs.iter().map(|logprob| logprobs::entry(app.text.tokenizer(), logprob)).collect()
+    Some(Call { id, function: CalledFunction { index, name, arguments } })
 }
 
 /// The time as RFC 3339 has it.
@@ -206,13 +265,14 @@ impl Lines {
     }
 
     fn write(&self, piece: Piece, out: &mut Events) {
-        out.line(&piece.object(&self.target.model, &self.target.shape));
+        out.line(&piece.line(&self.target.model, &self.target.shape));
     }
 
     fn deltas(&mut self, deltas: Vec<Delta>, logprobs: &[TokenLogprob], out: &mut Events) {
-        let mut logprobs = match self.target.with_logprobs {
-            true => entries(&self.app, logprobs),
-            false => Vec::new(),
+        let mut logprobs = if self.target.with_logprobs {
+            logprobs::entries(self.app.text.tokenizer(), logprobs)
+        } else {
+            Vec::new()
         };
         for delta in deltas {
             match delta {
@@ -247,7 +307,7 @@ impl Lines {
     /// Sends the call that is being made: clients expect calls to be whole.
     fn finish_call(&mut self, out: &mut Events) {
         let Some((name, arguments)) = self.call.take() else { return };
-        if let Some(call) = call_value(&self.app, self.n_calls, &name, &arguments) {
+        if let Some(call) = whole_call(&self.app, self.n_calls, name, &arguments) {
             self.n_calls += 1;
             self.write(Piece { calls: vec![call], ..Piece::default() }, out);
         }
@@ -265,9 +325,8 @@ impl Encoder for Lines {
                 self.deltas(deltas, &[], out);
                 self.finish_call(out);
                 let Target { model, shape, .. } = &self.target;
-                let mut value = Piece::default().object(model, shape);
-                end(&mut value, &answer, context(&self.app, shape, &self.text, self.thinks));
-                out.line(&value);
+                let context = context(&self.app, shape, &self.text, self.thinks);
+                out.line(&Piece::default().line(model, shape).ended(&answer, context));
             }
             Update::Failed(error) => Lines::fail(&error, out),
         }
@@ -282,7 +341,7 @@ impl Encoder for Lines {
 
 impl Lines {
     fn fail(error: &ApiError, out: &mut Events) {
-        out.line(&error_value(error, Dialect::Ollama));
+        out.line(&ErrorReply::new(error, Dialect::Ollama));
         out.fail();
     }
 }
@@ -290,6 +349,8 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use moeflux_text::{OutputFormat, OutputParser};
+
+    use serde_json::json;
 
     use super::*;
     use crate::events::slow;

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::models::{capabilities, details, modified_at};
+use super::models::{Details, capabilities, details, modified_at};
 use super::names;
 use crate::app::App;
 use crate::error::ApiResult;
@@ -25,6 +25,18 @@ pub(crate) struct ShowRequest {
     name: Option<String>,
 }
 
+/// What is known of a model.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    modelfile: String,
+    parameters: String,
+    template: &'a str,
+    details: Details<'a>,
+    model_info: Map<String, Value>,
+    capabilities: Vec<&'static str>,
+    modified_at: String,
+}
+
 object!(ShowRequest);
 
 impl Body for ShowRequest {
@@ -38,16 +50,16 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     names::check(&app, &name)?;
     let has_tools = app.text.format().syntax().is_some();
     let template = app.text.tokenizer().chat_template_source(has_tools).unwrap_or_default();
-    let value = json!({
-        "modelfile": format!("# A model that moeflux serves.\nFROM {}\n", app.model_name()),
-        "parameters": parameters(&app),
-        "template": template,
-        "details": details(&app),
-        "model_info": model_info(&app),
-        "capabilities": capabilities(&app),
-        "modified_at": modified_at(&app),
-    });
-    Ok(ignored.accept(&app)?.mark(reply::json(StatusCode::OK, &value)))
+    let shown = Shown {
+        modelfile: format!("# A model that moeflux serves.\nFROM {}\n", app.model_name()),
+        parameters: parameters(&app),
+        template,
+        details: details(&app),
+        model_info: model_info(&app),
+        capabilities: capabilities(&app),
+        modified_at: modified_at(&app),
+    };
+    Ok(ignored.accept(&app)?.mark(reply::json(StatusCode::OK, &shown)))
 }
 
 /// How answers are made where a request does not say it: a line for each option.
@@ -78,8 +90,8 @@ fn parameters(model: &Model) -> String {
 fn model_info(app: &App) -> Map<String, Value> {
     let (family, shape) = (app.loaded.engine().family(), app.loaded.engine().shape());
     let mut info = Map::new();
-    info.insert("general.architecture".into(), json!(family));
-    info.insert("general.basename".into(), json!(app.model_name()));
+    info.insert("general.architecture".into(), family.into());
+    info.insert("general.basename".into(), app.model_name().into());
     for (name, number) in [
         ("context_length", app.loaded.engine().plan().ctx),
         ("embedding_length", shape.hidden),
@@ -88,7 +100,7 @@ fn model_info(app: &App) -> Map<String, Value> {
         ("expert_used_count", shape.top_k),
         ("vocab_size", shape.vocab),
     ] {
-        info.insert(format!("{family}.{name}"), json!(number));
+        info.insert(format!("{family}.{name}"), number.into());
     }
     info
 }

@@ -18,14 +18,16 @@ use crate::openai::chat_reply::Streaming;
 use crate::prepare::ask;
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
+use crate::sampling::{Sampled, Sampling};
 use crate::tools::{self, Function, MAX_TOOLS};
 use crate::{events, messages};
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let Request { body, mut ignored } = read::<ChatRequest>(body)?;
+    let Request { body, mut ignored } = read::<Sampled<ChatRequest>>(body)?;
+    let Sampled { request: body, sampling } = body;
     let streaming = Streaming::of(body.stream, body.stream_options.as_ref(), body.return_progress);
     let calls = if body.has_functions() { CallShape::Function } else { CallShape::Tools };
-    let conversation = conversation(&app, body, &mut ignored)?;
+    let conversation = conversation(&app, body, sampling, &mut ignored)?;
     let ignored = ignored.accept(&app)?;
     let n = conversation.settings.n;
     let with_logprobs = conversation.settings.top_logprobs.is_some();
@@ -44,20 +46,18 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
 pub(crate) fn conversation(
     model: &Model,
     mut body: ChatRequest,
+    sampling: Sampling,
     ignored: &mut Ignored,
 ) -> ApiResult<ConversationRequest> {
     model.check_name(body.model.as_deref())?;
     if let Some((name, why)) = body.refused().next() {
         return Err(ApiError::not_supported(name, why));
     }
-    let mut settings = body.sampling().settings(model)?;
+    let mut settings = sampling.settings(model)?;
     settings.max_tokens = max_tokens(&body);
     settings.top_logprobs = top_logprobs(&body)?;
     let expected = body.prediction.take().map(prediction).transpose()?;
     check_modalities(&body)?;
-    if body.best_of.is_some_and(|Integer(best_of)| best_of != settings.n) {
-        return Err(ApiError::field("best_of", "it must be n: every answer is given"));
-    }
     let thinking = body.thinking().request()?.of(model);
     let mut variables = thinking.variables;
     variables.extend(template_variables(body.chat_template_kwargs.take())?);
@@ -102,9 +102,10 @@ fn prediction(prediction: Prediction) -> ApiResult<String> {
         return Err(ApiError::field("prediction.type", "it must be content"));
     }
     let text = messages::text(prediction.content, "prediction.content")?;
-    match text.is_empty() {
-        true => Err(ApiError::field("prediction", "its content is empty")),
-        false => Ok(text),
+    if text.is_empty() {
+        Err(ApiError::field("prediction", "its content is empty"))
+    } else {
+        Ok(text)
     }
 }
 
@@ -220,8 +221,9 @@ fn template_variables(field: Option<Map<String, Value>>) -> ApiResult<Map<String
 
 fn check_modalities(body: &ChatRequest) -> ApiResult<()> {
     let mut all = body.modalities.iter().flatten();
-    match all.all(|kind| kind == "text") {
-        true => Ok(()),
-        false => Err(ApiError::field("modalities", "this model writes text only")),
+    if all.all(|kind| kind == "text") {
+        Ok(())
+    } else {
+        Err(ApiError::field("modalities", "this model writes text only"))
     }
 }

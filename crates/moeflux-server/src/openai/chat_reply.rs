@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::{Answer, TokenLogprob};
+use moeflux_engine::{Answer, Finish, TokenLogprob};
 use moeflux_text::Delta;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::sampling::finish_reason;
+use super::usage::Usage;
 use crate::app::App;
-use crate::ask::{Update, Usage, Whole};
+use crate::ask::{self, Update, Whole};
 use crate::events::{Encoder, Events};
 use crate::ids::now;
 use crate::logprobs;
 use crate::openai::chat_request::StreamOptions;
-use crate::reply::{Dialect, error_value};
+use crate::reply::{Dialect, ErrorReply};
 
 /// What stands at the head of every object of an answer.
 #[derive(Clone, Debug)]
@@ -35,14 +36,106 @@ pub(crate) enum CallShape {
     Function,
 }
 
-impl CallShape {
-    /// Why an answer with calls has ended.
-    fn reason(self) -> &'static str {
-        match self {
-            CallShape::Tools => "tool_calls",
-            CallShape::Function => "function_call",
-        }
-    }
+/// The next turn of a conversation.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct ChatCompletion<'a> {
+    /// Its identifier.
+    id: &'a str,
+    /// `chat.completion`.
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    /// The model's name.
+    model: &'a str,
+    /// Tells models and arithmetics apart.
+    system_fingerprint: &'a str,
+    /// The answers.
+    #[schemars(length(min = 1))]
+    choices: Vec<ChatChoice>,
+    /// Tokens that they took.
+    usage: Usage,
+}
+
+/// An answer.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct ChatChoice {
+    /// Which answer it is, from 0.
+    index: usize,
+    /// What the model says.
+    message: AnswerMessage,
+    /// The logarithms of the tokens' probabilities, where they are wanted.
+    logprobs: Option<ChatLogprobs>,
+    /// Why the answer ended.
+    finish_reason: Option<ChatEnd>,
+}
+
+/// What the model says.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct AnswerMessage {
+    /// `assistant`.
+    role: &'static str,
+    /// The text.
+    content: Option<String>,
+    /// Always null.
+    refusal: Option<String>,
+    /// What the model thought.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reasoning_content: String,
+    /// The function that it calls, where the request has `functions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<CalledFunction>,
+    /// Tools that it calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<AnswerCall>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct AnswerCall {
+    /// What the result refers to.
+    id: String,
+    /// `function`.
+    r#type: &'static str,
+    /// What is called.
+    function: CalledFunction,
+}
+
+/// A function that is called.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct CalledFunction {
+    /// Its name.
+    name: String,
+    /// Arguments as the text of a JSON object.
+    arguments: String,
+}
+
+/// Tokens of an answer and their probabilities.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct ChatLogprobs {
+    /// The tokens.
+    content: Vec<logprobs::Entry>,
+    /// Always null.
+    refusal: Option<String>,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum ChatEnd {
+    /// The model has said all.
+    Stop,
+    /// A limit was reached.
+    Length,
+    /// Tools are called.
+    ToolCalls,
+    /// A function is called.
+    FunctionCall,
 }
 
 impl Head {
@@ -56,89 +149,175 @@ impl Head {
         }
     }
 
-    /// An object with this head.
-    pub(crate) fn object(&self, app: &App, kind: &str, choices: Vec<Value>) -> Value {
-        json!({
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": app.model_name(),
-            "system_fingerprint": app.fingerprint,
-            "choices": choices,
-        })
+    /// A part of an answer with this head.
+    pub(super) fn chunk<'a, C>(
+        &'a self,
+        app: &'a App,
+        object: &'static str,
+        choices: Vec<C>,
+        usage: ChunkUsage,
+    ) -> Chunk<'a, C> {
+        Chunk {
+            id: &self.id,
+            object,
+            created: self.created,
+            model: app.model_name(),
+            system_fingerprint: &app.fingerprint,
+            choices,
+            usage,
+            prompt_progress: None,
+        }
     }
-}
-
-pub(crate) fn usage_value(usage: Usage) -> Value {
-    json!({
-        "prompt_tokens": usage.n_prompt,
-        "completion_tokens": usage.n_generated,
-        "total_tokens": usage.n_prompt + usage.n_generated,
-        "prompt_tokens_details": {"cached_tokens": usage.n_reused},
-        "completion_tokens_details": {
-            "accepted_prediction_tokens": usage.speculation.accepted,
-            "rejected_prediction_tokens": usage.speculation.drafted - usage.speculation.accepted,
-        },
-    })
 }
 
 /// All answers at once.
-pub(crate) fn whole(app: &App, head: &Head, all: Vec<Whole>) -> Value {
-    let mut usage = Usage::default();
+pub(crate) fn whole<'a>(app: &'a App, head: &'a Head, all: Vec<Whole>) -> ChatCompletion<'a> {
+    let mut usage = ask::Usage::default();
     let mut choices = Vec::with_capacity(all.len());
-    for (i, whole) in all.into_iter().enumerate() {
-        let finish = whole.answer.as_ref().map(|answer| {
-            usage.add(i, head.n, answer);
-            reason(answer, !whole.calls.is_empty(), head.calls)
+    for (index, whole) in all.into_iter().enumerate() {
+        let finish_reason = whole.answer.as_ref().map(|answer| {
+            usage.add(index, head.n, answer);
+            end(answer, !whole.calls.is_empty(), head.calls)
         });
-        let logprobs = head.with_logprobs.then(|| logprobs_value(app, &whole.logprobs));
-        choices.push(json!({
-            "index": i,
-            "message": message(app, whole, head.calls),
-            "logprobs": logprobs,
-            "finish_reason": finish,
-        }));
+        let logprobs = head.with_logprobs.then(|| ChatLogprobs::of(app, &whole.logprobs));
+        let message = AnswerMessage::of(app, whole, head.calls);
+        choices.push(ChatChoice { index, message, logprobs, finish_reason });
     }
-    let mut value = head.object(app, "chat.completion", choices);
-    value["usage"] = usage_value(usage);
-    value
+    ChatCompletion {
+        id: &head.id,
+        object: "chat.completion",
+        created: head.created,
+        model: app.model_name(),
+        system_fingerprint: &app.fingerprint,
+        choices,
+        usage: usage.into(),
+    }
 }
 
-fn message(app: &App, whole: Whole, shape: CallShape) -> Value {
-    let Whole { reasoning, content, calls, .. } = whole;
-    let content = if content.is_empty() && !calls.is_empty() { None } else { Some(content) };
-    let mut message = json!({"role": "assistant", "content": content, "refusal": null});
-    if !reasoning.is_empty() {
-        message["reasoning_content"] = Value::from(reasoning);
-    }
-    if shape == CallShape::Function {
-        if let Some((name, arguments)) = calls.into_iter().next() {
-            message["function_call"] = json!({"name": name, "arguments": arguments});
-        }
-    } else if !calls.is_empty() {
-        let call = |(name, arguments): (String, String)| {
-            json!({
-                "id": app.ids.draw("call_"),
-                "type": "function",
-                "function": {"name": name, "arguments": arguments},
-            })
+impl AnswerMessage {
+    fn of(app: &App, whole: Whole, shape: CallShape) -> AnswerMessage {
+        let Whole { reasoning, content, calls, .. } = whole;
+        let content = if content.is_empty() && !calls.is_empty() { None } else { Some(content) };
+        let mut functions =
+            calls.into_iter().map(|(name, arguments)| CalledFunction { name, arguments });
+        let (function_call, tool_calls) = match shape {
+            CallShape::Function => (functions.next(), Vec::new()),
+            CallShape::Tools => {
+                let id = || app.ids.draw("call_");
+                let call = |function| AnswerCall { id: id(), r#type: "function", function };
+                (None, functions.map(call).collect())
+            }
         };
-        message["tool_calls"] = calls.into_iter().map(call).collect();
+        AnswerMessage {
+            role: "assistant",
+            content,
+            refusal: None,
+            reasoning_content: reasoning,
+            function_call,
+            tool_calls,
+        }
     }
-    message
 }
 
-fn reason(answer: &Answer, has_calls: bool, shape: CallShape) -> &'static str {
-    match finish_reason(answer.finish) {
-        "stop" if has_calls => shape.reason(),
-        reason => reason,
+impl ChatLogprobs {
+    fn of(app: &App, all: &[TokenLogprob]) -> ChatLogprobs {
+        ChatLogprobs { content: logprobs::entries(app.text.tokenizer(), all), refusal: None }
     }
 }
 
-fn logprobs_value(app: &App, all: &[TokenLogprob]) -> Value {
-    let entries: Vec<Value> =
-        all.iter().map(|token| logprobs::entry(app.text.tokenizer(), token)).collect();
-    json!({"content": entries, "refusal": null})
+fn end(answer: &Answer, has_calls: bool, shape: CallShape) -> ChatEnd {
+    match answer.finish {
+        Finish::MaxTokens | Finish::ContextFull => ChatEnd::Length,
+        Finish::EndOfText | Finish::Stop | Finish::Cancelled => match shape {
+            _ if !has_calls => ChatEnd::Stop,
+            CallShape::Tools => ChatEnd::ToolCalls,
+            CallShape::Function => ChatEnd::FunctionCall,
+        },
+    }
+}
+
+/// A part of an answer: an event of a stream.
+#[derive(Debug, Serialize)]
+pub(super) struct Chunk<'a, C> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    system_fingerprint: &'a str,
+    choices: Vec<C>,
+    #[serde(skip_serializing_if = "ChunkUsage::is_absent")]
+    usage: ChunkUsage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_progress: Option<Progress>,
+}
+
+/// What a part says of the tokens that the answers took.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum ChunkUsage {
+    /// Nothing, as the client does not want it.
+    Absent,
+    /// Null, as another part says it.
+    Elsewhere,
+    /// Their number.
+    Here(Usage),
+}
+
+impl ChunkUsage {
+    fn is_absent(&self) -> bool {
+        *self == ChunkUsage::Absent
+    }
+}
+
+/// How far the prompt is read.
+#[derive(Debug, Serialize)]
+struct Progress {
+    processed: usize,
+    total: usize,
+    cache: usize,
+}
+
+/// More of an answer.
+#[derive(Debug, Serialize)]
+struct ChunkChoice {
+    index: usize,
+    delta: MessageDelta,
+    logprobs: Option<ChatLogprobs>,
+    finish_reason: Option<ChatEnd>,
+}
+
+/// More of a message.
+#[derive(Debug, Default, Serialize)]
+struct MessageDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<FunctionDelta>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[CallDelta; 1]>,
+}
+
+/// More of a call, or its beginning.
+#[derive(Debug, Serialize)]
+struct CallDelta {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'static str>,
+    function: FunctionDelta,
+}
+
+/// More of a call's arguments; its beginning has the name.
+#[derive(Debug, Serialize)]
+struct FunctionDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    arguments: String,
 }
 
 /// Answers as they come.
@@ -149,76 +328,80 @@ pub(crate) struct ChatStream {
     /// Calls of each answer so far.
     n_calls: Vec<usize>,
     has_ended: Vec<bool>,
-    usage: Usage,
+    usage: ask::Usage,
 }
 
 impl ChatStream {
     pub(crate) fn new(app: Arc<App>, head: Head, streaming: Streaming) -> ChatStream {
         let n_calls = vec![0; head.n];
         let has_ended = vec![false; head.n];
-        ChatStream { app, head, streaming, n_calls, has_ended, usage: Usage::default() }
+        ChatStream { app, head, streaming, n_calls, has_ended, usage: ask::Usage::default() }
     }
 
-    fn chunk(&self, choices: Vec<Value>) -> Value {
-        let mut value = self.head.object(&self.app, "chat.completion.chunk", choices);
-        if self.streaming.with_usage {
-            value["usage"] = Value::Null;
-        }
-        value
+    fn chunk(&self, choices: Vec<ChunkChoice>, usage: ChunkUsage) -> Chunk<'_, ChunkChoice> {
+        self.head.chunk(&self.app, "chat.completion.chunk", choices, usage)
     }
 
-    fn choice(&self, i: usize, delta: Value, logprobs: Value, finish: Option<&str>) -> Value {
-        self.chunk(vec![json!({
-            "index": i, "delta": delta, "logprobs": logprobs, "finish_reason": finish,
-        })])
+    fn send(&self, choice: ChunkChoice, out: &mut Events) {
+        out.data(&self.chunk(vec![choice], self.streaming.usage_before_end()));
+    }
+
+    /// Sends more of an answer.
+    fn more(
+        &self,
+        index: usize,
+        delta: MessageDelta,
+        logprobs: Option<ChatLogprobs>,
+        out: &mut Events,
+    ) {
+        self.send(ChunkChoice { index, delta, logprobs, finish_reason: None }, out);
     }
 
     fn deltas(&mut self, i: usize, all: Vec<Delta>, logprobs: &[TokenLogprob], out: &mut Events) {
-        let mut logprobs = match self.head.with_logprobs && !logprobs.is_empty() {
-            true => logprobs_value(&self.app, logprobs),
-            false => Value::Null,
-        };
-        if all.is_empty() && !logprobs.is_null() {
-            out.data(&self.choice(i, json!({}), logprobs.take(), None));
+        let is_wanted = self.head.with_logprobs && !logprobs.is_empty();
+        let mut logprobs = is_wanted.then(|| ChatLogprobs::of(&self.app, logprobs));
+        if all.is_empty() && logprobs.is_some() {
+            self.more(i, MessageDelta::default(), logprobs.take(), out);
         }
         for delta in all {
             let delta = self.delta(i, delta);
-            out.data(&self.choice(i, delta, logprobs.take(), None));
+            self.more(i, delta, logprobs.take(), out);
         }
     }
 
-    fn delta(&mut self, i: usize, delta: Delta) -> Value {
-        let index = self.n_calls[i].saturating_sub(1);
-        match delta {
-            Delta::Content(text) => json!({"content": text}),
-            Delta::Reasoning(text) => json!({"reasoning_content": text}),
+    fn delta(&mut self, i: usize, delta: Delta) -> MessageDelta {
+        let (function, begun) = match delta {
+            Delta::Content(text) => {
+                return MessageDelta { content: Some(text), ..MessageDelta::default() };
+            }
+            Delta::Reasoning(text) => {
+                return MessageDelta { reasoning_content: Some(text), ..MessageDelta::default() };
+            }
             Delta::Call { name } => {
-                let index = self.n_calls[i];
                 self.n_calls[i] += 1;
                 let id = self.app.ids.draw("call_");
-                let function = json!({"name": name, "arguments": ""});
-                if self.head.calls == CallShape::Function {
-                    return json!({"function_call": function});
-                }
-                json!({"tool_calls": [
-                    {"index": index, "id": id, "type": "function", "function": function},
-                ]})
+                (FunctionDelta { name: Some(name), arguments: String::new() }, Some(id))
             }
-            Delta::Arguments(text) if self.head.calls == CallShape::Function => {
-                json!({"function_call": {"arguments": text}})
-            }
-            Delta::Arguments(text) => {
-                json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
-            }
+            Delta::Arguments(arguments) => (FunctionDelta { name: None, arguments }, None),
+        };
+        if self.head.calls == CallShape::Function {
+            return MessageDelta { function_call: Some(function), ..MessageDelta::default() };
         }
+        let call = CallDelta {
+            index: self.n_calls[i].saturating_sub(1),
+            r#type: begun.is_some().then_some("function"),
+            id: begun,
+            function,
+        };
+        MessageDelta { tool_calls: Some([call]), ..MessageDelta::default() }
     }
 }
 
 impl Encoder for ChatStream {
     fn begin(&mut self, out: &mut Events) {
         for i in 0..self.head.n {
-            let delta = json!({"role": "assistant", "content": ""});
-            out.data(&self.choice(i, delta, Value::Null, None));
+            let (role, content) = (Some("assistant"), Some(String::new()));
+            self.more(i, MessageDelta { role, content, ..MessageDelta::default() }, None, out);
         }
     }
 
@@ -226,11 +409,9 @@ impl Encoder for ChatStream {
         match update {
             Update::Prompt { n_done, n_total, n_reused } => {
                 if self.streaming.with_progress {
-                    let mut value = self.chunk(Vec::new());
-                    let progress =
-                        json!({"processed": n_done, "total": n_total, "cache": n_reused});
-                    value["prompt_progress"] = progress;
-                    out.data(&value);
+                    let progress = Progress { processed: n_done, total: n_total, cache: n_reused };
+                    let chunk = self.chunk(Vec::new(), self.streaming.usage_before_end());
+                    out.data(&Chunk { prompt_progress: Some(progress), ..chunk });
                 }
             }
             Update::Deltas(deltas, logprobs) => self.deltas(i, deltas, &logprobs, out),
@@ -238,11 +419,12 @@ impl Encoder for ChatStream {
                 self.deltas(i, deltas, &[], out);
                 self.has_ended[i] = true;
                 self.usage.add(i, self.head.n, &answer);
-                let finish = reason(&answer, self.n_calls[i] > 0, self.head.calls);
-                out.data(&self.choice(i, Value::Object(Map::new()), Value::Null, Some(finish)));
+                let end = end(&answer, self.n_calls[i] > 0, self.head.calls);
+                let (delta, finish_reason) = (MessageDelta::default(), Some(end));
+                self.send(ChunkChoice { index: i, delta, logprobs: None, finish_reason }, out);
             }
             Update::Failed(error) => {
-                out.data(&error_value(&error, Dialect::OpenAi));
+                out.data(&ErrorReply::new(&error, Dialect::OpenAi));
                 out.fail();
             }
         }
@@ -250,15 +432,13 @@ impl Encoder for ChatStream {
 
     fn alive(&mut self, out: &mut Events) {
         if let Some(i) = self.has_ended.iter().position(|ended| !ended) {
-            out.data(&self.choice(i, json!({}), Value::Null, None));
+            self.more(i, MessageDelta::default(), None, out);
         }
     }
 
     fn end(&mut self, out: &mut Events) {
         if self.streaming.with_usage {
-            let mut value = self.chunk(Vec::new());
-            value["usage"] = usage_value(self.usage);
-            out.data(&value);
+            out.data(&self.chunk(Vec::new(), ChunkUsage::Here(self.usage.into())));
         }
         out.raw("[DONE]");
     }
@@ -274,6 +454,11 @@ pub(crate) struct Streaming {
 }
 
 impl Streaming {
+    /// What parts before the last say of the tokens that the answers took.
+    pub(super) fn usage_before_end(self) -> ChunkUsage {
+        if self.with_usage { ChunkUsage::Elsewhere } else { ChunkUsage::Absent }
+    }
+
     /// As the fields of a request say.
     pub(crate) fn of(
         stream: Option<bool>,
@@ -292,6 +477,7 @@ impl Streaming {
 #[cfg(test)]
 mod tests {
     use moeflux_text::{OutputFormat, OutputParser};
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::events::slow;

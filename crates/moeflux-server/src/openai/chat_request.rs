@@ -6,14 +6,10 @@ use serde_json::{Map, Value};
 
 use super::format::{ResponseFormat, StructuredOutputs};
 use super::hints::{CHAT, MESSAGES};
-use super::sampling::{
-    MAX_N, MAX_TOP, Penalty, RepeatPenalty, Sampling, Share, Stops, Temperature,
-};
-use super::thinking::{Reasoning, Thinking, ThinkingFields};
 use crate::messages::{ChatMessage, Content, MAX_MESSAGES};
-use crate::request::{
-    Body, Given, Integer, Limit, List, Refused, Seed, StringOr, Toggle, hints, object,
-};
+use crate::request::{Body, Given, Integer, Limit, List, Refused, StringOr, Toggle, hints, object};
+use crate::sampling::MAX_TOP;
+use crate::thinking::{Reasoning, Thinking, ThinkingFields};
 use crate::tools::{Function, MAX_TOOLS, Tool};
 
 /// A request for the next turn of a conversation.
@@ -25,37 +21,6 @@ pub(crate) struct ChatRequest {
     /// The conversation so far.
     #[schemars(extend("minItems" = 1))]
     pub(crate) messages: List<ChatMessage, MAX_MESSAGES>,
-
-    /// How freely tokens are drawn; 0 takes the likeliest.
-    pub(crate) temperature: Option<Temperature>,
-    /// Draw from the fewest tokens whose probabilities reach this sum.
-    pub(crate) top_p: Option<Share>,
-    /// Draw from this many of the likeliest tokens; 0 or -1 for all.
-    pub(crate) top_k: Option<Limit<0>>,
-    /// Leave out tokens below this share of the highest probability.
-    pub(crate) min_p: Option<Share>,
-    /// How many answers are made.
-    pub(crate) n: Option<Integer<1, MAX_N>>,
-    /// Another name of `n`, which it must equal: every answer is given.
-    pub(crate) best_of: Option<Integer<1>>,
-    /// Texts that end the answer.
-    pub(crate) stop: Option<Stops>,
-    /// Taken from a token's logit for every time that the answer has it.
-    pub(crate) frequency_penalty: Option<Penalty>,
-    /// Taken from the logits of tokens that the answer has.
-    pub(crate) presence_penalty: Option<Penalty>,
-    /// Divides the logits of tokens that the conversation has.
-    pub(crate) repetition_penalty: Option<RepeatPenalty>,
-    /// llama-server's name of `repetition_penalty`.
-    pub(crate) repeat_penalty: Option<RepeatPenalty>,
-    /// How many of the last tokens the repetition penalty looks at; -1 for all.
-    pub(crate) repeat_last_n: Option<Limit<0>>,
-    /// By token, what is added to its logit: -100 to 100.
-    pub(crate) logit_bias: Option<Map<String, Value>>,
-    /// Determines draws; -1 leaves it to the server.
-    pub(crate) seed: Option<Seed>,
-    /// Whether the answer goes on until its limit.
-    pub(crate) ignore_eos: Option<bool>,
 
     /// Tokens of the answer at most; -1 for no limit but the context's.
     pub(crate) max_completion_tokens: Option<Limit<1>>,
@@ -201,25 +166,6 @@ pub(crate) struct Prediction {
 object!(ChatRequest, StreamOptions, ToolChoice, NamedFunction, Prediction);
 
 impl ChatRequest {
-    /// What it has in common with other requests.
-    pub(super) fn sampling(&mut self) -> Sampling {
-        Sampling {
-            temperature: self.temperature,
-            top_p: self.top_p,
-            top_k: self.top_k,
-            min_p: self.min_p,
-            n: self.n,
-            stop: self.stop.take(),
-            frequency_penalty: self.frequency_penalty,
-            presence_penalty: self.presence_penalty,
-            repetition_penalty: self.repetition_penalty.or(self.repeat_penalty),
-            repeat_last_n: self.repeat_last_n,
-            logit_bias: self.logit_bias.take(),
-            seed: self.seed,
-            ignore_eos: self.ignore_eos,
-        }
-    }
-
     /// Whether it has functions as clients described them before there were tools.
     pub(super) fn has_functions(&self) -> bool {
         self.tools.is_none() && self.functions.is_some()

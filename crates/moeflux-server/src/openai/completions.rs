@@ -2,29 +2,31 @@
 
 use std::sync::Arc;
 
+use moeflux_engine::Finish;
 use moeflux_text::{Delta, Prepared};
 use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::chat_reply::{Head, usage_value};
+use super::chat_reply::{ChunkUsage, Head, Streaming};
 use super::chat_request::StreamOptions;
 use super::prompts::Prompts;
-use super::sampling::{
-    MAX_N, Penalty, RepeatPenalty, Sampling, Share, Stops, Temperature, finish_reason,
-};
+use super::usage::Usage;
 use crate::app::App;
-use crate::ask::{Ask, Update, Usage, Whole, collect, submit};
+use crate::ask::{self, Ask, Update, Whole, collect, submit};
 use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
 use crate::offload::offload;
-use crate::openai::chat_reply::Streaming;
-use crate::reply::{self, Dialect, Reply, error_value};
-use crate::request::{Body, Given, Integer, Limit, Request, Seed, hints, object, read};
+use crate::reply::{self, Dialect, ErrorReply, Reply};
+use crate::request::{Body, Given, Integer, Limit, Request, hints, object, read};
+use crate::sampling::Sampled;
 use crate::{events, logprobs};
 
 /// Tokens of an answer where the client says nothing.
 const DEFAULT_TOKENS: usize = 16;
+
+/// What answers and their parts are called.
+const OBJECT: &str = "text_completion";
 
 /// Likeliest tokens at most.
 const MAX_TOP: u64 = 5;
@@ -37,37 +39,6 @@ pub(crate) struct CompletionRequest {
     model: Option<String>,
     /// A text, a list of texts, a list of tokens, or a list of those.
     prompt: Prompts,
-
-    /// How freely tokens are drawn; 0 takes the likeliest.
-    temperature: Option<Temperature>,
-    /// Draw from the fewest tokens whose probabilities reach this sum.
-    top_p: Option<Share>,
-    /// Draw from this many of the likeliest tokens; 0 or -1 for all.
-    top_k: Option<Limit<0>>,
-    /// Leave out tokens below this share of the highest probability.
-    min_p: Option<Share>,
-    /// How many answers are made to each prompt.
-    n: Option<Integer<1, MAX_N>>,
-    /// Must be `n`: every answer is given.
-    best_of: Option<Integer<1>>,
-    /// Texts that end the answer.
-    stop: Option<Stops>,
-    /// Taken from a token's logit for every time that the answer has it.
-    frequency_penalty: Option<Penalty>,
-    /// Taken from the logits of tokens that the answer has.
-    presence_penalty: Option<Penalty>,
-    /// Divides the logits of tokens that the text has.
-    repetition_penalty: Option<RepeatPenalty>,
-    /// llama-server's name of `repetition_penalty`.
-    repeat_penalty: Option<RepeatPenalty>,
-    /// How many of the last tokens the repetition penalty looks at; -1 for all.
-    repeat_last_n: Option<Limit<0>>,
-    /// By token, what is added to its logit: -100 to 100.
-    logit_bias: Option<Map<String, Value>>,
-    /// Determines draws; -1 leaves it to the server.
-    seed: Option<Seed>,
-    /// Whether the answer goes on until its limit.
-    ignore_eos: Option<bool>,
 
     /// Tokens of an answer at most, 16 where this is left out; -1 for no limit but the context's.
     max_tokens: Option<Limit<1>>,
@@ -132,24 +103,6 @@ impl Body for CompletionRequest {
 }
 
 impl CompletionRequest {
-    fn sampling(&mut self) -> Sampling {
-        Sampling {
-            temperature: self.temperature,
-            top_p: self.top_p,
-            top_k: self.top_k,
-            min_p: self.min_p,
-            n: self.n,
-            stop: self.stop.take(),
-            frequency_penalty: self.frequency_penalty,
-            presence_penalty: self.presence_penalty,
-            repetition_penalty: self.repetition_penalty.or(self.repeat_penalty),
-            repeat_last_n: self.repeat_last_n,
-            logit_bias: self.logit_bias.take(),
-            seed: self.seed,
-            ignore_eos: self.ignore_eos,
-        }
-    }
-
     /// Refuses what the server cannot do.
     fn check(&self) -> ApiResult<()> {
         let any_text = "answers here are any text: use /v1/chat/completions";
@@ -192,12 +145,13 @@ impl CompletionRequest {
 }
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let Request { mut body, ignored } = read::<CompletionRequest>(body)?;
+    let Request { body, ignored } = read::<Sampled<CompletionRequest>>(body)?;
+    let Sampled { request: body, sampling } = body;
     let ignored = ignored.accept(&app)?;
     app.check_name(body.model.as_deref())?;
     body.check()?;
     let streaming = Streaming::of(body.stream, body.stream_options.as_ref(), None);
-    let mut settings = body.sampling().settings(&app)?;
+    let mut settings = sampling.settings(&app)?;
     settings.max_tokens = match body.max_tokens.or(body.n_predict) {
         Some(Limit(limit)) => limit,
         None => Some(DEFAULT_TOKENS),
@@ -206,9 +160,6 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let echo = body.echo.unwrap_or(false);
     if echo && settings.top_logprobs.is_some() {
         return Err(ApiError::field("echo", "it does not go together with logprobs"));
-    }
-    if body.best_of.is_some_and(|Integer(best_of)| best_of != settings.n) {
-        return Err(ApiError::field("best_of", "it must be n: every answer is given"));
     }
     let prompt = body.prompt;
     let shared = Arc::clone(&app);
@@ -227,25 +178,83 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     Ok(ignored.mark(reply::json(hyper::StatusCode::OK, &whole(&app, &head, &echoes, all))))
 }
 
-fn whole(app: &App, head: &Head, echoes: &[String], all: Vec<Whole>) -> Value {
-    let mut usage = Usage::default();
-    let mut choices = Vec::with_capacity(all.len());
-    for (i, whole) in all.into_iter().enumerate() {
-        let finish = whole.answer.as_ref().map(|answer| {
-            usage.add(i, head.n, answer);
-            finish_reason(answer.finish)
-        });
-        let logprobs = head
-            .with_logprobs
-            .then(|| logprobs::lists(app.text.tokenizer(), &whole.logprobs, &mut 0));
-        let text = format!("{}{}", echoes[i / head.n], whole.content);
-        choices.push(json!({
-            "index": i, "text": text, "logprobs": logprobs, "finish_reason": finish,
-        }));
+/// Text that continues a prompt.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Completion<'a> {
+    /// Its identifier.
+    id: &'a str,
+    /// `text_completion`.
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    /// The model's name.
+    model: &'a str,
+    /// Tells models and arithmetics apart.
+    system_fingerprint: &'a str,
+    /// The answers.
+    #[schemars(length(min = 1))]
+    choices: Vec<TextChoice>,
+    /// Tokens that they took.
+    usage: Usage,
+}
+
+/// A text.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct TextChoice {
+    /// Which answer it is, from 0: those to the first prompt come first.
+    index: usize,
+    /// The text.
+    text: String,
+    /// The logarithms of the tokens' probabilities, where they are wanted.
+    logprobs: Option<logprobs::Lists>,
+    /// Why the text ended; null in the parts of a stream before.
+    finish_reason: Option<TextEnd>,
+}
+
+/// Why a text ended.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum TextEnd {
+    /// A stop text, or the end of the text.
+    Stop,
+    /// A limit was reached.
+    Length,
+}
+
+impl TextEnd {
+    fn of(finish: Finish) -> TextEnd {
+        match finish {
+            Finish::MaxTokens | Finish::ContextFull => TextEnd::Length,
+            Finish::EndOfText | Finish::Stop | Finish::Cancelled => TextEnd::Stop,
+        }
     }
-    let mut value = head.object(app, "text_completion", choices);
-    value["usage"] = usage_value(usage);
-    value
+}
+
+fn whole<'a>(app: &'a App, head: &'a Head, echoes: &[String], all: Vec<Whole>) -> Completion<'a> {
+    let mut usage = ask::Usage::default();
+    let mut choices = Vec::with_capacity(all.len());
+    for (index, whole) in all.into_iter().enumerate() {
+        let finish_reason = whole.answer.as_ref().map(|answer| {
+            usage.add(index, head.n, answer);
+            TextEnd::of(answer.finish)
+        });
+        let tokenizer = app.text.tokenizer();
+        let lists = || logprobs::Lists::of(tokenizer, &whole.logprobs, &mut 0);
+        let logprobs = head.with_logprobs.then(lists);
+        let text = format!("{}{}", echoes[index / head.n], whole.content);
+        choices.push(TextChoice { index, text, logprobs, finish_reason });
+    }
+    Completion {
+        id: &head.id,
+        object: OBJECT,
+        created: head.created,
+        model: app.model_name(),
+        system_fingerprint: &app.fingerprint,
+        choices,
+        usage: usage.into(),
+    }
 }
 
 /// Text as it comes.
@@ -257,29 +266,25 @@ struct TextStream {
     /// Characters of each answer so far.
     offsets: Vec<usize>,
     has_ended: Vec<bool>,
-    usage: Usage,
+    usage: ask::Usage,
 }
 
 impl TextStream {
     fn new(app: Arc<App>, head: Head, streaming: Streaming, echoes: Vec<String>) -> TextStream {
         let offsets = vec![0; echoes.len() * head.n];
         let has_ended = vec![false; offsets.len()];
-        let usage = Usage::default();
+        let usage = ask::Usage::default();
         TextStream { app, head, streaming, echoes, offsets, has_ended, usage }
     }
 
-    fn chunk(&self, choices: Vec<Value>) -> Value {
-        let mut value = self.head.object(&self.app, "text_completion", choices);
-        if self.streaming.with_usage {
-            value["usage"] = Value::Null;
-        }
-        value
+    fn send(&self, choice: TextChoice, out: &mut Events) {
+        let usage = self.streaming.usage_before_end();
+        out.data(&self.head.chunk(&self.app, OBJECT, vec![choice], usage));
     }
 
-    fn text(&self, i: usize, text: &str, logprobs: Value, finish: Option<&str>) -> Value {
-        self.chunk(vec![json!({
-            "index": i, "text": text, "logprobs": logprobs, "finish_reason": finish,
-        })])
+    /// Sends text without probabilities.
+    fn text(&self, index: usize, text: String, out: &mut Events) {
+        self.send(TextChoice { index, text, logprobs: None, finish_reason: None }, out);
     }
 }
 
@@ -288,7 +293,7 @@ impl Encoder for TextStream {
         for i in 0..self.offsets.len() {
             let echo = &self.echoes[i / self.head.n];
             if !echo.is_empty() {
-                out.data(&self.text(i, echo, Value::Null, None));
+                self.text(i, echo.clone(), out);
             }
         }
     }
@@ -297,7 +302,7 @@ impl Encoder for TextStream {
         let (deltas, all, answer) = match update {
             Update::Prompt { .. } => return,
             Update::Failed(error) => {
-                out.data(&error_value(&error, Dialect::OpenAi));
+                out.data(&ErrorReply::new(&error, Dialect::OpenAi));
                 return out.fail();
             }
             Update::Deltas(deltas, all) => (deltas, all, None),
@@ -309,29 +314,29 @@ impl Encoder for TextStream {
                 text.push_str(&more);
             }
         }
-        let logprobs = match self.head.with_logprobs && !all.is_empty() {
-            true => logprobs::lists(self.app.text.tokenizer(), &all, &mut self.offsets[i]),
-            false => Value::Null,
-        };
-        let finish = answer.as_ref().map(|answer| {
+        let mut logprobs = None;
+        if self.head.with_logprobs && !all.is_empty() {
+            let tokenizer = self.app.text.tokenizer();
+            logprobs = Some(logprobs::Lists::of(tokenizer, &all, &mut self.offsets[i]));
+        }
+        let finish_reason = answer.as_ref().map(|answer| {
             self.has_ended[i] = true;
             self.usage.add(i, self.head.n, answer);
-            finish_reason(answer.finish)
+            TextEnd::of(answer.finish)
         });
-        out.data(&self.text(i, &text, logprobs, finish));
+        self.send(TextChoice { index: i, text, logprobs, finish_reason }, out);
     }
 
     fn alive(&mut self, out: &mut Events) {
         if let Some(i) = self.has_ended.iter().position(|ended| !ended) {
-            out.data(&self.text(i, "", Value::Null, None));
+            self.text(i, String::new(), out);
         }
     }
 
     fn end(&mut self, out: &mut Events) {
         if self.streaming.with_usage {
-            let mut value = self.chunk(Vec::new());
-            value["usage"] = usage_value(self.usage);
-            out.data(&value);
+            let usage = ChunkUsage::Here(self.usage.into());
+            out.data(&self.head.chunk::<TextChoice>(&self.app, OBJECT, Vec::new(), usage));
         }
         out.raw("[DONE]");
     }

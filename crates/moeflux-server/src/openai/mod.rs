@@ -9,9 +9,9 @@ mod hints;
 pub(crate) mod models;
 mod prompts;
 pub(crate) mod responses;
-pub(crate) mod sampling;
-pub(crate) mod thinking;
+mod usage;
 
+pub(crate) use chat_reply::ChatCompletion;
 pub(crate) use chat_request::ChatRequest;
-pub(crate) use completions::CompletionRequest;
-pub(crate) use responses::ResponseRequest;
+pub(crate) use completions::{Completion, CompletionRequest};
+pub(crate) use responses::{Response, ResponseRequest};

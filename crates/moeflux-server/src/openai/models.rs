@@ -1,66 +1,214 @@
 //! `/v1/models`: the list that clients of OpenAI and of Anthropic read, with the fields by which
 //! other servers name the context and the abilities of a model.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::app::App;
 use crate::error::ApiResult;
 
-fn model(app: &App, name: &str) -> Value {
-    let (shape, ctx) = (app.loaded.engine().shape(), app.loaded.engine().plan().ctx);
-    let max_tokens = app.options.max_tokens.map_or(ctx, |n| n.min(ctx));
-    json!({
-        "id": name,
-        "object": "model",
-        "created": app.created,
-        "owned_by": "moeflux",
-        // Anthropic's.
-        "type": "model",
-        "display_name": name,
-        "created_at": "1970-01-01T00:00:00Z",
-        "max_input_tokens": ctx,
-        "max_tokens": max_tokens,
-        "capabilities": capabilities(app),
-        // OpenRouter's, vLLM's, and llama-server's.
-        "context_length": ctx,
-        "max_model_len": ctx,
-        "supported_parameters": supported_parameters(app),
-        "architecture": {
-            "modality": "text->text",
-            "input_modalities": ["text"],
-            "output_modalities": ["text"],
-        },
-        "top_provider": {"context_length": ctx, "max_completion_tokens": max_tokens},
-        "meta": {
-            "n_ctx": ctx,
-            "n_ctx_train": shape.max_positions,
-            "n_vocab": shape.vocab,
-            "n_embd": shape.hidden,
-        },
-    })
+/// A model.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ModelCard<'a> {
+    /// Its name.
+    id: &'a str,
+    /// `model`.
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    /// Who made it available.
+    owned_by: &'static str,
+
+    /// Anthropic's: `model`.
+    r#type: &'static str,
+    /// Anthropic's: its name.
+    display_name: &'a str,
+    /// Anthropic's: when it appeared.
+    created_at: &'static str,
+    /// Anthropic's: tokens of a prompt at most.
+    max_input_tokens: usize,
+    /// Anthropic's: tokens of an answer at most.
+    max_tokens: usize,
+    /// Anthropic's and Mistral's: what it can do.
+    capabilities: Capabilities,
+
+    /// Tokens of a conversation at most.
+    context_length: usize,
+    /// vLLM's: tokens of a conversation at most.
+    max_model_len: usize,
+    /// OpenRouter's: fields of requests that are used.
+    supported_parameters: Vec<&'static str>,
+    /// OpenRouter's: what it reads and writes.
+    architecture: Architecture,
+    /// OpenRouter's: its limits.
+    top_provider: TopProvider,
+    /// llama-server's: its sizes.
+    meta: Meta,
 }
 
-fn capabilities(app: &App) -> Value {
-    let thinks = app.text.format().can_think();
-    let calls_tools = app.text.format().syntax().is_some();
-    let supported = |is_supported: bool| json!({"supported": is_supported});
-    json!({
-        // Anthropic's.
-        "batch": supported(false),
-        "citations": supported(false),
-        "code_execution": supported(false),
-        "image_input": supported(false),
-        "pdf_input": supported(false),
-        "structured_outputs": supported(true),
-        "thinking": {
-            "supported": thinks,
-            "types": {"enabled": supported(thinks), "adaptive": supported(thinks)},
+/// What a model can do.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Capabilities {
+    /// Batches of requests.
+    batch: Support,
+    /// Citations.
+    citations: Support,
+    /// Code that a server runs.
+    code_execution: Support,
+    /// Images.
+    image_input: Support,
+    /// PDF files.
+    pdf_input: Support,
+    /// Answers that follow a JSON schema.
+    structured_outputs: Support,
+    /// Thinking.
+    thinking: ThinkingSupport,
+    /// Mistral's: conversations.
+    completion_chat: bool,
+    /// Mistral's: calls of tools.
+    function_calling: bool,
+    /// Mistral's: images.
+    vision: bool,
+}
+
+/// Whether something is supported.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Support {
+    /// Whether it is.
+    supported: bool,
+}
+
+/// Whether a model can think.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ThinkingSupport {
+    /// Whether it can.
+    supported: bool,
+    /// By what a request asks for.
+    types: ThinkingTypes,
+}
+
+/// Ways to ask for thoughts.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ThinkingTypes {
+    /// Always.
+    enabled: Support,
+    /// As the model sees fit.
+    adaptive: Support,
+}
+
+/// What a model reads and writes.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Architecture {
+    /// `text->text`.
+    modality: &'static str,
+    /// `text`.
+    input_modalities: [&'static str; 1],
+    /// `text`.
+    output_modalities: [&'static str; 1],
+}
+
+/// Limits of a model.
+#[derive(Debug, Serialize, JsonSchema)]
+struct TopProvider {
+    /// Tokens of a conversation at most.
+    context_length: usize,
+    /// Tokens of an answer at most.
+    max_completion_tokens: usize,
+}
+
+/// Sizes of a model.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Meta {
+    /// Tokens of a conversation at most.
+    n_ctx: usize,
+    /// Tokens that the model was made for.
+    n_ctx_train: usize,
+    /// Tokens that there are.
+    n_vocab: usize,
+    /// Values of a hidden state.
+    n_embd: usize,
+}
+
+/// The models.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ModelList<'a> {
+    /// `list`.
+    object: &'static str,
+    /// The models: one, under each of its names.
+    data: Vec<ModelCard<'a>>,
+    /// The models as llama-server and Ollama list them.
+    models: Vec<ListedModel<'a>>,
+    /// Anthropic's: always false.
+    has_more: bool,
+    /// Anthropic's: the first name.
+    first_id: Option<&'a str>,
+    /// Anthropic's: the last name.
+    last_id: Option<&'a str>,
+}
+
+/// A model as llama-server and Ollama list it.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListedModel<'a> {
+    /// Its name.
+    name: &'a str,
+    /// Its name.
+    model: &'a str,
+    /// `model`.
+    r#type: &'static str,
+    /// What it can do.
+    capabilities: Vec<&'static str>,
+}
+
+fn model<'a>(app: &App, name: &'a str) -> ModelCard<'a> {
+    let (shape, ctx) = (app.loaded.engine().shape(), app.loaded.engine().plan().ctx);
+    let max_tokens = app.options.max_tokens.map_or(ctx, |n| n.min(ctx));
+    ModelCard {
+        id: name,
+        object: "model",
+        created: app.created,
+        owned_by: "moeflux",
+        r#type: "model",
+        display_name: name,
+        created_at: "1970-01-01T00:00:00Z",
+        max_input_tokens: ctx,
+        max_tokens,
+        capabilities: capabilities(app),
+        context_length: ctx,
+        max_model_len: ctx,
+        supported_parameters: supported_parameters(app),
+        architecture: Architecture {
+            modality: "text->text",
+            input_modalities: ["text"],
+            output_modalities: ["text"],
         },
-        // Mistral's.
-        "completion_chat": app.text.tokenizer().chat_template_source(false).is_some(),
-        "function_calling": calls_tools,
-        "vision": false,
-    })
+        top_provider: TopProvider { context_length: ctx, max_completion_tokens: max_tokens },
+        meta: Meta {
+            n_ctx: ctx,
+            n_ctx_train: shape.max_positions,
+            n_vocab: shape.vocab,
+            n_embd: shape.hidden,
+        },
+    }
+}
+
+fn capabilities(app: &App) -> Capabilities {
+    let thinks = app.text.format().can_think();
+    let support = |supported| Support { supported };
+    Capabilities {
+        batch: support(false),
+        citations: support(false),
+        code_execution: support(false),
+        image_input: support(false),
+        pdf_input: support(false),
+        structured_outputs: support(true),
+        thinking: ThinkingSupport {
+            supported: thinks,
+            types: ThinkingTypes { enabled: support(thinks), adaptive: support(thinks) },
+        },
+        completion_chat: app.text.tokenizer().chat_template_source(false).is_some(),
+        function_calling: app.text.format().syntax().is_some(),
+        vision: false,
+    }
 }
 
 fn supported_parameters(app: &App) -> Vec<&'static str> {
@@ -91,31 +239,32 @@ fn supported_parameters(app: &App) -> Vec<&'static str> {
 }
 
 /// The list, also in the form of llama-server and Ollama.
-pub(crate) fn list(app: &App) -> Value {
+pub(crate) fn list(app: &App) -> ModelList<'_> {
     let names = &app.options.model_names;
-    let data: Vec<Value> = names.iter().map(|name| model(app, name)).collect();
-    let mut abilities = vec!["completion"];
+    let mut capabilities = vec!["completion"];
     if app.text.format().syntax().is_some() {
-        abilities.push("tools");
+        capabilities.push("tools");
     }
     if app.text.format().can_think() {
-        abilities.push("thinking");
+        capabilities.push("thinking");
     }
-    let models = names.iter().map(
-        |name| json!({"name": name, "model": name, "type": "model", "capabilities": abilities}),
-    );
-    let models: Vec<Value> = models.collect();
-    json!({
-        "object": "list",
-        "data": data,
-        "models": models,
-        "has_more": false,
-        "first_id": names.first(),
-        "last_id": names.last(),
-    })
+    let listed = |name| ListedModel {
+        name,
+        model: name,
+        r#type: "model",
+        capabilities: capabilities.clone(),
+    };
+    ModelList {
+        object: "list",
+        data: names.iter().map(|name| model(app, name)).collect(),
+        models: names.iter().map(|name| listed(name.as_str())).collect(),
+        has_more: false,
+        first_id: names.first().map(String::as_str),
+        last_id: names.last().map(String::as_str),
+    }
 }
 
-pub(crate) fn one(app: &App, name: &str) -> ApiResult<Value> {
+pub(crate) fn one<'a>(app: &App, name: &'a str) -> ApiResult<ModelCard<'a>> {
     app.check_model(name)?;
     Ok(model(app, name))
 }

@@ -137,10 +137,7 @@ impl<'de> Visitor<'de> for PromptsVisitor {
         if !tokens.is_empty() {
             prompts.push(Given::Tokens(tokens));
         }
-        match prompts.is_empty() {
-            true => Err(A::Error::custom("it is empty")),
-            false => Ok(Prompts(prompts)),
-        }
+        if prompts.is_empty() { Err(A::Error::custom("it is empty")) } else { Ok(Prompts(prompts)) }
     }
 }
 

@@ -1,7 +1,6 @@
-//! The description of the API (OpenAPI 3.1), made of the types that requests are read into and of
-//! those that describe answers.
+//! The description of the API (OpenAPI 3.1), made of the types that requests are read into and
+//! that answers are written from.
 
-mod answers;
 mod operations;
 
 use moeflux_core::OptionId;
@@ -21,8 +20,8 @@ pub(crate) fn describe(app: &App) -> Value {
     value
 }
 
-/// The description of any server.
-fn description() -> Value {
+/// What each path takes and gives, and the schemas of requests and of answers by their names.
+fn documents() -> (Map<String, Value>, [Map<String, Value>; 2]) {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;
@@ -35,8 +34,13 @@ fn description() -> Value {
         let path = json!({ operation.method(): described });
         paths.insert(operation.path.to_owned(), path);
     }
-    let mut schemas = requests.take_definitions(true);
-    schemas.extend(answers.take_definitions(true));
+    (paths, [requests.take_definitions(true), answers.take_definitions(true)])
+}
+
+/// The description of any server.
+fn description() -> Value {
+    let (paths, [mut schemas, answers]) = documents();
+    schemas.extend(answers);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -174,6 +178,13 @@ mod tests {
             let name = rest.split('"').next().unwrap();
             assert!(schemas.contains_key(name), "{name}");
         }
+    }
+
+    #[test]
+    fn no_document_has_the_name_of_another() {
+        let (_, [requests, answers]) = documents();
+        let shared = requests.keys().find(|name| answers.contains_key(*name));
+        assert_eq!(shared, None);
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
-use super::answers::{
-    AnthropicError, ChatCompletion, Completion, Content, Error, Health, Message, ModelCard,
-    ModelList, Prompt, Response, Status, TokenCount, Tokens,
+use crate::anthropic::{MessageReply, MessageRequest, TokenCount};
+use crate::openai::models::{ModelCard, ModelList};
+use crate::openai::{
+    ChatCompletion, ChatRequest, Completion, CompletionRequest, Response, ResponseRequest,
 };
-use crate::anthropic::MessageRequest;
-use crate::openai::{ChatRequest, CompletionRequest, ResponseRequest};
-use crate::prompt::{DetokenizeRequest, TokenizeRequest};
+use crate::prompt::{Content, DetokenizeRequest, PromptText, TokenizeRequest, Tokens};
+use crate::reply::{AnthropicError, OpenAiError};
+use crate::sampling::Sampled;
+use crate::status::{Health, Status};
 
 /// Makes the schema of a document.
 type Document = fn(&mut SchemaGenerator) -> Schema;
@@ -42,13 +44,13 @@ pub(super) const OPERATIONS: &[Operation] = &[
         mime: "text/plain; version=0.0.4; charset=utf-8",
         ..get::<String>("/metrics", "metrics", "Figures for Prometheus")
     },
-    get::<Status>("/status", "status", "Facts of the model, memory and load"),
+    get::<Status<'static>>("/status", "status", "Facts of the model, memory and load"),
     get::<Map<String, Value>>("/openapi.json", "openapi", "This description"),
-    get::<ModelList>("/v1/models", "listModels", "The models"),
-    get::<ModelCard>("/v1/models/{model}", "getModel", "One model"),
+    get::<ModelList<'static>>("/v1/models", "listModels", "The models"),
+    get::<ModelCard<'static>>("/v1/models/{model}", "getModel", "One model"),
     Operation {
         streams: true,
-        ..post::<ChatRequest, ChatCompletion>(
+        ..post::<Sampled<ChatRequest>, ChatCompletion<'static>>(
             "/v1/chat/completions",
             "createChatCompletion",
             "Answers a conversation (OpenAI)",
@@ -56,7 +58,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     },
     Operation {
         streams: true,
-        ..post::<CompletionRequest, Completion>(
+        ..post::<Sampled<CompletionRequest>, Completion<'static>>(
             "/v1/completions",
             "createCompletion",
             "Continues a text (OpenAI)",
@@ -73,7 +75,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
         streams: true,
         request: Some(limited_message),
-        ..anthropic::<Message>(
+        ..anthropic::<MessageReply<'static>>(
             "/v1/messages",
             "createMessage",
             "Answers a conversation (Anthropic)",
@@ -84,12 +86,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "countTokens",
         "Counts the tokens of a conversation (Anthropic)",
     ),
-    post::<ChatRequest, Prompt>(
+    post::<Sampled<ChatRequest>, PromptText>(
         "/apply-template",
         "applyTemplate",
         "The prompt that a chat request becomes",
     ),
-    post::<TokenizeRequest, Tokens>("/tokenize", "tokenize", "Text as tokens"),
+    post::<TokenizeRequest, Tokens<'static>>("/tokenize", "tokenize", "Text as tokens"),
     post::<DetokenizeRequest, Content>("/detokenize", "detokenize", "Tokens as text"),
 ];
 
@@ -106,7 +108,7 @@ const fn get<A: JsonSchema>(
         answer: document::<A>,
         mime: JSON,
         streams: false,
-        error: document::<Error>,
+        error: document::<OpenAiError<'static>>,
         is_public: false,
     }
 }

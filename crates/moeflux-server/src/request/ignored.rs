@@ -95,7 +95,7 @@ impl Ignored {
     }
 
     /// All of them for a header: ASCII of bounded length. `None` where there are none.
-    pub(super) fn header(&self) -> Option<String> {
+    pub(crate) fn header(&self) -> Option<String> {
         let mut text = String::new();
         let mut n_left = self.fields.len() + self.n_more;
         for field in &self.fields {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::ConstraintError;
@@ -18,7 +19,7 @@ use super::trials::{TrialOptions, Trials};
 const TRIAL_TIME: Duration = Duration::from_millis(300);
 
 /// A part of a tool's schema that the grammar does not hold the model to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftToModel {
     /// The tool's name.
     pub tool: String,

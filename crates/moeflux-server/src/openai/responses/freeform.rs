@@ -85,9 +85,10 @@ mod tests {
         let plain = json!({"input": given}).to_string();
         let escaped: String = plain
             .chars()
-            .map(|c| match c.is_ascii() {
-                true => c.to_string(),
-                false => {
+            .map(|c| {
+                if c.is_ascii() {
+                    c.to_string()
+                } else {
                     let mut units = [0; 2];
                     c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect()
                 }

@@ -1,10 +1,13 @@
 //! Items of an answer.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::freeform::Freeform;
-use super::tools::{ClientTool, Kind as ToolKind, TEXT_ARGUMENT, arguments_object};
+use super::tools::{ClientTool, Kind as ToolKind, arguments_object};
 use crate::app::App;
+use crate::logprobs::Entry;
 
 /// What an item is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,22 +18,154 @@ pub(super) enum Kind {
 }
 
 /// Whether an item is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "ItemStatus")]
 pub(super) enum Status {
+    /// It is being written.
     InProgress,
+    /// It is complete.
     Completed,
     /// The answer was cut off.
     Incomplete,
 }
 
-impl Status {
-    fn name(self) -> &'static str {
-        match self {
-            Status::InProgress => "in_progress",
-            Status::Completed => "completed",
-            Status::Incomplete => "incomplete",
-        }
-    }
+/// An item of an answer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct OutputItem {
+    #[serde(flatten)]
+    said: Said,
+    /// Its identifier.
+    id: String,
+    /// Whether it is complete.
+    status: Status,
+}
+
+/// What an item says.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Said {
+    /// What the model thought.
+    Reasoning {
+        /// Always empty.
+        summary: Vec<String>,
+        /// The thoughts.
+        content: Vec<Part>,
+    },
+    /// What the model said.
+    Message {
+        /// `assistant`.
+        role: &'static str,
+        /// The text.
+        content: Vec<Part>,
+    },
+    /// A call of a function.
+    FunctionCall {
+        /// The function's name.
+        name: String,
+        /// Arguments as the text of a JSON object.
+        arguments: String,
+        #[serde(flatten)]
+        place: CallPlace,
+    },
+    /// A call of a tool that takes text.
+    CustomToolCall {
+        /// The tool's name.
+        name: String,
+        /// The text.
+        input: String,
+        #[serde(flatten)]
+        place: CallPlace,
+    },
+    /// A search for tools.
+    ToolSearchCall {
+        /// `client`.
+        execution: &'static str,
+        /// What is searched for.
+        arguments: Map<String, Value>,
+        #[serde(flatten)]
+        place: CallPlace,
+    },
+    /// A command for a shell.
+    LocalShellCall {
+        /// The command.
+        action: Command,
+        #[serde(flatten)]
+        place: CallPlace,
+    },
+    /// Commands for a shell.
+    ShellCall {
+        /// The commands.
+        action: Commands,
+        #[serde(flatten)]
+        place: CallPlace,
+    },
+    /// A change of files.
+    ApplyPatchCall {
+        /// The change.
+        operation: Map<String, Value>,
+        #[serde(flatten)]
+        place: CallPlace,
+    },
+}
+
+/// What the result of a call refers to.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+struct CallPlace {
+    /// The call.
+    call_id: String,
+    /// The namespace of the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+}
+
+/// A command for a shell, as the model wrote it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+struct Command {
+    /// `exec`.
+    r#type: &'static str,
+    /// The command and its arguments.
+    command: Value,
+    /// Always empty.
+    env: Map<String, Value>,
+    /// Always null.
+    user: Option<String>,
+    /// Milliseconds that it may take.
+    timeout_ms: Value,
+    /// Where it runs.
+    working_directory: Value,
+}
+
+/// Commands for a shell, as the model wrote them.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+struct Commands {
+    /// The commands.
+    commands: Value,
+    /// Milliseconds that they may take.
+    timeout_ms: Value,
+    /// Characters of output that are wanted at most.
+    max_output_length: Value,
+}
+
+/// The part of which a message or a thought consists.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "OutputPart")]
+pub(super) enum Part {
+    /// A thought.
+    ReasoningText {
+        /// The text.
+        text: String,
+    },
+    /// Text of the answer.
+    OutputText {
+        /// The text.
+        text: String,
+        /// Always empty.
+        annotations: Vec<String>,
+        /// The logarithms of the tokens' probabilities, where they are wanted.
+        logprobs: Vec<Entry>,
+    },
 }
 
 /// An item that is being written.
@@ -89,61 +224,58 @@ impl Item {
         Freeform::default().push(&self.text)
     }
 
-    pub(super) fn value(&self, status: Status, logprobs: &[Value]) -> Value {
-        let parts = || match status {
+    /// The item as it is now.
+    pub(super) fn output(&self, status: Status, logprobs: &[Entry]) -> OutputItem {
+        let content = match status {
             Status::InProgress => Vec::new(),
             _ => vec![self.part(logprobs)],
         };
-        let mut value = match &self.kind {
-            Kind::Reasoning => json!({"type": "reasoning", "summary": [], "content": parts()}),
-            Kind::Message => {
-                json!({"type": "message", "role": "assistant", "content": parts()})
-            }
+        let said = match &self.kind {
+            Kind::Reasoning => Said::Reasoning { summary: Vec::new(), content },
+            Kind::Message => Said::Message { role: "assistant", content },
             Kind::Call(tool) => self.call(tool),
         };
-        value["id"] = Value::from(self.id.as_str());
-        value["status"] = Value::from(status.name());
-        value
+        OutputItem { said, id: self.id.clone(), status }
     }
 
-    fn call(&self, tool: &ClientTool) -> Value {
+    fn call(&self, tool: &ClientTool) -> Said {
         let arguments = arguments_object(&self.text);
         let field = |name: &str| arguments.get(name).cloned().unwrap_or_default();
-        let mut value = match tool.kind {
-            ToolKind::Function => {
-                json!({"type": "function_call", "name": tool.name, "arguments": self.text})
+        let name = tool.name.clone();
+        let place = CallPlace { call_id: self.call_id.clone(), namespace: tool.namespace.clone() };
+        match tool.kind {
+            ToolKind::Function => Said::FunctionCall { name, arguments: self.text.clone(), place },
+            ToolKind::Custom => Said::CustomToolCall { name, input: self.given(), place },
+            ToolKind::ToolSearch => Said::ToolSearchCall { execution: "client", arguments, place },
+            ToolKind::LocalShell => {
+                let action = Command {
+                    r#type: "exec",
+                    command: field("command"),
+                    env: Map::new(),
+                    user: None,
+                    timeout_ms: field("timeout_ms"),
+                    working_directory: field("working_directory"),
+                };
+                Said::LocalShellCall { action, place }
             }
-            ToolKind::Custom => {
-                json!({"type": "custom_tool_call", "name": tool.name, TEXT_ARGUMENT: self.given()})
+            ToolKind::Shell => {
+                let action = Commands {
+                    commands: field("commands"),
+                    timeout_ms: field("timeout_ms"),
+                    max_output_length: field("max_output_length"),
+                };
+                Said::ShellCall { action, place }
             }
-            ToolKind::ToolSearch => {
-                json!({"type": "tool_search_call", "execution": "client", "arguments": arguments})
-            }
-            ToolKind::LocalShell => json!({"type": "local_shell_call", "action": {
-                "type": "exec", "command": field("command"), "env": {}, "user": null,
-                "timeout_ms": field("timeout_ms"), "working_directory": field("working_directory"),
-            }}),
-            ToolKind::Shell => json!({"type": "shell_call", "action": {
-                "commands": field("commands"), "timeout_ms": field("timeout_ms"),
-                "max_output_length": field("max_output_length"),
-            }}),
-            ToolKind::ApplyPatch => json!({"type": "apply_patch_call", "operation": arguments}),
-        };
-        value["call_id"] = Value::from(self.call_id.as_str());
-        if let Some(namespace) = &tool.namespace {
-            value["namespace"] = Value::from(namespace.as_str());
+            ToolKind::ApplyPatch => Said::ApplyPatchCall { operation: arguments, place },
         }
-        value
     }
 
     /// The part of which a message or a thought consists.
-    pub(super) fn part(&self, logprobs: &[Value]) -> Value {
+    pub(super) fn part(&self, logprobs: &[Entry]) -> Part {
+        let text = self.text.clone();
         match self.kind {
-            Kind::Reasoning => json!({"type": "reasoning_text", "text": self.text}),
-            _ => json!({
-                "type": "output_text", "text": self.text, "annotations": [],
-                "logprobs": logprobs,
-            }),
+            Kind::Reasoning => Part::ReasoningText { text },
+            _ => Part::OutputText { text, annotations: Vec::new(), logprobs: logprobs.to_vec() },
         }
     }
 }

@@ -34,9 +34,10 @@ impl<'a> Reader<'a> {
         for (i, item) in items.into_iter().enumerate() {
             self.item(item, &format!("input[{i}]"), i + 1 == n)?;
         }
-        match self.messages.len() == n_before {
-            true => Err(ApiError::field("input", "it is empty")),
-            false => Ok(self.messages),
+        if self.messages.len() == n_before {
+            Err(ApiError::field("input", "it is empty"))
+        } else {
+            Ok(self.messages)
         }
     }
 
@@ -193,9 +194,10 @@ impl<'a> Reader<'a> {
         // What cannot be read is not offered.
         let tools: Vec<Tool> = read_part(tools, "tools").unwrap_or_default();
         let names = self.table.add_found(tools);
-        let text = match names.is_empty() {
-            true => String::from("No tool was found."),
-            false => format!("Found these tools: {}.", names.join(", ")),
+        let text = if names.is_empty() {
+            String::from("No tool was found.")
+        } else {
+            format!("Found these tools: {}.", names.join(", "))
         };
         self.push_result(item.call_id.unwrap_or_default(), text);
     }

@@ -5,6 +5,7 @@ mod hints;
 mod item;
 mod items;
 mod request;
+mod response;
 mod stream;
 mod tools;
 
@@ -16,10 +17,11 @@ use serde_json::Value;
 
 use self::items::Reader;
 use self::request::FlatFormat;
-use self::stream::{ResponseHead, ResponseStream, whole};
+use self::response::{Echo, whole};
+use self::stream::ResponseStream;
 use self::tools::ToolTable;
 use super::format::ResponseFormat;
-use super::thinking::{Reasoning, ThinkingRequest};
+
 use crate::app::App;
 use crate::ask::collect;
 use crate::conversation::{ConversationRequest, Names};
@@ -30,24 +32,26 @@ use crate::model::Model;
 use crate::prepare::ask;
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
+use crate::thinking::{Reasoning, ThinkingRequest};
 
 pub(crate) use self::request::ResponseRequest;
+pub(crate) use self::response::Response;
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let echo = ResponseHead::echo(&body);
+    let echo = Echo::of(&body);
     let Request { body, mut ignored } = read::<ResponseRequest>(body)?;
     let is_stream = body.stream.unwrap_or(false);
     let (conversation, table) = conversation(&app, body, &mut ignored)?;
     let ignored = ignored.accept(&app)?;
-    let head = ResponseHead::new(&app, echo, &conversation.settings);
+    let begun = Response::new(&app, echo, &conversation.settings);
     let answers = ask(&app, conversation).await?;
     if is_stream {
-        let encoder = ResponseStream::new(app, head, table);
+        let encoder = ResponseStream::new(app, begun, table);
         return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
     let one = all.into_iter().next().unwrap_or_default();
-    Ok(ignored.mark(reply::json(StatusCode::OK, &whole(&app, &head, &table, one))))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &whole(&app, begun, &table, one))))
 }
 
 /// What a request asks for, but for how the answer is sent, and its tools. Tools and items that are

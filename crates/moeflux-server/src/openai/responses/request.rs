@@ -3,11 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::sampling::{MAX_TOP, Sampling, Share, Temperature};
-use super::super::thinking::Reasoning;
 use super::hints::{INPUT, REQUEST};
 use crate::messages::{Content, MAX_MESSAGES};
 use crate::request::{Body, Integer, Limit, List, Refused, StringOr, hints, object};
+use crate::sampling::{MAX_TOP, Sampling, Share, Temperature};
+use crate::thinking::Reasoning;
 use crate::tools::MAX_TOOLS;
 use schemars::JsonSchema;
 

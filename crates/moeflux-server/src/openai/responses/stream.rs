@@ -1,161 +1,94 @@
-//! `/v1/responses`: the answer.
+//! `/v1/responses`: the answer as events.
 
 use std::sync::Arc;
 
-use moeflux_engine::{Answer, Finish, TokenLogprob};
-use moeflux_text::{Delta, Markup};
-use serde_json::{Map, Value, json};
+use moeflux_engine::TokenLogprob;
+use moeflux_text::Delta;
+use serde::Serialize;
 
-use super::item::{Item, Kind, Status};
+use super::item::{Item, Kind, OutputItem, Part, Status};
+use super::response::{Response, last_status, n_tokens};
 use super::tools::{Kind as ToolKind, ToolTable};
 use crate::app::App;
-use crate::ask::{Update, Whole};
+use crate::ask::Update;
 use crate::events::{Encoder, Events};
-use crate::ids::now;
-use crate::logprobs;
-use crate::reply::{Dialect, error_value};
-use crate::settings::Settings;
+use crate::logprobs::{self, Entry};
 
-/// What an answer says of its request.
-#[derive(Clone, Debug)]
-pub(super) struct ResponseHead {
-    value: Value,
+/// An event of a stream.
+#[derive(Serialize)]
+struct Event<T> {
+    #[serde(flatten)]
+    body: T,
+    r#type: &'static str,
+    sequence_number: u64,
 }
 
-impl ResponseHead {
-    /// What an answer repeats of its request.
-    pub(super) fn echo(request: &Value) -> Map<String, Value> {
-        let fields = [
-            "instructions",
-            "max_output_tokens",
-            "metadata",
-            "parallel_tool_calls",
-            "reasoning",
-            "text",
-            "tool_choice",
-            "tools",
-            "user",
-        ];
-        fields.into_iter().map(|name| (name.to_owned(), request[name].clone())).collect()
-    }
-
-    pub(super) fn new(app: &App, request: Map<String, Value>, settings: &Settings) -> ResponseHead {
-        let request = Value::Object(request);
-        let echo = |field: &str, default: Value| match &request[field] {
-            Value::Null => default,
-            value => value.clone(),
-        };
-        let value = json!({
-            "id": app.ids.draw("resp_"),
-            "object": "response",
-            "created_at": now(),
-            "status": "in_progress",
-            "background": false,
-            "error": null,
-            "incomplete_details": null,
-            "instructions": request["instructions"],
-            "max_output_tokens": request["max_output_tokens"],
-            "metadata": echo("metadata", json!({})),
-            "model": app.model_name(),
-            "output": [],
-            "parallel_tool_calls": echo("parallel_tool_calls", json!(true)),
-            "previous_response_id": null,
-            "reasoning": echo("reasoning", json!({"effort": null, "summary": null})),
-            "service_tier": "default",
-            "store": false,
-            "temperature": settings.sampler.temperature,
-            "text": echo("text", json!({"format": {"type": "text"}})),
-            "tool_choice": echo("tool_choice", json!("auto")),
-            "tools": echo("tools", json!([])),
-            "top_logprobs": settings.top_logprobs.unwrap_or(0),
-            "top_p": settings.sampler.top_p,
-            "truncation": "disabled",
-            "usage": null,
-            "user": request["user"],
-        });
-        ResponseHead { value }
-    }
-
-    /// The whole response at its end.
-    fn ended(&self, output: Vec<Value>, answer: &Answer, n_reasoning: usize) -> Value {
-        let is_cut = is_cut(answer);
-        let mut value = self.value.clone();
-        value["status"] = Value::from(if is_cut { "incomplete" } else { "completed" });
-        if is_cut {
-            value["incomplete_details"] = json!({"reason": "max_output_tokens"});
-        }
-        value["output"] = Value::from(output);
-        value["usage"] = json!({
-            "input_tokens": answer.n_prompt,
-            "input_tokens_details": {"cached_tokens": answer.n_reused},
-            "output_tokens": answer.n_generated,
-            "output_tokens_details": {"reasoning_tokens": n_reasoning},
-            "total_tokens": answer.n_prompt + answer.n_generated,
-        });
-        value
-    }
+/// An event about the item that is open.
+#[derive(Serialize)]
+struct About<T> {
+    #[serde(flatten)]
+    body: T,
+    item_id: String,
+    output_index: usize,
+    /// Where it is about the item's part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_index: Option<usize>,
 }
 
-/// Tokens of what was thought.
-fn n_tokens(app: &App, text: &str) -> usize {
-    app.text.tokenizer().encode(text, Markup::Literal).map_or(0, |tokens| tokens.len())
+/// The state of the response.
+#[derive(Serialize)]
+struct State<'a> {
+    response: &'a Response,
 }
 
-/// An answer at once.
-pub(super) fn whole(app: &App, head: &ResponseHead, table: &ToolTable, whole: Whole) -> Value {
-    let Whole { reasoning, content, calls, logprobs, answer } = whole;
-    let Some(answer) = answer else { return head.value.clone() };
-    let mut items = Vec::new();
-    if !reasoning.is_empty() {
-        items.push((Kind::Reasoning, reasoning.as_str(), Vec::new()));
-    }
-    if !content.is_empty() || calls.is_empty() {
-        items.push((Kind::Message, content.as_str(), entries(app, &logprobs)));
-    }
-    for (name, arguments) in &calls {
-        items.push((Kind::Call(table.client_tool(name)), arguments.as_str(), Vec::new()));
-    }
-    let n = items.len();
-    let output = items.into_iter().enumerate().map(|(i, (kind, text, logprobs))| {
-        let mut item = Item::new(app, kind);
-        item.add(text);
-        let status = if i + 1 == n { last_status(&answer) } else { Status::Completed };
-        item.value(status, &logprobs)
-    });
-    let output = output.collect();
-    head.ended(output, &answer, n_tokens(app, &reasoning))
+/// An item that was begun or ended.
+#[derive(Serialize)]
+struct Placed {
+    output_index: usize,
+    item: OutputItem,
 }
 
-/// Whether the answer's last item is complete.
-fn last_status(answer: &Answer) -> Status {
-    if is_cut(answer) { Status::Incomplete } else { Status::Completed }
+/// A part that was begun or ended.
+#[derive(Serialize)]
+struct OfPart {
+    part: Part,
 }
 
-fn is_cut(answer: &Answer) -> bool {
-    matches!(answer.finish, Finish::MaxTokens | Finish::ContextFull)
+/// More of an item.
+#[derive(Serialize)]
+struct More {
+    delta: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<Vec<Entry>>,
 }
 
-fn entries(app: &App, all: &[TokenLogprob]) -> Vec<Value> {
-    all.iter().map(|entry| logprobs::entry(app.text.tokenizer(), entry)).collect()
+/// All of an item.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum All {
+    Thought { text: String },
+    Text { text: String, logprobs: Vec<Entry> },
+    Function { arguments: String, name: String },
+    Custom { input: String },
 }
 
 /// An answer as it comes.
 pub(super) struct ResponseStream {
     app: Arc<App>,
-    head: ResponseHead,
+    begun: Response,
     table: ToolTable,
-    done: Vec<Value>,
+    done: Vec<OutputItem>,
     current: Option<Item>,
-    logprobs: Vec<Value>,
+    logprobs: Vec<Entry>,
     reasoning: String,
     n_events: u64,
 }
 
 impl ResponseStream {
-    pub(super) fn new(app: Arc<App>, head: ResponseHead, table: ToolTable) -> ResponseStream {
+    pub(super) fn new(app: Arc<App>, begun: Response, table: ToolTable) -> ResponseStream {
         ResponseStream {
             app,
-            head,
+            begun,
             table,
             done: Vec::new(),
             current: None,
@@ -165,22 +98,30 @@ impl ResponseStream {
         }
     }
 
-    fn send(&mut self, kind: &str, mut value: Value, out: &mut Events) {
-        value["type"] = Value::from(kind);
-        value["sequence_number"] = Value::from(self.n_events);
+    fn send(&mut self, r#type: &'static str, body: impl Serialize, out: &mut Events) {
+        let sequence_number = self.n_events;
         self.n_events += 1;
-        out.named(kind, &value);
+        out.named(r#type, &Event { body, r#type, sequence_number });
     }
 
-    /// About the item that is open.
-    fn about(&mut self, kind: &str, mut value: Value, has_part: bool, out: &mut Events) {
+    /// Sends what the response was at its beginning.
+    fn send_begun(&mut self, r#type: &'static str, out: &mut Events) {
+        let response = self.begun.clone();
+        self.send(r#type, State { response: &response }, out);
+    }
+
+    /// Sends an event about the item that is open.
+    fn about(
+        &mut self,
+        r#type: &'static str,
+        body: impl Serialize,
+        has_part: bool,
+        out: &mut Events,
+    ) {
         let Some(item) = &self.current else { return };
-        value["item_id"] = Value::from(item.id.clone());
-        value["output_index"] = Value::from(self.done.len());
-        if has_part {
-            value["content_index"] = Value::from(0);
-        }
-        self.send(kind, value, out);
+        let (item_id, output_index) = (item.id.clone(), self.done.len());
+        let content_index = has_part.then_some(0);
+        self.send(r#type, About { body, item_id, output_index, content_index }, out);
     }
 
     /// Sees to it that an item of this kind is open.
@@ -191,13 +132,12 @@ impl ResponseStream {
         }
         self.close(Status::Completed, out);
         let item = Item::new(&self.app, kind);
-        let value = item.value(Status::InProgress, &[]);
-        let part = item.part(&[]);
+        let (output, part) = (item.output(Status::InProgress, &[]), item.part(&[]));
         self.current = Some(item);
-        let index = self.done.len();
-        self.send("response.output_item.added", json!({"output_index": index, "item": value}), out);
+        let placed = Placed { output_index: self.done.len(), item: output };
+        self.send("response.output_item.added", placed, out);
         if !is_call {
-            self.about("response.content_part.added", json!({"part": part}), true, out);
+            self.about("response.content_part.added", OfPart { part }, true, out);
         }
     }
 
@@ -208,39 +148,39 @@ impl ResponseStream {
             _ => Vec::new(),
         };
         let has_part = !matches!(item.kind, Kind::Call(_));
+        let text = item.text.clone();
         let ended = match (&item.kind, item.tool_kind()) {
-            (Kind::Reasoning, _) => {
-                Some(("response.reasoning_text.done", json!({"text": item.text})))
-            }
+            (Kind::Reasoning, _) => Some(("response.reasoning_text.done", All::Thought { text })),
             (Kind::Message, _) => {
-                let value = json!({"text": item.text, "logprobs": logprobs});
-                Some(("response.output_text.done", value))
+                let all = All::Text { text, logprobs: logprobs.clone() };
+                Some(("response.output_text.done", all))
             }
             (Kind::Call(tool), Some(ToolKind::Function)) => {
-                let value = json!({"arguments": item.text, "name": tool.name});
-                Some(("response.function_call_arguments.done", value))
+                let all = All::Function { arguments: text, name: tool.name.clone() };
+                Some(("response.function_call_arguments.done", all))
             }
             (Kind::Call(_), Some(ToolKind::Custom)) => {
-                Some(("response.custom_tool_call_input.done", json!({"input": item.given()})))
+                let all = All::Custom { input: item.given() };
+                Some(("response.custom_tool_call_input.done", all))
             }
             _ => None,
         };
-        if let Some((event, value)) = ended {
-            self.about(event, value, has_part, out);
+        if let Some((event, all)) = ended {
+            self.about(event, all, has_part, out);
         }
         if has_part {
-            let value = json!({"part": item.part(&logprobs)});
-            self.about("response.content_part.done", value, true, out);
+            let part = item.part(&logprobs);
+            self.about("response.content_part.done", OfPart { part }, true, out);
         }
-        let value = item.value(status, &logprobs);
-        let index = self.done.len();
+        let output = item.output(status, &logprobs);
+        let placed = Placed { output_index: self.done.len(), item: output.clone() };
         self.current = None;
-        self.done.push(value.clone());
-        self.send("response.output_item.done", json!({"output_index": index, "item": value}), out);
+        self.done.push(output);
+        self.send("response.output_item.done", placed, out);
     }
 
     fn deltas(&mut self, deltas: Vec<Delta>, logprobs: &[TokenLogprob], out: &mut Events) {
-        let mut entries = entries(&self.app, logprobs);
+        let mut entries = logprobs::entries(self.app.text.tokenizer(), logprobs);
         for delta in deltas {
             let text = match delta {
                 Delta::Reasoning(text) => {
@@ -266,13 +206,9 @@ impl ResponseStream {
                 (_, Some(ToolKind::Custom)) => ("response.custom_tool_call_input.delta", false),
                 _ => ("response.function_call_arguments.delta", false),
             };
-            let mut value = json!({"delta": more});
-            if item.kind == Kind::Message {
-                let entries = std::mem::take(&mut entries);
-                value["logprobs"] = Value::from(entries.clone());
-                self.logprobs.extend(entries);
-            }
-            self.about(event, value, has_part, out);
+            let logprobs = (item.kind == Kind::Message).then(|| std::mem::take(&mut entries));
+            self.logprobs.extend(logprobs.iter().flatten().cloned());
+            self.about(event, More { delta: more, logprobs }, has_part, out);
         }
     }
 }
@@ -280,8 +216,7 @@ impl ResponseStream {
 impl Encoder for ResponseStream {
     fn begin(&mut self, out: &mut Events) {
         for kind in ["response.created", "response.in_progress"] {
-            let value = json!({"response": self.head.value});
-            self.send(kind, value, out);
+            self.send_begun(kind, out);
         }
     }
 
@@ -296,28 +231,20 @@ impl Encoder for ResponseStream {
                 }
                 self.close(last_status(&answer), out);
                 let n_reasoning = n_tokens(&self.app, &self.reasoning);
-                let response =
-                    self.head.ended(std::mem::take(&mut self.done), &answer, n_reasoning);
-                let kind = match response["status"] == "completed" {
-                    true => "response.completed",
-                    false => "response.incomplete",
-                };
-                self.send(kind, json!({"response": response}), out);
+                let output = std::mem::take(&mut self.done);
+                let response = self.begun.ended(output, &answer, n_reasoning);
+                self.send(response.end_event(), State { response: &response }, out);
             }
             Update::Failed(error) => {
-                let mut response = self.head.value.clone();
-                response["status"] = Value::from("failed");
-                let error = &error_value(&error, Dialect::OpenAi)["error"];
-                response["error"] = json!({"code": "server_error", "message": error["message"]});
-                self.send("response.failed", json!({"response": response}), out);
+                let response = self.begun.failed(&error);
+                self.send("response.failed", State { response: &response }, out);
                 out.fail();
             }
         }
     }
 
     fn alive(&mut self, out: &mut Events) {
-        let value = json!({"response": self.head.value});
-        self.send("response.in_progress", value, out);
+        self.send_begun("response.in_progress", out);
     }
 
     fn end(&mut self, _out: &mut Events) {}
@@ -326,18 +253,21 @@ impl Encoder for ResponseStream {
 #[cfg(test)]
 mod tests {
     use moeflux_text::{OutputFormat, OutputParser};
+    use serde_json::json;
 
+    use super::super::response::Echo;
     use super::*;
     use crate::events::slow;
+    use crate::settings::Settings;
 
     #[tokio::test(start_paused = true)]
     async fn a_long_wait_says_that_the_response_is_in_progress() {
         let app = slow::app();
         let parser = OutputParser::new(&OutputFormat::plain(), None, false);
         let (answers, sender) = slow::answers(&app, parser, false);
-        let echo = ResponseHead::echo(&json!({"input": "Hi"}));
-        let head = ResponseHead::new(&app, echo, &Settings::of(&app));
-        let encoder = ResponseStream::new(Arc::clone(&app), head, ToolTable::default());
+        let echo = Echo::of(&json!({"input": "Hi"}));
+        let begun = Response::new(&app, echo, &Settings::of(&app));
+        let encoder = ResponseStream::new(Arc::clone(&app), begun, ToolTable::default());
         let events = slow::stream(answers, sender, Box::new(encoder), &["Hello"]).await;
         let events = slow::values(&events);
         let waits = events.iter().filter(|event| event["type"] == "response.in_progress");

@@ -85,12 +85,13 @@ impl ThinkingRequest {
 
     /// What may be wanted of a model.
     pub(crate) fn of(self, model: &Model) -> ThinkingRequest {
-        match model.text.format().can_think() {
-            true => self,
-            false => ThinkingRequest {
+        if model.text.format().can_think() {
+            self
+        } else {
+            ThinkingRequest {
                 thinks: self.thinks.filter(|thinks| !thinks),
                 ..ThinkingRequest::default()
-            },
+            }
         }
     }
 }
