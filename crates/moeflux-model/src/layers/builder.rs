@@ -54,6 +54,8 @@ pub(crate) struct Outline {
     pub(crate) is_tied: bool,
     /// What checkpoints call the embedding.
     pub(crate) embedding: &'static str,
+    /// What they call the norm before the head.
+    pub(crate) end: &'static str,
     /// What stands between the products of MLPs that every row gets.
     pub(crate) activation: Activation,
     /// Multiplies embeddings.
@@ -87,6 +89,7 @@ impl Outline {
             max_positions: config.usize("max_position_embeddings")?,
             is_tied: config.bool("tie_word_embeddings")?,
             embedding: "embed_tokens",
+            end: "norm",
             activation,
             embed_scale: None,
             logit_scale: None,
