@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
-    Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
-    DeltaNet, DeltaRule, GateFunction, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm,
-    RopePairs, RopeSpec, Route, Scoring, Sequences, Shared, Span, ValueOrder,
+    ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, GateFunction, GatedActivation, GatedRmsNorm, Heads, HostMatrix, KvType, Ops,
+    RmsNorm, RopePairs, RopeSpec, Route, Scoring, Sequences, Shared, Span, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64, TokenId};
@@ -244,7 +244,7 @@ impl Bench {
         });
         let (a, b) = (self.buf(512), self.buf(512));
         self.time("swiglu", rows * 512 * 12, 0, &mut |cpu| {
-            cpu.activate(rows, Activation::Swiglu, a, a, b);
+            cpu.activate(rows, GatedActivation::Swiglu, a, a, b);
         });
         let (a, b) = (self.buf(HIDDEN), self.buf(HIDDEN));
         self.time("add", rows * HIDDEN * 12, 0, &mut |cpu| cpu.add(rows, a, b));

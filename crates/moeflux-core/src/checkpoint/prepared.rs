@@ -173,7 +173,7 @@ pub(super) fn layer_file(
     let formats = |bits| {
         let affine = Affine::new(bits, GROUP_SIZE, Float::BF16);
         let fits = affine.is_supported(decl.hidden) && affine.is_supported(decl.intermediate);
-        fits.then_some([MatrixFormat::Affine(affine); 3])
+        fits.then(|| decl.matrices.names().map(|_| MatrixFormat::Affine(affine)))
     };
     let len_of = |formats| {
         let record = record_layout(decl.hidden, decl.intermediate, formats).record_bytes();

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Activation, Cache, CacheSpec, Cols, Vector, Weight};
+use moeflux_backend::{Cache, CacheSpec, Cols, GatedActivation, Vector, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
 
 use super::connection::Connection;
+use super::expert_shape::Activation;
 use super::norm::{Norm, NormWeights};
 use super::streams::{NormFormat, StreamsBlocks, StreamsShape};
 use crate::load::LoadError;
@@ -73,7 +74,7 @@ impl Outline {
         if !["silu", "swish"].contains(&config.str("hidden_act")?) {
             return Err(config.refuse("hidden_act", "be \"silu\" or \"swish\"").into());
         }
-        Outline::of_activation(config, Activation::Swiglu)
+        Outline::of_activation(config, Activation::Gated(GatedActivation::Swiglu))
     }
 
     /// From the keys that all families use.
