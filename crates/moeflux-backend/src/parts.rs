@@ -1,19 +1,20 @@
 //! The fused ops as sequences of plain ones: their definition, and their implementation on
 //! devices without a kernel for them.
 
-use crate::{Cols, DeltaNet, GatedAttention, Mlp, Ops, Projection, Span};
+use crate::{Cols, DeltaNet, GatedAttention, KeysValues, Mlp, Ops, Projection, Span};
 
 impl GatedAttention {
     /// Runs the parts one by one.
     pub fn run_parts<B: Ops + ?Sized>(self, backend: &mut B, spans: &[Span]) {
         let rows = spans.last().map_or(0, |span| span.rows.end);
-        let GatedAttention { norms, rope, attention, gate } = self;
-        if let Some((of_queries, of_keys)) = norms {
-            backend.rms_norm(rows, of_queries);
-            backend.rms_norm(rows, of_keys);
+        let GatedAttention { q_norm, k_norm, rope, attention, gate } = self;
+        for norm in [q_norm, k_norm].into_iter().flatten() {
+            backend.rms_norm(rows, norm);
         }
         backend.rope(attention.q, rope, spans);
-        backend.rope(attention.k, rope, spans);
+        if let Some(KeysValues { k, .. }) = attention.append {
+            backend.rope(k, rope, spans);
+        }
         backend.attention(attention, spans);
         if let Some(gate) = gate {
             backend.sigmoid_gate(rows, attention.out, gate);

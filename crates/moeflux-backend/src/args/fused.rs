@@ -11,9 +11,11 @@ use super::{
 /// projections of an attention layer, in this order.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedAttention {
-    /// Norms of queries and of keys, in place.
-    pub norms: Option<(RmsNorm, RmsNorm)>,
-    /// The rotation of queries and keys.
+    /// The norm of queries, in place.
+    pub q_norm: Option<RmsNorm>,
+    /// The norm of keys that are appended, in place.
+    pub k_norm: Option<RmsNorm>,
+    /// The rotation of queries, and of keys that are appended.
     pub rope: Rope,
     /// The attention.
     pub attention: Attention,

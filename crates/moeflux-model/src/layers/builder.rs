@@ -231,7 +231,7 @@ impl<'a, 'b> Builder<'a, 'b> {
         window: Option<usize>,
     ) -> Cache {
         let dtype = self.build.variant.kv_type;
-        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, window })
+        self.cache(CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, window })
     }
 }
 
