@@ -6,7 +6,7 @@ use std::fs;
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_core::checkpoint::{Checkpoint, Claims};
-use moeflux_core::manifest::{ExpertsDecl, FusedOrder, MatrixDecl, Role};
+use moeflux_core::manifest::{ExpertMatrices, ExpertsDecl, FusedOrder, MatrixDecl, Role};
 use moeflux_core::{ExpertId, LayerIdx};
 use moeflux_engine::dialects;
 
@@ -123,8 +123,10 @@ fuzz_target!(|input: (u8, &str, Vec<Tensor>, [u8; 5], bool)| {
     let decl = ExpertsDecl {
         layer: LayerIdx(0),
         prefix: String::from("m"),
-        parts: ["w1", "w3", "w2"],
-        fused: if alternates { FusedOrder::Alternating } else { FusedOrder::GateThenUp },
+        matrices: ExpertMatrices::Three {
+            parts: ["w1", "w3", "w2"],
+            fused: if alternates { FusedOrder::Alternating } else { FusedOrder::GateThenUp },
+        },
         n_experts: size(n_experts),
         hidden: size(hidden),
         intermediate: rows,

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
-    Activation, ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
-    DeltaNet, DeltaRule, GateFunction, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm,
-    RopePairs, RopeSpec, Route, Scoring, Sequences, Shared, Span, ValueOrder,
+    ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, GateFunction, GatedActivation, GatedRmsNorm, Heads, HostMatrix, KeysValues, KvType,
+    Ops, RmsNorm, RopePairs, RopeSpec, Route, Scoring, Sequences, Shared, Span, StateShape,
+    ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64, TokenId};
@@ -117,7 +118,7 @@ impl Bench {
             dt_bias: self.cpu.load_vector(&noise(n_v)),
             cache: Cache(0),
         };
-        let spec = CacheSpec::Delta { n_heads: n_v, k_dim: dim, v_dim: dim };
+        let spec = CacheSpec::State(StateShape::Matrices { n: n_v, rows: dim, cols: dim });
         let sequence = self.cpu.new_sequence(&[spec]);
         let span = [Span::new(sequence, 0..self.rows, 0)];
         let elements = n_v * dim * dim;
@@ -130,8 +131,8 @@ impl Bench {
     fn delta_net(&mut self) {
         let (n_k, n_v, dim) = (16, 32, 128);
         let width = (2 * n_k + n_v) * dim;
-        let conv = CacheSpec::Conv { channels: width, kernel: 4 };
-        let delta = CacheSpec::Delta { n_heads: n_v, k_dim: dim, v_dim: dim };
+        let conv = CacheSpec::State(StateShape::Rows { n: 3, cols: width });
+        let delta = CacheSpec::State(StateShape::Matrices { n: n_v, rows: dim, cols: dim });
         let sequence = self.cpu.new_sequence(&[conv, delta]);
         let span = [Span::new(sequence, 0..self.rows, 0)];
         let ops: Vec<DeltaNet> = (0..4)
@@ -175,16 +176,20 @@ impl Bench {
         let op = Attention {
             out: out.heads(n_q),
             q,
-            k: k.heads(n_kv),
-            v: Some(v.heads(n_kv)),
+            append: Some(KeysValues { k: k.heads(n_kv), v: Some(v.heads(n_kv)) }),
             cache: Cache(0),
             scale: 1.0 / 16.0,
             window: None,
             sinks: None,
             selection: None,
         };
-        let spec =
-            CacheSpec::Kv { n_heads: n_kv, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype, window: None };
+        let spec = CacheSpec::Pages {
+            n_heads: n_kv,
+            k_dim: HEAD_DIM,
+            v_dim: HEAD_DIM,
+            dtype,
+            window: None,
+        };
         let sequence = self.cpu.new_sequence(&[spec]);
         let (rows, position) = (self.rows, self.position);
         if "attention".contains(&self.only) {
@@ -204,7 +209,8 @@ impl Bench {
         let channels = 8192;
         let (x, out) = (self.buf(channels), self.buf(channels));
         let weight = self.cpu.load_vector(&noise(4 * channels));
-        let sequence = self.cpu.new_sequence(&[CacheSpec::Conv { channels, kernel: 4 }]);
+        let sequence =
+            self.cpu.new_sequence(&[CacheSpec::State(StateShape::Rows { n: 3, cols: channels })]);
         let span = [Span::new(sequence, 0..self.rows, 0)];
         let op = CausalConv { out, x, weight, cache: Cache(0) };
         self.time("causal conv", self.rows * channels * 8, 0, &mut |cpu| {
@@ -244,7 +250,7 @@ impl Bench {
         });
         let (a, b) = (self.buf(512), self.buf(512));
         self.time("swiglu", rows * 512 * 12, 0, &mut |cpu| {
-            cpu.activate(rows, Activation::Swiglu, a, a, b);
+            cpu.activate(rows, GatedActivation::Swiglu, a, a, b);
         });
         let (a, b) = (self.buf(HIDDEN), self.buf(HIDDEN));
         self.time("add", rows * HIDDEN * 12, 0, &mut |cpu| cpu.add(rows, a, b));

@@ -6,11 +6,11 @@ use std::fmt;
 use moeflux_core::{HostBuf, TokenId};
 
 use crate::{
-    Activation, Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule, DeviceError,
-    ExpertResidency, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
-    JoinStreams, LayerNorm, MixStreams, Projection, Recording, RmsNorm, Rope, RopeSpec, Route,
-    Routing, SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage, TokenLogit,
-    Vector, Weight,
+    Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule, DeviceError, ExpertResidency,
+    Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
+    JoinStreams, LayerNorm, MixStreams, PlainActivation, Projection, Recording, RmsNorm, Rope,
+    RopeSpec, Route, Routing, SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage,
+    TokenLogit, Vector, Weight,
 };
 
 /// A device: ops, the caches of sequences and, where it has them, copies of experts and
@@ -121,7 +121,16 @@ pub trait Ops: Send {
     /// Gates columns by the similarity of two rows of streams, for every stream.
     fn similarity_gate(&mut self, rows: usize, op: SimilarityGate);
     /// What stands between the products of a gated MLP; `out` may be `gate` itself.
-    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols);
+    fn activate(
+        &mut self,
+        rows: usize,
+        activation: GatedActivation,
+        out: Cols,
+        gate: Cols,
+        up: Cols,
+    );
+    /// What stands between the products of an MLP without a gate, in place of the first's output.
+    fn activate_plain(&mut self, rows: usize, activation: PlainActivation, x: Cols);
     /// Runs experts that are in the host's memory.
     fn experts(&mut self, op: Experts<'_>);
     /// Adds the weighted outputs of experts to the residual stream.

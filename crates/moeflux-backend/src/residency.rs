@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use moeflux_core::{Expert, ExpertId, ExpertKey, LayerIdx};
+use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertParts, LayerIdx};
 
 use crate::{
-    Activation, ActivationPrecision, Buf, Cols, DeviceCounters, ExpertBiases, ExpertRow, Experts,
-    Route, SharedExpert, Weight,
+    ActivationPrecision, Buf, Cols, DeviceCounters, ExpertFunction, ExpertRow, Experts, Route,
+    SharedExpert, Weight,
 };
 
 /// Copies of experts in the memory of a device: a cache of those that [`Ops::experts`]
@@ -19,10 +19,10 @@ pub trait ExpertResidency {
     /// device can fetch the others by itself. Returns false on devices that read experts
     /// from the host's memory, as a copy gains nothing there.
     fn plan(&mut self, request: ResidencyRequest) -> bool;
-    /// Registers the gate, up and down projections of a layer's shared expert, before
+    /// Registers the projections of a layer's shared expert, before
     /// experts of the layer are loaded: the device may store a copy next to them, so that
     /// one kernel runs both.
-    fn register_shared(&mut self, layer: LayerIdx, projections: [Weight; 3]);
+    fn register_shared(&mut self, layer: LayerIdx, projections: ExpertParts<Weight>);
     /// Copies an expert of a layer of `n_experts` to the device, where it stays until
     /// [`unload_all`](ExpertResidency::unload_all). Returns false where memory is short; the
     /// caller should then unload all.
@@ -124,10 +124,8 @@ pub struct MoeOnDevice {
     pub x: Cols,
     /// The precision of the products' activations.
     pub inputs: ActivationPrecision,
-    /// The function between the products.
-    pub activation: Activation,
-    /// Added to the products, where the family has them.
-    pub biases: Option<ExpertBiases>,
+    /// What the experts compute.
+    pub function: ExpertFunction,
     /// Scratch memory of one row for each chosen expert.
     pub slots: Buf,
     /// The residual stream, to which the outputs are added.

@@ -6,11 +6,12 @@ use std::ops::Range;
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, DeviceError, Experts, GateFunction, GatedAttention, GatedRmsNorm, HeadProduct,
-    Heads, HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams, Ops, Projection, RmsNorm,
-    Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences,
-    SimilarityGate, Span, StateSnapshot, ValueOrder, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    DeviceError, Experts, GateFunction, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct,
+    Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams, Ops,
+    PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
+    Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot, ValueOrder, Vector,
+    Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -194,15 +195,16 @@ impl Ops for Trace {
     }
 
     fn attention(&mut self, op: Attention, spans: &[Span]) {
-        let Attention { out, q, k, v, cache, window, sinks, selection, .. } = op;
-        let v = v.map(|v| format!(" {v}")).unwrap_or_default();
+        let Attention { out, q, append, cache, window, sinks, selection, .. } = op;
+        let heads = append.iter().flat_map(|KeysValues { k, v }| [Some(*k), *v]).flatten();
+        let appended: String = heads.map(|heads| format!(" {heads}")).collect();
         let window = window.map(|window| format!(" window {window}")).unwrap_or_default();
         let sinks = sinks.map(|sinks| format!(" sinks v{}", sinks.0)).unwrap_or_default();
         let selection =
             selection.map(|selection| format!(" selection {}", selection.0)).unwrap_or_default();
         let (cache, spans) = (cache.0, Spans(spans));
         self.log(format_args!(
-            "{out} = attention {q} {k}{v} c{cache}{window}{sinks}{selection} {spans}"
+            "{out} = attention {q}{appended} c{cache}{window}{sinks}{selection} {spans}"
         ));
     }
 
@@ -258,13 +260,27 @@ impl Ops for Trace {
         self.log(format_args!("{out} = similarity_gate {a} {b} {x} x{rows}"));
     }
 
-    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {
+    fn activate(
+        &mut self,
+        rows: usize,
+        activation: GatedActivation,
+        out: Cols,
+        gate: Cols,
+        up: Cols,
+    ) {
         let name = match activation {
-            Activation::Swiglu => "swiglu",
-            Activation::ClampedSwiglu { .. } => "clamped_swiglu",
-            Activation::GeluTanh => "gelu_tanh",
+            GatedActivation::Swiglu => "swiglu",
+            GatedActivation::ClampedSwiglu { .. } => "clamped_swiglu",
+            GatedActivation::GeluTanh => "gelu_tanh",
         };
         self.log(format_args!("{out} = {name} {gate} {up} x{rows}"));
+    }
+
+    fn activate_plain(&mut self, rows: usize, activation: PlainActivation, x: Cols) {
+        let name = match activation {
+            PlainActivation::Relu2 => "relu2",
+        };
+        self.log(format_args!("{x} = {name} {x} x{rows}"));
     }
 
     fn experts(&mut self, op: Experts<'_>) {

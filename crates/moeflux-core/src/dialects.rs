@@ -7,6 +7,8 @@ use crate::gguf::arch::architecture::Architecture;
 pub struct Dialects {
     /// Architectures of GGUF files.
     pub architectures: Vec<&'static Architecture>,
+    /// What stands before the names of all tensors, next to the prefixes that many exporters write.
+    pub prefixes: Vec<&'static str>,
     /// First components of the canonical names of tensors that text generation does not use.
     pub skipped_parts: Vec<&'static str>,
     /// First components of the canonical names of tensors that predict several tokens at once.

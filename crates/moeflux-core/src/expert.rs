@@ -33,9 +33,74 @@ pub struct MatrixLayout {
     pub biases: PartSpan,
 }
 
-/// How the gate and up projections of an expert are stored.
+/// One thing for each matrix of an expert: of two, up and down, or of three, with a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertParts<T> {
+    /// Absent of experts without a gate.
+    pub gate: Option<T>,
+    /// Of the up projection.
+    pub up: T,
+    /// Of the down projection.
+    pub down: T,
+}
+
+/// A part of an expert, with the shape of its matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShapedPart<T> {
+    /// The part.
+    pub part: T,
+    /// Rows: outputs.
+    pub rows: usize,
+    /// Columns: inputs.
+    pub cols: usize,
+}
+
+impl<T> ExpertParts<T> {
+    /// Of experts with a gate: gate, up and down.
+    pub fn three([gate, up, down]: [T; 3]) -> ExpertParts<T> {
+        ExpertParts { gate: Some(gate), up, down }
+    }
+
+    /// The result of a function of each part: of the gate first, then of up and of down.
+    pub fn map<U>(self, mut of: impl FnMut(T) -> U) -> ExpertParts<U> {
+        ExpertParts { gate: self.gate.map(&mut of), up: of(self.up), down: of(self.down) }
+    }
+
+    /// The results of a function of each part, or the first error.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub fn try_map<U, E>(self, mut of: impl FnMut(T) -> Result<U, E>) -> Result<ExpertParts<U>, E> {
+        let gate = self.gate.map(&mut of).transpose()?;
+        Ok(ExpertParts { gate, up: of(self.up)?, down: of(self.down)? })
+    }
+
+    /// Each with the shape that its matrix has in a model of these columns.
+    pub fn shaped(self, hidden: usize, intermediate: usize) -> ExpertParts<ShapedPart<T>> {
+        let first = |part| ShapedPart { part, rows: intermediate, cols: hidden };
+        ExpertParts {
+            gate: self.gate.map(first),
+            up: first(self.up),
+            down: ShapedPart { part: self.down, rows: hidden, cols: intermediate },
+        }
+    }
+}
+
+impl<T> IntoIterator for ExpertParts<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::array::IntoIter<T, 2>>;
+
+    /// The gate's where there is one, then those of up and of down.
+    fn into_iter(self) -> Self::IntoIter {
+        self.gate.into_iter().chain([self.up, self.down])
+    }
+}
+
+/// How the projections of an expert's input are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateUp {
+    /// There is no gate.
+    Up(MatrixLayout),
     /// Each is a matrix.
     Split {
         /// `(moe_intermediate_size, hidden_size)`.
@@ -57,24 +122,31 @@ pub enum GateUp {
 pub struct ExpertLayout {
     /// Bytes of each extent, in the order in which they are read.
     pub extents: Vec<usize>,
-    /// The gate and up projections.
+    /// The projections of the input.
     pub gate_up: GateUp,
     /// The down projection, `(hidden_size, moe_intermediate_size)`.
     pub down: MatrixLayout,
 }
 
 impl GateUp {
-    /// The fused matrix, or gate and up, in this order.
+    /// The one matrix, or gate and up, in this order.
     pub fn matrices(&self) -> impl Iterator<Item = &MatrixLayout> {
         let (first, second) = match self {
             GateUp::Split { gate, up } => (gate, Some(up)),
-            GateUp::Alternating(both) | GateUp::Joined(both) => (both, None),
+            GateUp::Up(one) | GateUp::Alternating(one) | GateUp::Joined(one) => (one, None),
         };
         [first].into_iter().chain(second)
     }
 }
 
 impl ExpertLayout {
+    /// The layout of records with a matrix for each part.
+    pub fn of_parts(extents: Vec<usize>, parts: ExpertParts<MatrixLayout>) -> ExpertLayout {
+        let ExpertParts { gate, up, down } = parts;
+        let gate_up = gate.map_or(GateUp::Up(up), |gate| GateUp::Split { gate, up });
+        ExpertLayout { extents, gate_up, down }
+    }
+
     /// Bytes of one record: the sum of its extents.
     pub fn record_bytes(&self) -> usize {
         self.extents.iter().sum()
@@ -85,7 +157,12 @@ impl ExpertLayout {
         self.down.cols
     }
 
-    /// All matrices: gate and up, or the fused one, then down.
+    /// Columns of the products with the input: gate's and up's, or up's alone.
+    pub fn first_cols(&self) -> usize {
+        self.gate_up.matrices().map(|matrix| matrix.rows).sum()
+    }
+
+    /// All matrices: gate and up, or the one in their place, then down.
     pub fn matrices(&self) -> impl Iterator<Item = &MatrixLayout> {
         self.gate_up.matrices().chain([&self.down])
     }

@@ -34,7 +34,9 @@ mod write_error;
 pub use bank::{DerivedBytes, ExpertBank, Extent, ExtentSource, FileIdx, LayerBank, SourceFile};
 pub use bytes::{hex, show_bytes};
 pub use dialects::Dialects;
-pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
+pub use expert::{
+    Expert, ExpertLayout, ExpertMemory, ExpertParts, GateUp, MatrixLayout, PartSpan, ShapedPart,
+};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
 pub use json_problem::json_problem;
 pub use lock::FileLock;

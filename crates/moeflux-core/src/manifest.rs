@@ -1,7 +1,7 @@
 //! The weights of a model, as its family declares them. Loading, packing, planning and synthesising
 //! all work from these declarations.
 
-use crate::LayerIdx;
+use crate::{ExpertParts, LayerIdx};
 
 /// The use of a matrix. It decides how the inputs of the matrix are rounded, and in how many bits
 /// the matrix is packed.
@@ -54,6 +54,40 @@ pub enum FusedOrder {
     Alternating,
 }
 
+/// The matrices of an expert, and what checkpoints that have separate tensors for each expert call
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertMatrices {
+    /// Without a gate.
+    Two {
+        /// Names of the up and down projections.
+        parts: [&'static str; 2],
+    },
+    /// With a gate.
+    Three {
+        /// Names of the gate, up and down projections.
+        parts: [&'static str; 3],
+        /// The order of gate and up in fused tensors.
+        fused: FusedOrder,
+    },
+}
+
+impl ExpertMatrices {
+    /// Names in checkpoints that have separate tensors for each expert.
+    pub fn names(self) -> ExpertParts<&'static str> {
+        match self {
+            ExpertMatrices::Two { parts: [up, down] } => ExpertParts { gate: None, up, down },
+            ExpertMatrices::Three { parts, .. } => ExpertParts::three(parts),
+        }
+    }
+
+    /// Names in stacked tensors, whatever the family calls the parts of single experts.
+    pub fn stacked_names(self) -> ExpertParts<&'static str> {
+        let gate = matches!(self, ExpertMatrices::Three { .. }).then_some("gate_proj");
+        ExpertParts { gate, up: "up_proj", down: "down_proj" }
+    }
+}
+
 /// The declaration of the routed experts of one layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpertsDecl {
@@ -61,14 +95,12 @@ pub struct ExpertsDecl {
     pub layer: LayerIdx,
     /// Canonical module name of the block, such as `layers.0.mlp`.
     pub prefix: String,
-    /// Names of the gate, up and down projections in checkpoints that have separate tensors for
-    /// each expert. In stacked tensors they are always `gate_proj`, `up_proj` and `down_proj`.
-    pub parts: [&'static str; 3],
-    /// The order of gate and up in fused tensors.
-    pub fused: FusedOrder,
+    /// Their matrices.
+    pub matrices: ExpertMatrices,
     /// Number of experts.
     pub n_experts: usize,
-    /// The model's `hidden_size`.
+    /// Columns of an expert's input: the model's `hidden_size`, or fewer where the experts are behind a
+    /// projection.
     pub hidden: usize,
     /// The model's `moe_intermediate_size`.
     pub intermediate: usize,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use moeflux_backend::{
     Attention, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction,
-    GatedAttention, GatedRmsNorm, Heads, KvType, Ops, Recording, RmsNorm, RopePairs, RopeSpec,
-    Sequence, Sequences, Span, ValueOrder,
+    GatedAttention, GatedRmsNorm, Heads, KeysValues, KvType, Ops, Recording, RmsNorm, RopePairs,
+    RopeSpec, Sequence, Sequences, Span, StateShape, ValueOrder,
 };
 use moeflux_wgpu::{Context, Wgpu, new_backend};
 
@@ -74,7 +74,8 @@ fn measure(b: &mut Wgpu, name: &str, run: &mut dyn FnMut(&mut Wgpu, usize)) {
 
 fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usize) {
     let (n_heads, n_kv_heads, dim) = (16, 2, 256);
-    let spec = CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype, window: None };
+    let spec =
+        CacheSpec::Pages { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype, window: None };
     let mut b = new_backend(Arc::clone(context), None);
     let q = cols(&mut b, n_rows, n_heads * dim).heads(n_heads);
     let [k, v] = [(); 2].map(|()| cols(&mut b, n_rows, n_kv_heads * dim).heads(n_kv_heads));
@@ -85,8 +86,7 @@ fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usi
     let op = Attention {
         out,
         q,
-        k,
-        v: Some(v),
+        append: Some(KeysValues { k, v: Some(v) }),
         cache: Cache(0),
         scale: 1.0 / 16.0,
         window: None,
@@ -119,13 +119,13 @@ fn gated_attention(b: &mut Wgpu, n_rows: usize) {
     let weight = b.load_vector(&[1.0; 256]);
     let norm = |x| RmsNorm { out: x, x, weight, eps: 1e-6 };
     let op = GatedAttention {
-        norms: Some((norm(q), norm(k))),
+        q_norm: Some(norm(q)),
+        k_norm: Some(norm(k)),
         rope,
         attention: Attention {
             out,
             q,
-            k,
-            v: Some(v),
+            append: Some(KeysValues { k, v: Some(v) }),
             cache: Cache(0),
             scale: 1.0 / 16.0,
             window: None,
@@ -134,7 +134,7 @@ fn gated_attention(b: &mut Wgpu, n_rows: usize) {
         },
         gate: Some(part(head_dim)),
     };
-    let spec = CacheSpec::Kv {
+    let spec = CacheSpec::Pages {
         n_heads: n_kv_heads,
         k_dim: head_dim,
         v_dim: head_dim,
@@ -156,8 +156,8 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
     let (k_cols, v_cols) = (n_k_heads * dim, n_v_heads * dim);
     let channels = 2 * k_cols + v_cols;
     let specs = [
-        CacheSpec::Conv { channels, kernel },
-        CacheSpec::Delta { n_heads: n_v_heads, k_dim: dim, v_dim: dim },
+        CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels }),
+        CacheSpec::State(StateShape::Matrices { n: n_v_heads, rows: dim, cols: dim }),
     ];
     let sequences: Vec<Sequence> = (0..SEQUENCES).map(|_| b.new_sequence(&specs)).collect();
     let x = cols(b, n_rows, channels);

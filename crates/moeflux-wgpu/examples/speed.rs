@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, Buf, Cols, ExpertCall, ExpertRow, Experts, HostMatrix, Ops,
-    Projection, Route, Scoring, Weight,
+    ActivationPrecision, Buf, Cols, ExpertCall, ExpertFunction, ExpertRow, Experts, HostMatrix,
+    Ops, Projection, Route, Scoring, Weight,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{
@@ -566,9 +566,9 @@ fn experts(
         })
         .collect();
     let run = &mut |b: &mut Wgpu, i: usize| {
-        let (inputs, activation, calls) =
-            (ActivationPrecision::Int16, Activation::Swiglu, &layers[i % layers.len()]);
-        b.experts(Experts { out: out.buf, x, rows: 1, inputs, activation, biases: None, calls });
+        let (inputs, function, calls) =
+            (ActivationPrecision::Int16, ExpertFunction::SWIGLU, &layers[i % layers.len()]);
+        b.experts(Experts { out: out.buf, x, rows: 1, inputs, function, calls });
     };
     let seconds = b.best_seconds(2 * layers.len(), run).expect("the device works");
     (seconds, (k * layout.record_bytes()) as f64)

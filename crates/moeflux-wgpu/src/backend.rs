@@ -4,15 +4,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HostMatrix, JoinStreams, KernelTime, LayerNorm, LogitsExtras, MixStreams,
-    MoeOnDevice, Ops, Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall,
-    ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence,
-    Sequences, SimilarityGate, Span, StateSnapshot, TokenLogit, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention,
+    GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KernelTime, LayerNorm, LogitsExtras,
+    MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording, ResidencyChange,
+    ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing,
+    SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
+    TokenLogit, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
-use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
+use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertParts, HostBuf, LayerIdx, TokenId};
 
 use crate::commands::prerecord;
 use crate::commands::read::read;
@@ -202,8 +203,19 @@ impl Ops for Wgpu {
         ops::similarity_gate(self, rows, op);
     }
 
-    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {
+    fn activate(
+        &mut self,
+        rows: usize,
+        activation: GatedActivation,
+        out: Cols,
+        gate: Cols,
+        up: Cols,
+    ) {
         ops::activate(self, rows, activation, out, gate, up);
+    }
+
+    fn activate_plain(&mut self, rows: usize, activation: PlainActivation, x: Cols) {
+        ops::activate_plain(self, rows, activation, x);
     }
 
     fn experts(&mut self, op: Experts<'_>) {
@@ -336,9 +348,10 @@ impl ExpertResidency for Wgpu {
         self.slots.plan(&self.encoder, request)
     }
 
-    fn register_shared(&mut self, layer: LayerIdx, projections: [Weight; 3]) {
+    fn register_shared(&mut self, layer: LayerIdx, projections: ExpertParts<Weight>) {
         if self.fuses {
-            let matrices = projections.map(|weight| self.matrix(weight).clone());
+            let matrices = projections.into_iter().map(|weight| self.matrix(weight).clone());
+            let matrices = matrices.collect();
             self.slots.register_shared(layer, matrices);
         }
     }

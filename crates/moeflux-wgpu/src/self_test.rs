@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_backend::{
-    Activation, ActivationPrecision, Backend, Cols, ExpertCall, ExpertRow, Experts, RmsNorm,
+    ActivationPrecision, Backend, Cols, ExpertCall, ExpertFunction, ExpertRow, Experts, RmsNorm,
 };
 use moeflux_core::quant::{Float, MatrixFormat, MicroScaled};
 use moeflux_core::{
@@ -121,8 +121,7 @@ fn experts(b: &mut dyn Backend, rows: usize) -> Option<Vec<f32>> {
         x,
         rows,
         inputs: ActivationPrecision::Int16,
-        activation: Activation::Swiglu,
-        biases: None,
+        function: ExpertFunction::SWIGLU,
         calls: &calls,
     });
     b.read(out, rows * TOP_K).ok()

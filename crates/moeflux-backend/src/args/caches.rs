@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use crate::KvType;
 
-/// The cache of one layer, which a sequence keeps between steps.
+/// What a sequence keeps between steps for an op of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSpec {
-    /// A key and a value a position and head; grows with the sequence.
-    Kv {
+    /// A key and a value a position and head, in pages; grows with the sequence.
+    Pages {
         /// `num_key_value_heads`.
         n_heads: usize,
         /// Floats of a key.
@@ -21,50 +21,70 @@ pub enum CacheSpec {
         /// others may be [forgotten](crate::Sequences::forget_passed); to all where absent.
         window: Option<usize>,
     },
-    /// The last `kernel - 1` inputs of a causal convolution.
-    Conv {
-        /// Channels.
-        channels: usize,
-        /// Taps, the current input included.
-        kernel: usize,
+    /// A recurrent state in `f32`, all zero at first, which every row replaces.
+    State(StateShape),
+}
+
+/// The shape of a recurrent state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateShape {
+    /// The last rows of an input, the oldest first: `(n, cols)`.
+    Rows {
+        /// How many are kept.
+        n: usize,
+        /// Columns of a row.
+        cols: usize,
     },
-    /// The state of a delta rule: `n_heads` matrices of `(v_dim, k_dim)`.
-    Delta {
-        /// Value heads.
-        n_heads: usize,
-        /// Floats of a key.
-        k_dim: usize,
-        /// Floats of a value.
-        v_dim: usize,
+    /// Matrices that are updated in place: `(n, rows, cols)`.
+    Matrices {
+        /// How many there are: one a head.
+        n: usize,
+        /// Rows of each.
+        rows: usize,
+        /// Columns of each.
+        cols: usize,
     },
+}
+
+impl StateShape {
+    /// Floats of the state.
+    pub fn len(self) -> usize {
+        match self {
+            StateShape::Rows { n, cols } => n * cols,
+            StateShape::Matrices { n, rows, cols } => n * rows * cols,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl CacheSpec {
     /// Bytes that every sequence takes, however short.
     pub fn fixed_bytes(&self) -> usize {
         match *self {
-            CacheSpec::Kv { .. } => 0,
-            CacheSpec::Conv { channels, kernel } => channels * (kernel - 1) * 4,
-            CacheSpec::Delta { n_heads, k_dim, v_dim } => n_heads * k_dim * v_dim * 4,
+            CacheSpec::Pages { .. } => 0,
+            CacheSpec::State(shape) => 4 * shape.len(),
         }
     }
 
     /// Bytes that a sequence takes for each of its positions.
     pub fn bytes_per_position(&self) -> usize {
         match *self {
-            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, .. } => {
+            CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, .. } => {
                 n_heads * (dtype.row_bytes(k_dim) + dtype.row_bytes(v_dim))
             }
-            CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => 0,
+            CacheSpec::State(_) => 0,
         }
     }
 
     /// Bytes of [`Sequences::save_cache`](crate::Sequences::save_cache) for
     /// `n` positions: little-endian, as stored.
     ///
-    /// Keys and values: the keys `(n, n_heads, k_dim)`, then the values
-    /// `(n, n_heads, v_dim)`. A convolution: `(kernel - 1, channels)` floats,
-    /// the oldest input first. A delta rule: `(n_heads, v_dim, k_dim)` floats.
+    /// Pages: the keys `(n, n_heads, k_dim)`, then the values `(n, n_heads, v_dim)`. A state: its
+    /// floats.
     pub fn saved_bytes(&self, n: usize) -> usize {
         self.fixed_bytes() + n * self.bytes_per_position()
     }
@@ -72,8 +92,8 @@ impl CacheSpec {
     /// The window of a cache that may forget positions.
     pub fn window(&self) -> Option<usize> {
         match *self {
-            CacheSpec::Kv { window, .. } => window,
-            CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => None,
+            CacheSpec::Pages { window, .. } => window,
+            CacheSpec::State(_) => None,
         }
     }
 
@@ -84,7 +104,7 @@ impl CacheSpec {
 
     /// Whether the past cannot be cut off position by position.
     pub fn is_recurrent(&self) -> bool {
-        !matches!(self, CacheSpec::Kv { .. })
+        matches!(self, CacheSpec::State(_))
     }
 }
 

@@ -2,20 +2,28 @@
 
 use super::views::{Cache, Cols, Heads, Rope, Selection, Vector};
 
+/// Keys and values of the rows of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct KeysValues {
+    /// `(n_kv_heads, k_dim)` a row.
+    pub k: Heads,
+    /// `(n_kv_heads, v_dim)` a row; `None` where the cache has no values, because a value is the first
+    /// floats of its key (multi-head latent attention).
+    pub v: Option<Heads>,
+}
+
 /// Appends keys and values to a cache, then attends causally over it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     /// `(n_heads, v_dim)` a row.
     pub out: Heads,
-    /// `(n_heads, k_dim)` a row.
+    /// `(n_heads, k_dim)` a row; query head `h` reads key head `h / (n_heads / n_kv_heads)`.
     pub q: Heads,
-    /// `(n_kv_heads, k_dim)` a row; query head `h` reads key head
-    /// `h / (n_heads / n_kv_heads)`.
-    pub k: Heads,
-    /// `(n_kv_heads, v_dim)` a row; `None` where a value is the first
-    /// `out.head_dim` floats of its key (multi-head latent attention).
-    pub v: Option<Heads>,
-    /// A [`CacheSpec::Kv`](crate::CacheSpec::Kv).
+    /// What is appended to the cache first; absent where another op of the step has appended keys and
+    /// values of the same rows, those of a layer that shares them.
+    pub append: Option<KeysValues>,
+    /// [Pages](crate::CacheSpec::Pages). Where these are without values, a value is the first
+    /// `out.head_dim` floats of its key.
     pub cache: Cache,
     /// Multiplies every score.
     pub scale: f32,
@@ -48,7 +56,7 @@ pub struct SelectPositions {
     pub k: Cols,
     /// `n_heads` a row; 1 for every head where absent.
     pub weights: Option<Cols>,
-    /// A [`CacheSpec::Kv`](crate::CacheSpec::Kv) of one head of `dim`, without values.
+    /// [Pages](crate::CacheSpec::Pages) of one head of `dim`, without values.
     pub cache: Cache,
     /// Multiplies every product of a query and a key.
     pub scale: f32,
@@ -85,7 +93,7 @@ pub struct CausalConv {
     pub x: Cols,
     /// `(kernel, channels)`, row-major; the last row meets the newest input.
     pub weight: Vector,
-    /// A [`CacheSpec::Conv`](crate::CacheSpec::Conv).
+    /// The last `kernel - 1` inputs: [rows](crate::StateShape::Rows) of the channels.
     pub cache: Cache,
 }
 
@@ -127,7 +135,7 @@ pub struct DeltaRule {
     pub a_log: Vector,
     /// `n_v_heads`.
     pub dt_bias: Vector,
-    /// A [`CacheSpec::Delta`](crate::CacheSpec::Delta).
+    /// `n_v_heads` [matrices](crate::StateShape::Matrices) of `(v_dim, k_dim)`.
     pub cache: Cache,
 }
 

@@ -11,14 +11,16 @@ mod streams;
 mod views;
 mod weights;
 
-pub use caches::{CacheSpec, is_seen};
-pub use fused::{DeltaNet, GatedAttention, SharedExpert};
+pub use caches::{CacheSpec, StateShape, is_seen};
+pub use fused::{DeltaNet, GatedAttention, Mlp, SharedExpert};
 pub use layers::{GateFunction, GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
 pub use logits::TokenLogit;
-pub use mixers::{Attention, CausalConv, DeltaRule, PoolKeys, SelectPositions, ValueOrder};
+pub use mixers::{
+    Attention, CausalConv, DeltaRule, KeysValues, PoolKeys, SelectPositions, ValueOrder,
+};
 pub use moe::{
-    Activation, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, PerExpert,
-    Route, Routing, Scoring, Shared,
+    Combine, ExpertBiases, ExpertCall, ExpertFunction, ExpertGroups, ExpertRow, Experts,
+    GatedActivation, PerExpert, PlainActivation, Route, Routing, Scoring, Shared,
 };
 pub use spans::{PositionPart, RotaryPositions, RowPosition, Span};
 pub use streams::{JoinStreams, MixStreams, SimilarityGate};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_core::Expert;
+use moeflux_core::{Expert, ExpertLayout, GateUp};
 
 use super::views::{Buf, Cols, Vector};
 use super::weights::ActivationPrecision;
@@ -122,9 +122,9 @@ pub struct ExpertCall {
     pub rows: Vec<ExpertRow>,
 }
 
-/// What stands between an expert's first two products and its third.
+/// What stands between the products of an MLP with a gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
+pub enum GatedActivation {
     /// `silu(gate) * up`.
     Swiglu,
     /// gpt-oss: `g * sigmoid(alpha * g) * (u + 1)` where
@@ -140,8 +140,57 @@ pub enum Activation {
     GeluTanh,
 }
 
+/// What stands between the products of an MLP without a gate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PlainActivation {
+    /// `max(up, 0)^2`.
+    Relu2,
+}
+
+/// What experts compute, by the number of their matrices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ExpertFunction {
+    /// Of three: `down(activation(gate(x), up(x)))`.
+    Gated {
+        /// What stands between the products.
+        activation: GatedActivation,
+        /// Added to the products, where the family has them.
+        biases: Option<ExpertBiases>,
+    },
+    /// Of two: `down(activation(up(x)))`.
+    Plain(PlainActivation),
+}
+
+impl ExpertFunction {
+    /// SwiGLU without biases.
+    pub const SWIGLU: ExpertFunction = ExpertFunction::gated(GatedActivation::Swiglu);
+
+    /// Experts of three matrices, without biases.
+    pub const fn gated(activation: GatedActivation) -> ExpertFunction {
+        ExpertFunction::Gated { activation, biases: None }
+    }
+
+    /// What is added to the products.
+    pub fn biases(self) -> Option<ExpertBiases> {
+        match self {
+            ExpertFunction::Gated { biases, .. } => biases,
+            ExpertFunction::Plain(_) => None,
+        }
+    }
+
+    /// Checks that experts of a layout have the matrices for it.
+    ///
+    /// # Panics
+    /// If they have not.
+    pub fn assert_fits(self, layout: &ExpertLayout) {
+        let is_plain = matches!(self, ExpertFunction::Plain(_));
+        let has_no_gate = matches!(layout.gate_up, GateUp::Up(_));
+        assert_eq!(is_plain, has_no_gate, "the matrices of an expert fit its function");
+    }
+}
+
 /// Added to experts' products, `n_experts` rows each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertBiases {
     /// `(n_experts, intermediate)`.
     pub gate: Vector,
@@ -151,8 +200,7 @@ pub struct ExpertBiases {
     pub down: Vector,
 }
 
-/// `out[slot] = down(activation(gate(x[row]), up(x[row])))`, for experts that
-/// arrived together.
+/// `out[slot] = expert(x[row])`, for experts that arrived together.
 #[derive(Clone, Copy, Debug)]
 pub struct Experts<'a> {
     /// One row a slot.
@@ -163,10 +211,8 @@ pub struct Experts<'a> {
     pub rows: usize,
     /// How the products treat their inputs.
     pub inputs: ActivationPrecision,
-    /// What stands between the products.
-    pub activation: Activation,
-    /// Added to the products, where the family has them.
-    pub biases: Option<ExpertBiases>,
+    /// What the experts compute.
+    pub function: ExpertFunction,
     /// The experts.
     pub calls: &'a [ExpertCall],
 }

@@ -3,8 +3,8 @@
 use super::mixers::run_steps;
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
-    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KvType, PoolKeys, RmsNorm,
-    RopePairs, RopeSpec, SelectPositions, Span,
+    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KeysValues, KvType,
+    PoolKeys, RmsNorm, RopePairs, RopeSpec, SelectPositions, Span,
 };
 
 /// Most rows of a step.
@@ -24,6 +24,8 @@ struct Shape {
     top_k: Option<usize>,
     /// Positions of a pool, where these are chosen.
     pool: Option<usize>,
+    /// Whether another op has appended the keys and values.
+    is_shared: bool,
 }
 
 impl Shape {
@@ -39,6 +41,7 @@ impl Shape {
             sinks: false,
             top_k: None,
             pool: None,
+            is_shared: false,
         }
     }
 
@@ -68,6 +71,8 @@ pub(super) fn check(suite: &Suite<'_>) {
         Shape { top_k: Some(5), pool: Some(4), ..plain },
         Shape { top_k: Some(60), pool: Some(3), ..plain },
         Shape { top_k: Some(2), pool: Some(37), ..latent },
+        Shape { is_shared: true, ..plain },
+        Shape { is_shared: true, dtype: KvType::Q8, window: Some(9), ..latent },
     ] {
         suite.case(&format!("attention {shape:?}"), &|b| attention(b, shape));
     }
@@ -105,17 +110,17 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
     let attention = Attention {
         out: out.heads(n_heads),
         q,
-        k: k.heads(n_kv_heads),
-        v: Some(v.heads(n_kv_heads)),
+        append: Some(KeysValues { k: k.heads(n_kv_heads), v: Some(v.heads(n_kv_heads)) }),
         cache: Cache(0),
         scale: 0.5,
         window: None,
         sinks: are_apart.then(|| b.load_vector(&Numbers::new(87).floats(n_heads))),
         selection: None,
     };
-    let op = GatedAttention { norms, rope, attention, gate: Some(part(dim)) };
+    let (q_norm, k_norm) = norms.unzip();
+    let op = GatedAttention { q_norm, k_norm, rope, attention, gate: Some(part(dim)) };
     let specs =
-        [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype, window: None }];
+        [CacheSpec::Pages { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype, window: None }];
     let mut seed = 88;
     let mut step = |b: &mut dyn Backend, spans: &[Span]| {
         for cols in [both, plain, k, v] {
@@ -136,6 +141,8 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
 /// Ops over their own buffers, which a step writes anew.
 struct Ops {
     attention: Attention,
+    /// Reads what the first has appended.
+    reader: Option<Attention>,
     select: Option<SelectPositions>,
     k: Cols,
     index: Option<Cols>,
@@ -173,15 +180,20 @@ impl Ops {
         let attention = Attention {
             out: out.heads(n_heads),
             q: q.heads(n_heads),
-            k: k.heads(n_kv_heads),
-            v,
+            append: Some(KeysValues { k: k.heads(n_kv_heads), v }),
             cache: Cache(0),
             scale: 2.5,
             window: shape.window,
             sinks: shape.sinks.then(|| b.load_vector(&Numbers::new(35).floats(n_heads))),
             selection: select.map(|selection| selection.out),
         };
-        Ops { attention, select, k, index }
+        let reader = shape.is_shared.then(|| Attention {
+            out: filled(b, ROWS, n_heads * shape.out_dim, 40).heads(n_heads),
+            q: filled(b, ROWS, n_heads * shape.k_dim, 41).heads(n_heads),
+            append: None,
+            ..attention
+        });
+        Ops { attention, reader, select, k, index }
     }
 
     /// A step whose keys follow from `seed`.
@@ -193,6 +205,9 @@ impl Ops {
             b.select_positions(select, spans);
         }
         b.attention(self.attention, spans);
+        if let Some(reader) = self.reader {
+            b.attention(reader, spans);
+        }
     }
 }
 
@@ -201,16 +216,17 @@ fn attention(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
     let ops = Ops::new(b, shape);
     let (k_dim, dtype) = (shape.k_dim, shape.dtype);
     let specs = [
-        CacheSpec::Kv {
+        CacheSpec::Pages {
             n_heads: n_kv_heads,
             k_dim,
             v_dim: shape.v_dim.unwrap_or(0),
             dtype,
             window: None,
         },
-        CacheSpec::Kv { n_heads: 1, k_dim: 17, v_dim: 0, dtype, window: None },
+        CacheSpec::Pages { n_heads: 1, k_dim: 17, v_dim: 0, dtype, window: None },
     ];
-    let out = Cols { buf: ops.attention.out.buf, start: 0, len: n_heads * shape.out_dim };
+    let last = ops.reader.unwrap_or(ops.attention);
+    let out = Cols { buf: last.out.buf, start: 0, len: n_heads * shape.out_dim };
     let mut seed = 36;
     let mut all = run_steps(b, &specs, out, &mut |b, spans| {
         seed += 1;

@@ -2,8 +2,8 @@
 
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
-    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KvType, Sequence, Span,
-    StateSnapshot, ValueOrder,
+    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KeysValues, KvType,
+    Sequence, Span, StateShape, StateSnapshot, ValueOrder,
 };
 
 const ROWS: usize = 90;
@@ -32,8 +32,10 @@ impl Ops {
         let attention = Attention {
             out: out[1].heads(2),
             q: x.slice(0, 14).heads(2),
-            k: x.slice(14, 7).heads(1),
-            v: Some(x.slice(21, 7).heads(1)),
+            append: Some(KeysValues {
+                k: x.slice(14, 7).heads(1),
+                v: Some(x.slice(21, 7).heads(1)),
+            }),
             cache: Cache(1),
             scale: 1.5,
             window: None,
@@ -75,9 +77,9 @@ impl Ops {
 
 fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
     let specs = [
-        CacheSpec::Conv { channels: 33, kernel: 3 },
-        CacheSpec::Kv { n_heads: 1, k_dim: 7, v_dim: 7, dtype, window: None },
-        CacheSpec::Delta { n_heads: 2, k_dim: 5, v_dim: 7 },
+        CacheSpec::State(StateShape::Rows { n: 2, cols: 33 }),
+        CacheSpec::Pages { n_heads: 1, k_dim: 7, v_dim: 7, dtype, window: None },
+        CacheSpec::State(StateShape::Matrices { n: 2, rows: 7, cols: 5 }),
     ];
     let ops = Ops::new(b);
     let mut all = Vec::new();
@@ -115,7 +117,7 @@ fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
 fn passed(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
     const WINDOW: usize = 50;
     const CUT: usize = 3 * ROWS;
-    let specs = [CacheSpec::Kv { n_heads: 1, k_dim: 7, v_dim: 7, dtype, window: Some(WINDOW) }];
+    let specs = [CacheSpec::Pages { n_heads: 1, k_dim: 7, v_dim: 7, dtype, window: Some(WINDOW) }];
     let ops = Ops::new(b);
     let attention = Attention { cache: Cache(0), window: Some(WINDOW), ..ops.attention };
     let step = |b: &mut dyn Backend, sequence, position: usize| {

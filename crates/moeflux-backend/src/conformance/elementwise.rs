@@ -2,8 +2,8 @@
 
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
-    Activation, GateFunction, GatedRmsNorm, Heads, PositionPart, RmsNorm, RopePairs, RopeSpec,
-    RotaryPositions, RowPosition, Span,
+    GateFunction, GatedActivation, GatedRmsNorm, Heads, PlainActivation, PositionPart, RmsNorm,
+    RopePairs, RopeSpec, RotaryPositions, RowPosition, Span,
 };
 
 const ROWS: [usize; 3] = [1, 2, 7];
@@ -40,8 +40,8 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
         b.scaled_silu(rows, x, -0.25);
         read(b, x.buf, rows)
     });
-    let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 };
-    for activation in [Activation::Swiglu, clamped, Activation::GeluTanh] {
+    let clamped = GatedActivation::ClampedSwiglu { alpha: 1.702, limit: 0.5 };
+    for activation in [GatedActivation::Swiglu, clamped, GatedActivation::GeluTanh] {
         suite.case(&format!("activate {activation:?} {rows}x{width}"), &|b| {
             let (gate, up) = (filled(b, rows, width, 3), filled(b, rows, width, 4));
             let out = filled(b, rows, width, 5);
@@ -52,6 +52,11 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
             all
         });
     }
+    suite.case(&format!("activate_plain {rows}x{width}"), &|b| {
+        let x = filled(b, rows, 2 * width, 20).slice(width, width);
+        b.activate_plain(rows, PlainActivation::Relu2, x);
+        read(b, x.buf, rows)
+    });
     suite.case(&format!("copy {rows}x{width}"), &|b| {
         let (out, x) = (filled(b, rows, 5 * width, 17), filled(b, rows, 6 * width, 18));
         let out = Heads { start: width, stride: 2 * width, ..out.slice(0, 2 * width).heads(2) };

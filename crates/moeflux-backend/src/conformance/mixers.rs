@@ -3,7 +3,7 @@
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm,
-    RmsNorm, Sequence, Span, ValueOrder,
+    RmsNorm, Sequence, Span, StateShape, ValueOrder,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -71,11 +71,16 @@ fn convolution(suite: &Suite<'_>, channels: usize, kernel: usize) {
         let weight = b.load_vector(&Numbers::new(42).floats(channels * kernel));
         let op = CausalConv { out, x, weight, cache: Cache(0) };
         let mut seed = 43;
-        run_steps(b, &[CacheSpec::Conv { channels, kernel }], out, &mut |b, spans| {
-            seed += 1;
-            b.write(x.buf, &Numbers::new(seed).floats(5 * channels));
-            b.causal_conv(op, spans);
-        })
+        run_steps(
+            b,
+            &[CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels })],
+            out,
+            &mut |b, spans| {
+                seed += 1;
+                b.write(x.buf, &Numbers::new(seed).floats(5 * channels));
+                b.causal_conv(op, spans);
+            },
+        )
     });
 }
 
@@ -98,8 +103,8 @@ fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
             cache: Cache(1),
         };
         let spec = [
-            CacheSpec::Conv { channels: 3, kernel: 2 },
-            CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim },
+            CacheSpec::State(StateShape::Rows { n: 1, cols: 3 }),
+            CacheSpec::State(StateShape::Matrices { n: n_v_heads, rows: v_dim, cols: k_dim }),
         ];
         let mut seed = 56;
         run_steps(b, &spec, out, &mut |b, spans| {
@@ -145,8 +150,8 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
             norm: GatedRmsNorm { norm, gate, function },
         };
         let spec = [
-            CacheSpec::Conv { channels, kernel },
-            CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim },
+            CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels }),
+            CacheSpec::State(StateShape::Matrices { n: n_v_heads, rows: v_dim, cols: k_dim }),
         ];
         let out = Cols { buf: out.buf, start: 0, len: v_cols };
         let mut seed = 70;

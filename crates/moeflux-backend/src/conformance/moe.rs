@@ -11,9 +11,9 @@ use moeflux_core::{
 use super::products::{MatrixParts, MatrixSpec, formats, group_size, load, matrix_bytes};
 use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
-    Activation, ActivationPrecision, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups,
-    ExpertRow, Experts, MoeOnDevice, PerExpert, ResidencyRequest, ResidentCall, ResidentExperts,
-    Route, Routing, Scoring, Shared, SharedExpert,
+    ActivationPrecision, Backend, Combine, ExpertBiases, ExpertCall, ExpertFunction, ExpertGroups,
+    ExpertRow, Experts, GatedActivation, Mlp, MoeOnDevice, PerExpert, PlainActivation,
+    ResidencyRequest, ResidentCall, ResidentExperts, Route, Routing, Scoring, Shared, SharedExpert,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -47,6 +47,8 @@ pub(super) fn check_formats(suite: &Suite<'_>, formats: &[MatrixFormat]) {
             (Order::Split, int16, Style::GptOss),
             (Order::Alternating, float, Style::GptOss),
             (Order::Split, int16, Style::Gelu),
+            (Order::Up, int16, Style::Relu2),
+            (Order::Up, float, Style::Relu2),
         ] {
             experts(suite, Shape { format, order }, inputs, style);
         }
@@ -65,6 +67,11 @@ pub(super) fn check_held(suite: &Suite<'_>) {
             }
         }
     }
+    for format in [affine, other] {
+        for rows in [1, 3, 26] {
+            held(suite, Shape { format, order: Order::Up }, Style::Relu2, rows);
+        }
+    }
 }
 
 /// What stands between the products of experts, and how they are chosen.
@@ -75,36 +82,33 @@ enum Style {
     GptOss,
     /// GELU, and a factor for each expert.
     Gelu,
+    /// Without a gate.
+    Relu2,
 }
 
 impl Style {
-    fn activation(self) -> Activation {
-        match self {
-            Style::Swiglu => Activation::Swiglu,
-            // A limit that bites.
-            Style::GptOss => Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 },
-            Style::Gelu => Activation::GeluTanh,
-        }
-    }
-
-    fn biases(
-        self,
-        b: &mut dyn Backend,
-        n_experts: usize,
-        size: ExpertSize,
-    ) -> Option<ExpertBiases> {
+    fn function(self, b: &mut dyn Backend, n_experts: usize, size: ExpertSize) -> ExpertFunction {
         let ExpertSize { hidden, intermediate } = size;
-        (self == Style::GptOss).then(|| ExpertBiases {
-            gate: vector(b, n_experts * intermediate, 80),
-            up: vector(b, n_experts * intermediate, 81),
-            down: vector(b, n_experts * hidden, 82),
-        })
+        match self {
+            Style::Swiglu => ExpertFunction::SWIGLU,
+            Style::GptOss => ExpertFunction::Gated {
+                // A limit that bites.
+                activation: GatedActivation::ClampedSwiglu { alpha: 1.702, limit: 0.5 },
+                biases: Some(ExpertBiases {
+                    gate: vector(b, n_experts * intermediate, 80),
+                    up: vector(b, n_experts * intermediate, 81),
+                    down: vector(b, n_experts * hidden, 82),
+                }),
+            },
+            Style::Gelu => ExpertFunction::gated(GatedActivation::GeluTanh),
+            Style::Relu2 => ExpertFunction::Plain(PlainActivation::Relu2),
+        }
     }
 
     fn scoring(self, b: &mut dyn Backend, n_experts: usize) -> Scoring {
         let softmax = |per_expert| Scoring::Softmax { per_expert, renormalise: true, scale: 1.5 };
         match self {
-            Style::Swiglu => softmax(None),
+            Style::Swiglu | Style::Relu2 => softmax(None),
             Style::GptOss => Scoring::SoftmaxOfChosen,
             Style::Gelu => softmax(Some(PerExpert::Factor(vector(b, n_experts, 79)))),
         }
@@ -117,15 +121,11 @@ fn held(suite: &Suite<'_>, shape: Shape, style: Style, rows: usize) {
     suite.case(&name, &|b| {
         let size = ExpertSize::of(shape.format);
         let ExpertSize { hidden, .. } = size;
-        let (activation, biases) = (style.activation(), style.biases(b, N_EXPERTS, size));
+        let function = style.function(b, N_EXPERTS, size);
         let scoring = style.scoring(b, N_EXPERTS);
         let experts: Vec<_> = (0..).take(N_EXPERTS).map(|id| expert(shape, size, id)).collect();
         let (inputs, layer) = (ActivationPrecision::F32, LayerIdx(0));
-        let shared = SharedExpert {
-            activation: if style == Style::Gelu { activation } else { Activation::Swiglu },
-            ..shared_expert(b, shape.format, size, rows, inputs)
-        };
-        let SharedExpert { gate_proj, up_proj, down_proj, .. } = shared;
+        let shared = shared_expert(b, style, shape.format, size, rows, inputs);
         let request = ResidencyRequest {
             bytes: 1 << 20,
             record_bytes: 1 << 16,
@@ -133,7 +133,7 @@ fn held(suite: &Suite<'_>, shape: Shape, style: Style, rows: usize) {
             stays_in_host: false,
         };
         let is_resident = b.residency_mut().is_some_and(|residency| {
-            residency.register_shared(layer, [gate_proj, up_proj, down_proj]);
+            residency.register_shared(layer, shared.mlp.weights());
             residency.plan(request)
                 && experts.iter().all(|expert| residency.load(expert, N_EXPERTS))
         });
@@ -149,8 +149,7 @@ fn held(suite: &Suite<'_>, shape: Shape, style: Style, rows: usize) {
                 "all experts of the layer are loaded"
             );
             let shared = Some(shared);
-            let op =
-                MoeOnDevice { layer, route, x, inputs, activation, biases, slots, acc, shared };
+            let op = MoeOnDevice { layer, route, x, inputs, function, slots, acc, shared };
             residency.moe_on_device(rows, op);
         } else {
             let Routing { experts: chosen, weights } =
@@ -160,8 +159,8 @@ fn held(suite: &Suite<'_>, shape: Shape, style: Style, rows: usize) {
                 rows: vec![ExpertRow { row: (slot / top_k) as u32, slot: slot as u32 }],
             };
             let calls: Vec<ExpertCall> = chosen.iter().enumerate().map(call).collect();
-            b.experts(Experts { out: slots, x, rows, inputs, activation, biases, calls: &calls });
-            shared.run_parts(b, rows, x);
+            b.experts(Experts { out: slots, x, rows, inputs, function, calls: &calls });
+            shared.mlp.run_parts(b, rows, x, shared.shared.out);
             let shared = Some(shared.shared);
             b.combine(rows, Combine { acc, slots, top_k, weights: &weights, shared });
         }
@@ -171,6 +170,7 @@ fn held(suite: &Suite<'_>, shape: Shape, style: Style, rows: usize) {
 
 fn shared_expert(
     b: &mut dyn Backend,
+    style: Style,
     format: MatrixFormat,
     size: ExpertSize,
     rows: usize,
@@ -180,16 +180,16 @@ fn shared_expert(
     let [gate, up, activated] = [89, 90, 91].map(|seed| filled(b, rows, intermediate, seed));
     let shared = Shared { out: filled(b, rows, hidden, 86), gate: Some(filled(b, rows, 1, 87)) };
     let mut matrix = |rows, cols, seed| load(b, MatrixSpec { format, rows, cols }, inputs, seed);
-    SharedExpert {
-        gate_proj: matrix(intermediate, hidden, 92),
-        up_proj: matrix(intermediate, hidden, 93),
-        down_proj: matrix(hidden, intermediate, 94),
-        activation: Activation::Swiglu,
-        gate,
-        up,
-        activated,
-        shared,
-    }
+    let [gate_proj, up_proj] = [92, 93].map(|seed| matrix(intermediate, hidden, seed));
+    let down_proj = matrix(hidden, intermediate, 94);
+    let gated =
+        |activation| Mlp::Gated { gate_proj, up_proj, down_proj, activation, gate, up, activated };
+    let mlp = match style {
+        Style::Swiglu | Style::GptOss => gated(GatedActivation::Swiglu),
+        Style::Gelu => gated(GatedActivation::GeluTanh),
+        Style::Relu2 => Mlp::Plain { up_proj, down_proj, activation: PlainActivation::Relu2, up },
+    };
+    SharedExpert { mlp, shared }
 }
 
 /// Experts that come and go while kernels that need them may still wait.
@@ -212,8 +212,8 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
                 rows: vec![ExpertRow { row: nth % 2, slot: 3 * nth + i as u32 }],
             };
             let calls: Vec<ExpertCall> = (0..n).map(call).collect();
-            let (inputs, activation) = (ActivationPrecision::F32, Activation::Swiglu);
-            let op = Experts { out, x, rows: 2, inputs, activation, biases: None, calls: &[] };
+            let (inputs, function) = (ActivationPrecision::F32, ExpertFunction::SWIGLU);
+            let op = Experts { out, x, rows: 2, inputs, function, calls: &[] };
             let layer = LayerIdx(0);
             let residency = b.residency_mut().filter(|_| nth % 3 > 0);
             let Some(residency) = residency else {
@@ -252,6 +252,8 @@ struct Shape {
 /// How its gate and up lie.
 #[derive(Clone, Copy, Debug)]
 enum Order {
+    /// There is no gate.
+    Up,
     Split,
     Alternating,
     Joined,
@@ -349,6 +351,7 @@ fn expert(shape: Shape, size: ExpertSize, id: u16) -> Arc<Expert> {
     };
     let seed = 70 + 3 * u64::from(id);
     let gate_up = match shape.order {
+        Order::Up => GateUp::Up(layout(intermediate, hidden, seed)),
         Order::Split => {
             let gate = layout(intermediate, hidden, seed);
             GateUp::Split { gate, up: layout(intermediate, hidden, seed + 1) }
@@ -386,8 +389,8 @@ fn experts(suite: &Suite<'_>, shape: Shape, inputs: ActivationPrecision, style: 
         let call = |id, rows: Vec<ExpertRow>| ExpertCall { expert: expert(shape, size, id), rows };
         let first = [call(0, vec![row(0, 1), row(2, 4), row(3, 6)])];
         let rest = [call(1, vec![row(1, 2)]), call(2, vec![row(0, 0), row(1, 3), row(2, 5)])];
-        let (activation, biases) = (style.activation(), style.biases(b, 3, size));
-        let op = Experts { out, x, rows: 4, inputs, activation, biases, calls: &first };
+        let function = style.function(b, 3, size);
+        let op = Experts { out, x, rows: 4, inputs, function, calls: &first };
         b.experts(op);
         b.experts(Experts { calls: &rest, ..op });
         read(b, out, 4 * top_k)

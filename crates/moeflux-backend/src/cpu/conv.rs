@@ -7,43 +7,12 @@ use super::isa::for_every_isa;
 use super::math::silu;
 use super::pool::SharedMut;
 
-/// The last `kernel - 1` inputs, oldest first: `(kernel - 1, channels)`.
-#[derive(Debug)]
-pub(super) struct ConvCache {
-    channels: usize,
-    history: Vec<f32>,
-}
-
-impl ConvCache {
-    pub(super) fn new(channels: usize, kernel: usize) -> ConvCache {
-        ConvCache { channels, history: vec![0.0; channels * (kernel - 1)] }
-    }
-
-    /// The last inputs.
-    pub(super) fn history(&self) -> &[f32] {
-        &self.history
-    }
-
-    pub(super) fn history_mut(&mut self) -> &mut [f32] {
-        &mut self.history
-    }
-
-    /// Channels.
-    pub(super) fn n_channels(&self) -> usize {
-        self.channels
-    }
-
-    /// Divides the history among tasks, by channels.
-    pub(super) fn share(&mut self) -> SharedHistory<'_> {
-        SharedHistory { channels: self.channels, history: SharedMut::new(&mut self.history) }
-    }
-}
-
-/// A history whose channels belong to different tasks.
+/// The last `kernel - 1` inputs, oldest first: `(kernel - 1, channels)`, whose channels belong to
+/// different tasks.
 #[derive(Clone, Copy)]
 pub(super) struct SharedHistory<'a> {
-    channels: usize,
-    history: SharedMut<'a, f32>,
+    pub(super) channels: usize,
+    pub(super) history: SharedMut<'a, f32>,
 }
 
 /// Rows to convolve.

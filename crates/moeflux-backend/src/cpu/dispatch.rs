@@ -14,11 +14,11 @@ use super::rope::RopeTable;
 use super::state::{Cpu, n_rows};
 use super::{attention, elementwise, mixers, norm, products, route, select, streams};
 use crate::{
-    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
-    JoinStreams, LayerNorm, LogitsExtras, MixStreams, Ops, PerExpert, Projection, RmsNorm, Rope,
-    RopeSpec, Route, Routing, Scoring, SelectPositions, Selection, Sequence, Sequences,
-    SimilarityGate, Span, StateSnapshot, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    DeviceError, Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
+    HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams, Ops, PerExpert, PlainActivation,
+    Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection,
+    Sequence, Sequences, SimilarityGate, Span, StateSnapshot, Vector, Weight,
 };
 
 impl Backend for Cpu {}
@@ -208,7 +208,14 @@ impl Ops for Cpu {
         streams::similarity_gate(self, rows, op);
     }
 
-    fn activate(&mut self, rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols) {
+    fn activate(
+        &mut self,
+        rows: usize,
+        activation: GatedActivation,
+        out: Cols,
+        gate: Cols,
+        up: Cols,
+    ) {
         let isa = self.isa;
         self.for_each_row(rows, out, out.len * 4, &|cpu, row, values| {
             let up = cpu.buf(up.buf).cols(row, up);
@@ -216,6 +223,13 @@ impl Ops for Cpu {
                 values.copy_from_slice(cpu.buf(gate.buf).cols(row, gate));
             }
             elementwise::activate_gate(isa, activation, values, up);
+        });
+    }
+
+    fn activate_plain(&mut self, rows: usize, activation: PlainActivation, x: Cols) {
+        let isa = self.isa;
+        self.for_each_row(rows, x, x.len, &|_, _, values| {
+            elementwise::activate_plain(isa, activation, values);
         });
     }
 

@@ -4,7 +4,7 @@ use moeflux_core::quant::MatrixView;
 
 use super::isa::for_every_isa;
 use super::math::{gelu_tanh, sigmoid, silu, tanh};
-use crate::Activation;
+use crate::{GatedActivation, PlainActivation};
 
 for_every_isa! {
     /// One row of a matrix.
@@ -60,7 +60,7 @@ for_every_isa! {
 
 for_every_isa! {
     /// Replaces a row of gates by their activation with `up`.
-    pub(super) fn activate_gate(activation: Activation, gate: &mut [f32], up: &[f32]) {
+    pub(super) fn activate_gate(activation: GatedActivation, gate: &mut [f32], up: &[f32]) {
         let (gates, last_gates) = gate.as_chunks_mut::<BLOCK>();
         let (ups, last_ups) = up.as_chunks::<BLOCK>();
         for (gate, up) in gates.iter_mut().zip(ups) {
@@ -71,6 +71,21 @@ for_every_isa! {
         gate[..n].copy_from_slice(last_gates);
         up[..n].copy_from_slice(last_ups);
         last_gates.copy_from_slice(&activated(activation, &gate, &up)[..n]);
+    }
+}
+
+for_every_isa! {
+    /// Replaces elements by their activation.
+    pub(super) fn activate_plain(activation: PlainActivation, x: &mut [f32]) {
+        match activation {
+            PlainActivation::Relu2 => {
+                for x in x {
+                    // A comparison that lets NaN pass.
+                    let positive = if *x < 0.0 { 0.0 } else { *x };
+                    *x = positive * positive;
+                }
+            }
+        }
     }
 }
 
@@ -95,7 +110,7 @@ for_every_isa! {
 /// Gate and up of one row of an expert, and what becomes of them.
 #[derive(Clone, Copy)]
 pub(super) struct Activate<'a> {
-    pub(super) activation: Activation,
+    pub(super) activation: GatedActivation,
     /// Added to gate and up first.
     pub(super) biases: Option<(&'a [f32], &'a [f32])>,
     /// Whether the row holds gate, up, gate, up; else all of gate, then all of
@@ -155,15 +170,15 @@ fn add_to(acc: &mut [f32], x: &[f32]) {
 /// Loops, because a closure in a generic function is not compiled for the
 /// instruction set at hand.
 #[inline(always)]
-fn activated(activation: Activation, gate: &[f32; BLOCK], up: &[f32; BLOCK]) -> [f32; BLOCK] {
+fn activated(activation: GatedActivation, gate: &[f32; BLOCK], up: &[f32; BLOCK]) -> [f32; BLOCK] {
     let mut out = [0f32; BLOCK];
     match activation {
-        Activation::Swiglu => {
+        GatedActivation::Swiglu => {
             for i in 0..BLOCK {
                 out[i] = silu(gate[i]) * up[i];
             }
         }
-        Activation::ClampedSwiglu { alpha, limit } => {
+        GatedActivation::ClampedSwiglu { alpha, limit } => {
             for i in 0..BLOCK {
                 // Comparisons that let NaN pass.
                 let g = if gate[i] > limit { limit } else { gate[i] };
@@ -172,7 +187,7 @@ fn activated(activation: Activation, gate: &[f32; BLOCK], up: &[f32; BLOCK]) -> 
                 out[i] = g * sigmoid(alpha * g) * (u + 1.0);
             }
         }
-        Activation::GeluTanh => {
+        GatedActivation::GeluTanh => {
             for i in 0..BLOCK {
                 out[i] = gelu_tanh(gate[i]) * up[i];
             }

@@ -6,10 +6,9 @@ use moeflux_core::HostBuf;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 
 use super::attention::KvCache;
-use super::conv::ConvCache;
 use super::floats::Floats;
 use super::matmul::integer_group_size_of;
-use crate::{ActivationPrecision, CacheSpec, Cols, Heads, HostMatrix, KvType};
+use crate::{ActivationPrecision, CacheSpec, Cols, Heads, HostMatrix, KvType, StateShape};
 
 /// Rows of `f32`.
 #[derive(Debug, Default)]
@@ -94,20 +93,22 @@ pub(super) fn rounding(
 #[derive(Debug)]
 pub(super) enum CacheState {
     Kv(KvCache),
-    Conv(ConvCache),
-    /// `(n_heads, v_dim, k_dim)`.
-    Delta(Floats),
+    State(RecurrentState),
+}
+
+/// A recurrent state.
+#[derive(Debug)]
+pub(super) struct RecurrentState {
+    pub(super) shape: StateShape,
+    pub(super) floats: Floats,
 }
 
 impl CacheState {
     pub(super) fn new(spec: CacheSpec) -> CacheState {
         match spec {
-            CacheSpec::Kv { .. } => CacheState::Kv(KvCache::new(spec)),
-            CacheSpec::Conv { channels, kernel } => {
-                CacheState::Conv(ConvCache::new(channels, kernel))
-            }
-            CacheSpec::Delta { n_heads, k_dim, v_dim } => {
-                CacheState::Delta(Floats::zeroed(n_heads * k_dim * v_dim))
+            CacheSpec::Pages { .. } => CacheState::Kv(KvCache::new(spec)),
+            CacheSpec::State(shape) => {
+                CacheState::State(RecurrentState { shape, floats: Floats::zeroed(shape.len()) })
             }
         }
     }
@@ -115,8 +116,7 @@ impl CacheState {
     pub(super) fn clear(&mut self) {
         match self {
             CacheState::Kv(kv) => kv.truncate(0),
-            CacheState::Conv(conv) => conv.history_mut().fill(0.0),
-            CacheState::Delta(state) => state.fill(0.0),
+            CacheState::State(state) => state.floats.fill(0.0),
         }
     }
 
@@ -136,12 +136,8 @@ impl CacheState {
 
     /// Takes the recurrent state of another cache of the same kind over.
     pub(super) fn copy_state(&mut self, from: &CacheState) {
-        match (self, from) {
-            (CacheState::Conv(to), CacheState::Conv(from)) => {
-                to.history_mut().copy_from_slice(from.history());
-            }
-            (CacheState::Delta(to), CacheState::Delta(from)) => to.copy_from_slice(from),
-            _ => {}
+        if let (CacheState::State(to), CacheState::State(from)) = (self, from) {
+            to.floats.copy_from_slice(&from.floats);
         }
     }
 
@@ -154,10 +150,9 @@ impl CacheState {
 
     /// As [`CacheSpec::saved_bytes`] describes.
     pub(super) fn save(&self, positions: Range<usize>) -> Vec<u8> {
-        let floats = match self {
+        let floats: &[f32] = match self {
             CacheState::Kv(kv) => return kv.save(positions),
-            CacheState::Conv(conv) => conv.history(),
-            CacheState::Delta(state) => state,
+            CacheState::State(state) => &state.floats,
         };
         let mut bytes = vec![0; size_of_val(floats)];
         KvType::F32.encode_row(floats, &mut bytes);
@@ -166,10 +161,9 @@ impl CacheState {
 
     /// Overwrites what [`save`](CacheState::save) reads.
     pub(super) fn load(&mut self, positions: Range<usize>, bytes: &[u8]) {
-        let floats = match self {
+        let floats: &mut [f32] = match self {
             CacheState::Kv(kv) => return kv.load(positions, bytes),
-            CacheState::Conv(conv) => conv.history_mut(),
-            CacheState::Delta(state) => state,
+            CacheState::State(state) => &mut state.floats,
         };
         assert_eq!(bytes.len(), size_of_val(floats), "bytes of a saved state");
         KvType::F32.decode_row(bytes, floats);

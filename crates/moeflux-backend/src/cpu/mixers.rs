@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::conv::Taps;
+use super::conv::{SharedHistory, Taps};
 use super::delta;
 use super::floats::Floats;
-use super::memory::CacheState;
+use super::memory::{CacheState, RecurrentState};
 use super::parallel::prefetch;
 use super::pool::SharedMut;
 use super::state::Cpu;
-use crate::{Cache, CausalConv, DeltaRule, Sequence, Span, SplitSpans, StateSnapshot};
+use crate::{Cache, CausalConv, DeltaRule, Sequence, Span, SplitSpans, StateShape, StateSnapshot};
 
 /// Elements of states that are worth a task: a few microseconds.
 const DELTA_ELEMENTS: usize = 32 << 10;
@@ -28,7 +28,20 @@ impl Cpu {
     /// Takes a cache out, so that it can be written while buffers are borrowed.
     pub(super) fn take_cache(&mut self, sequence: Sequence, cache: Cache) -> CacheState {
         let slot = self.cache_slot(sequence, cache);
-        std::mem::replace(slot, CacheState::Delta(Floats::default()))
+        let (shape, floats) = (StateShape::Rows { n: 0, cols: 0 }, Floats::default());
+        std::mem::replace(slot, CacheState::State(RecurrentState { shape, floats }))
+    }
+
+    /// Takes a recurrent state out, to be put back with [`put_state`](Cpu::put_state).
+    fn take_state(&mut self, sequence: Sequence, cache: Cache) -> RecurrentState {
+        match self.take_cache(sequence, cache) {
+            CacheState::State(state) => state,
+            CacheState::Kv(_) => panic!("a recurrent op needs a state"),
+        }
+    }
+
+    fn put_state(&mut self, sequence: Sequence, cache: Cache, state: RecurrentState) {
+        *self.cache_slot(sequence, cache) = CacheState::State(state);
     }
 
     /// The caches of two sequences.
@@ -71,10 +84,11 @@ fn convolve(cpu: &mut Cpu, op: &CausalConv, spans: &[Span]) {
     let mut out = cpu.take(op.out.buf);
     assert!(op.out.start + op.out.len <= out.width, "columns are inside their buffer");
     for span in spans {
-        let state = cpu.take_cache(span.sequence, op.cache);
-        let CacheState::Conv(mut conv) = state else { panic!("a convolution needs its history") };
+        let mut state = cpu.take_state(span.sequence, op.cache);
         let (x, weight) = (cpu.buf(op.x.buf), cpu.vector(op.weight));
-        let n_channels = conv.n_channels();
+        let StateShape::Rows { cols: n_channels, .. } = state.shape else {
+            panic!("a convolution needs the rows before its input")
+        };
         assert!(op.x.len == n_channels && op.out.len == n_channels, "channels");
         let n_rows = span.rows.len();
         let taps = Taps {
@@ -89,13 +103,14 @@ fn convolve(cpu: &mut Cpu, op: &CausalConv, spans: &[Span]) {
         };
         let fair = n_channels.div_ceil(4 * cpu.pool.n_threads()).clamp(64, CONV_CHANNELS);
         let per_task = fair.max(CONV_ELEMENTS / n_rows.max(1)).next_multiple_of(16);
-        let history = conv.share();
+        let history = SharedMut::new(&mut state.floats);
+        let history = SharedHistory { channels: n_channels, history };
         cpu.pool.run(n_channels.div_ceil(per_task), &|task| {
             let channels = task * per_task..((task + 1) * per_task).min(n_channels);
             // SAFETY: every channel belongs to one task.
             unsafe { history.run(&taps, channels) };
         });
-        *cpu.cache_slot(span.sequence, op.cache) = CacheState::Conv(conv);
+        cpu.put_state(span.sequence, op.cache, state);
     }
     cpu.put(op.out.buf, out);
 }
@@ -107,15 +122,17 @@ pub(super) fn delta_rule(cpu: &mut Cpu, op: DeltaRule, spans: &[Span]) {
 fn replace_states(cpu: &mut Cpu, op: &DeltaRule, spans: &[Span]) {
     let mut out = cpu.take(op.out.buf);
     for span in spans {
-        let state = cpu.take_cache(span.sequence, op.cache);
-        let CacheState::Delta(mut state) = state else { panic!("a delta rule needs its state") };
+        let mut state = cpu.take_state(span.sequence, op.cache);
+        let (n, rows, cols) = (op.v.n_heads, op.v.head_dim, op.k.head_dim);
+        let want = StateShape::Matrices { n, rows, cols };
+        assert_eq!(state.shape, want, "a delta rule needs a state of its shape");
         let tasks = DeltaTasks {
             cpu,
             op,
             span,
             out_width: out.width,
             out: SharedMut::new(&mut out.data),
-            state: SharedMut::new(&mut state),
+            state: SharedMut::new(&mut state.floats),
         };
         let unit = tasks.heads_per_unit();
         let n_units = op.v.n_heads / unit;
@@ -126,7 +143,7 @@ fn replace_states(cpu: &mut Cpu, op: &DeltaRule, spans: &[Span]) {
                 tasks.run(tasks.heads_of_unit(i, unit));
             }
         });
-        *cpu.cache_slot(span.sequence, op.cache) = CacheState::Delta(state);
+        cpu.put_state(span.sequence, op.cache, state);
     }
     cpu.put(op.out.buf, out);
 }

@@ -15,7 +15,7 @@ use super::parallel::{for_each_chunk, recycle};
 use super::pool::SharedMut;
 use super::product_scratch::{RoundedKey, RowLists, Scratch};
 use super::state::Cpu;
-use crate::{Cols, ExpertCall, Experts, HeadProduct, Heads, Projection, Weight};
+use crate::{Cols, ExpertCall, ExpertFunction, Experts, HeadProduct, Heads, Projection, Weight};
 
 /// Rows of experts that are worked on together; bounds the scratch memory.
 const EXPERT_ROWS: usize = 1024;
@@ -150,6 +150,7 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
     let layout = Arc::clone(&first.expert.layout);
     let n_rows = op.calls.iter().flat_map(|call| &call.rows).map(|row| row.row as usize + 1).max();
     let n_rows = n_rows.unwrap_or(0);
+    op.function.assert_fits(&layout);
     for matrix in layout.gate_up.matrices() {
         if let Some(limbs) = rounding(matrix.format, matrix.cols, op.inputs) {
             round(cpu, op.x, n_rows, limbs);
@@ -167,7 +168,7 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
         let mut lists = std::mem::take(&mut scratch.rows);
         lists.set(now);
         let group = Group { layout: &layout, op, calls: now, lists: &lists };
-        group.gate_and_up(cpu, &mut scratch, n_rows);
+        group.first(cpu, &mut scratch, n_rows);
         group.down(cpu, &mut scratch);
         scratch.rows = lists;
         cpu.scratch = scratch;
@@ -197,8 +198,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    fn gate_and_up(&self, cpu: &Cpu, scratch: &mut Scratch, n_rows: usize) {
-        let width = 2 * self.layout.intermediate();
+    fn first(&self, cpu: &Cpu, scratch: &mut Scratch, n_rows: usize) {
+        let width = self.layout.first_cols();
         let gate_up = scratch.gate_up.first(self.lists.rows.len() * width);
         let data = SharedMut::new(gate_up);
         let mut jobs = recycle(std::mem::take(&mut scratch.lists.jobs));
@@ -223,8 +224,8 @@ impl<'a> Group<'a> {
                     job(call.expert.matrix(gate), 0);
                     job(call.expert.matrix(up), width / 2);
                 }
-                GateUp::Alternating(both) | GateUp::Joined(both) => {
-                    job(call.expert.matrix(both), 0);
+                GateUp::Up(one) | GateUp::Alternating(one) | GateUp::Joined(one) => {
+                    job(call.expert.matrix(one), 0);
                 }
             }
         }
@@ -233,11 +234,18 @@ impl<'a> Group<'a> {
         self.activate(cpu, scratch.gate_up.first(self.lists.rows.len() * width), width);
     }
 
-    fn activate(&self, cpu: &Cpu, gate_up: &mut [f32], width: usize) {
+    fn activate(&self, cpu: &Cpu, first: &mut [f32], width: usize) {
         let alternates = matches!(self.layout.gate_up, GateUp::Alternating(_));
-        let activation = self.op.activation;
-        for_each_chunk(&cpu.pool, gate_up, width, width, &|i, row| {
-            let biases = self.op.biases.map(|biases| {
+        let (activation, biases) = match self.op.function {
+            ExpertFunction::Gated { activation, biases } => (activation, biases),
+            ExpertFunction::Plain(activation) => {
+                return for_each_chunk(&cpu.pool, first, width, width, &|_, row| {
+                    elementwise::activate_plain(cpu.isa, activation, row);
+                });
+            }
+        };
+        for_each_chunk(&cpu.pool, first, width, width, &|i, row| {
+            let biases = biases.map(|biases| {
                 let expert = self.lists.experts[i];
                 let at = expert * (width / 2)..(expert + 1) * (width / 2);
                 (&cpu.vector(biases.gate)[at.clone()], &cpu.vector(biases.up)[at])
@@ -250,7 +258,7 @@ impl<'a> Group<'a> {
     fn down(&self, cpu: &mut Cpu, scratch: &mut Scratch) {
         let Scratch { gate_up, activated, lists, .. } = scratch;
         let intermediate = self.layout.intermediate();
-        let stride = 2 * intermediate;
+        let stride = self.layout.first_cols();
         let gate_up = &*gate_up.first(self.lists.rows.len() * stride);
         let limbs = self.limbs(self.layout.down.format, self.layout.down.cols);
         if let Some(Limbs { group_size, n_limbs }) = limbs {
@@ -279,7 +287,7 @@ impl<'a> Group<'a> {
         jobs.extend(self.placed().map(job));
         run_jobs(&cpu.pool, cpu.isa, &jobs);
         lists.jobs = recycle(jobs);
-        if let Some(biases) = self.op.biases {
+        if let Some(biases) = self.op.function.biases() {
             let hidden = self.layout.down.rows;
             for (slot, expert) in self.lists.slots.iter().zip(&self.lists.experts) {
                 let bias = &cpu.vector(biases.down)[expert * hidden..(expert + 1) * hidden];

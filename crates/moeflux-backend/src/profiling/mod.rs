@@ -10,17 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use moeflux_core::{Expert, ExpertId, HostBuf, LayerIdx, TokenId};
+use moeflux_core::{Expert, ExpertId, ExpertParts, HostBuf, LayerIdx, TokenId};
 
 pub use self::profile::{OpKey, OpProfile, OpSample, StageSpan, WeightFacts};
 use self::work::{Facts, Work, all, experts, n_rows, touches};
 use crate::{
-    Activation, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice,
-    Ops, Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
-    RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences,
-    SimilarityGate, Span, Stage, StateSnapshot, TokenLogit, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention,
+    GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams,
+    MoeOnDevice, Ops, PlainActivation, Projection, Recording, ResidencyChange, ResidencyRequest,
+    ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
+    Selection, Sequence, Sequences, SimilarityGate, Span, Stage, StateSnapshot, TokenLogit, Vector,
+    Weight,
 };
 
 #[derive(Debug, Default)]
@@ -210,8 +211,10 @@ impl Ops for ProfilingBackend {
         fn join_streams(rows: usize, op: JoinStreams) = |_| touches(rows, 1, all(op.streams));
         fn similarity_gate(rows: usize, op: SimilarityGate) = |_| touches(rows, 2, all(op.a));
         fn activate(
-            rows: usize, activation: Activation, out: Cols, gate: Cols, up: Cols
+            rows: usize, activation: GatedActivation, out: Cols, gate: Cols, up: Cols
         ) = |_| touches(rows, 2, out.len);
+        fn activate_plain(rows: usize, activation: PlainActivation, x: Cols) =
+            |_| touches(rows, 1, x.len);
         fn experts(op: Experts<'_>) = |_| experts(&op);
         fn combine(rows: usize, op: Combine<'_>) =
             |_| touches(rows, op.top_k + 1, op.acc.len);
@@ -326,7 +329,7 @@ impl Sequences for ProfilingBackend {
 impl ExpertResidency for ProfilingBackend {
     delegate! { resident_mut:
         fn plan(request: ResidencyRequest) -> bool;
-        fn register_shared(layer: LayerIdx, projections: [Weight; 3]);
+        fn register_shared(layer: LayerIdx, projections: ExpertParts<Weight>);
         fn load(expert: &Arc<Expert>, n_experts: usize) -> bool;
         fn unload_all();
         fn begin_upload(layer: LayerIdx, resident: &[ResidentCall],

@@ -80,12 +80,11 @@ impl Facts {
 
     pub(super) fn attention(&self, op: &Attention, spans: &[Span]) -> Work {
         let mut work = Work { rows: n_rows(spans), ..Work::default() };
-        let v_dim = op.v.map_or(op.out.head_dim, |v| v.head_dim);
         for span in spans {
             let end = span.position + span.rows.len();
             let visible = |n: usize| n.min(op.window.unwrap_or(usize::MAX));
             let pairs: u64 = (span.position..end).map(|at| visible(at + 1) as u64).sum();
-            work.macs += pairs * (op.q.n_heads * (op.q.head_dim + v_dim)) as u64;
+            work.macs += pairs * (op.q.n_heads * (op.q.head_dim + op.out.head_dim)) as u64;
             let spec = self.cache(span.sequence, op.cache);
             let first = span.position.saturating_sub(visible(span.position + 1) - 1);
             work.bytes += ((end - first) * spec.bytes_per_position()) as u64;

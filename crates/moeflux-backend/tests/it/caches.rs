@@ -3,8 +3,8 @@
 
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_backend::{
-    Attention, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Heads, KvType, Ops, Sequence,
-    Sequences, Span, ValueOrder,
+    Attention, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Heads, KeysValues, KvType, Ops,
+    Sequence, Sequences, Span, StateShape, ValueOrder,
 };
 use proptest::prelude::*;
 
@@ -17,10 +17,10 @@ const LATENT: Cache = Cache(3);
 
 fn specs(dtype: KvType) -> [CacheSpec; 4] {
     [
-        CacheSpec::Conv { channels: CHANNELS, kernel: 4 },
-        CacheSpec::Kv { n_heads: 2, k_dim: 5, v_dim: 5, dtype, window: None },
-        CacheSpec::Delta { n_heads: 2, k_dim: 5, v_dim: 5 },
-        CacheSpec::Kv { n_heads: 1, k_dim: 10, v_dim: 0, dtype, window: None },
+        CacheSpec::State(StateShape::Rows { n: 3, cols: CHANNELS }),
+        CacheSpec::Pages { n_heads: 2, k_dim: 5, v_dim: 5, dtype, window: None },
+        CacheSpec::State(StateShape::Matrices { n: 2, rows: 5, cols: 5 }),
+        CacheSpec::Pages { n_heads: 1, k_dim: 10, v_dim: 0, dtype, window: None },
     ]
 }
 
@@ -54,8 +54,7 @@ impl Model {
         let attention = Attention {
             out: out(0, 2),
             q: heads(10, 2, 5),
-            k: heads(0, 2, 5),
-            v: Some(heads(5, 2, 5)),
+            append: Some(KeysValues { k: heads(0, 2, 5), v: Some(heads(5, 2, 5)) }),
             cache: KV,
             scale: 3.0,
             window: None,
@@ -65,8 +64,7 @@ impl Model {
         let latent = Attention {
             out: Heads { head_dim: 5, ..out(1, 2) },
             q: heads(0, 2, 10),
-            k: heads(7, 1, 10),
-            v: None,
+            append: Some(KeysValues { k: heads(7, 1, 10), v: None }),
             cache: LATENT,
             window: Some(40),
             ..attention
@@ -205,24 +203,9 @@ proptest! {
 #[test]
 fn floats_are_saved_as_they_are() {
     let mut cpu = Cpu::new(1, Isa::SCALAR);
-    let spec = CacheSpec::Kv { n_heads: 2, k_dim: 1, v_dim: 1, dtype: KvType::F32, window: None };
-    let sequence = cpu.new_sequence(&[spec]);
-    let buf = cpu.alloc(2, 6);
-    let cols = |start| Cols { buf, start, len: 2 }.heads(2);
-    let out = Cols { buf: cpu.alloc(2, 2), start: 0, len: 2 }.heads(2);
-    let op = Attention {
-        out,
-        q: cols(0),
-        k: cols(2),
-        v: Some(cols(4)),
-        cache: Cache(0),
-        scale: 1.0,
-        window: None,
-        sinks: None,
-        selection: None,
-    };
-    cpu.write(buf, &[0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 5.0, 6.0, 7.0, 8.0]);
-    cpu.attention(op, &[Span::new(sequence, 0..2, 0)]);
+    let (op, spans) = two_rows(&mut cpu);
+    let sequence = spans[0].sequence;
+    cpu.attention(op, &spans);
     let saved = |cpu: &mut Cpu, positions| {
         let bytes = cpu.save_cache(sequence, Cache(0), positions).expect("it works");
         bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>()
@@ -230,6 +213,47 @@ fn floats_are_saved_as_they_are() {
     assert_eq!(saved(&mut cpu, 0..2), [1.0, 2.0, 5.0, 6.0, 3.0, 4.0, 7.0, 8.0]);
     assert_eq!(saved(&mut cpu, 1..2), [5.0, 6.0, 7.0, 8.0]);
     assert!(saved(&mut cpu, 1..1).is_empty());
+}
+
+/// Queries, keys and values of two rows, and an op on them.
+fn two_rows(cpu: &mut Cpu) -> (Attention, [Span; 1]) {
+    let spec =
+        CacheSpec::Pages { n_heads: 2, k_dim: 1, v_dim: 1, dtype: KvType::F32, window: None };
+    let sequence = cpu.new_sequence(&[spec]);
+    let buf = cpu.alloc(2, 6);
+    cpu.write(buf, &[0.5, -0.3, 1.0, 2.0, 3.0, 4.0, 0.7, 0.1, 5.0, 6.0, 7.0, 8.0]);
+    let cols = |start| Cols { buf, start, len: 2 }.heads(2);
+    let op = Attention {
+        out: Cols { buf: cpu.alloc(2, 2), start: 0, len: 2 }.heads(2),
+        q: cols(0),
+        append: Some(KeysValues { k: cols(2), v: Some(cols(4)) }),
+        cache: Cache(0),
+        scale: 1.0,
+        window: None,
+        sinks: None,
+        selection: None,
+    };
+    (op, [Span::new(sequence, 0..2, 0)])
+}
+
+#[test]
+fn attention_reads_keys_and_values_that_another_op_has_appended() {
+    let mut cpu = Cpu::new(2, Isa::detect());
+    let (op, spans) = two_rows(&mut cpu);
+    cpu.attention(op, &spans);
+    let want = cpu.read(op.out.buf, 2).unwrap();
+    let out = Cols { buf: cpu.alloc(2, 2), start: 0, len: 2 }.heads(2);
+    cpu.attention(Attention { out, append: None, ..op }, &spans);
+    assert_eq!(cpu.read(out.buf, 2).unwrap(), want);
+    assert!(want.iter().all(|value| *value != 0.0), "{want:?}");
+}
+
+#[test]
+#[should_panic(expected = "another op has appended")]
+fn attention_needs_keys_and_values() {
+    let mut cpu = Cpu::new(1, Isa::SCALAR);
+    let (op, spans) = two_rows(&mut cpu);
+    cpu.attention(Attention { append: None, ..op }, &spans);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! give, in their own order.
 
 use moeflux_backend::cpu::{Cpu, Isa};
-use moeflux_backend::{Cache, CacheSpec, Cols, DeltaRule, Ops, Sequences, Span, ValueOrder};
+use moeflux_backend::{
+    Cache, CacheSpec, Cols, DeltaRule, Ops, Sequences, Span, StateShape, ValueOrder,
+};
 use moeflux_core::SplitMix64;
 
 const K_HEADS: usize = 3;
@@ -52,7 +54,7 @@ fn run(cpu: &mut Cpu, order: ValueOrder) -> Vec<f32> {
     let out_heads = out.heads(V_HEADS);
     let cache = Cache(0);
     let op = DeltaRule { out: out_heads, q, k, v, order, a, b, a_log, dt_bias, cache };
-    let spec = [CacheSpec::Delta { n_heads: V_HEADS, k_dim: K_DIM, v_dim: V_DIM }];
+    let spec = [CacheSpec::State(StateShape::Matrices { n: V_HEADS, rows: V_DIM, cols: K_DIM })];
     let sequence = cpu.new_sequence(&spec);
     cpu.delta_rule(op, &[Span::new(sequence, 0..ROWS, 0)]);
     cpu.read(out.buf, ROWS).unwrap()

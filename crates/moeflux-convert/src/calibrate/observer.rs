@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use moeflux_backend::{Backend, Cols, DeviceError, ExpertBiases, ExpertCall, Experts, Vector};
+use moeflux_backend::{Backend, Cols, DeviceError, ExpertCall, ExpertFunction, Experts, Vector};
 use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{
     Expert, ExpertId, ExpertLayout, ExpertMemory, HostBuf, LayerIdx, MatrixLayout, PartSpan,
@@ -102,15 +102,16 @@ impl ExpertObserver for Moments {
         if self.probe.as_ref().is_none_or(|probe| probe.source != layout) {
             self.probe = Some(Probe::new(&layout));
         }
-        let biases = op.biases.map(|biases| {
+        let mut function = op.function;
+        if let ExpertFunction::Gated { biases: Some(biases), .. } = &mut function {
             let zeros = || backend.load_vector(&vec![0.0; self.n_experts * layout.down.rows]);
-            ExpertBiases { down: *self.no_bias.get_or_insert_with(zeros), ..biases }
-        });
+            biases.down = *self.no_bias.get_or_insert_with(zeros);
+        }
         let probe = self.probe.as_mut().expect("made above");
         for columns in probe.blocks() {
             for call in op.calls {
                 let probed = [probe.call(call, &columns)];
-                backend.experts(Experts { calls: &probed, biases, ..op });
+                backend.experts(Experts { calls: &probed, function, ..op });
                 let [probed] = probed;
                 probe.take_back(probed, &columns);
             }
@@ -264,9 +265,9 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use moeflux_backend::cpu::{Cpu, Isa};
-    use moeflux_backend::{Activation, ActivationPrecision, ExpertRow, Ops};
-    use moeflux_core::ExpertKey;
+    use moeflux_backend::{ActivationPrecision, ExpertRow, Ops};
     use moeflux_core::checkpoint::record_layout;
+    use moeflux_core::{ExpertKey, ExpertParts};
 
     use super::*;
 
@@ -300,8 +301,8 @@ mod tests {
 
     #[test]
     fn squares_are_those_of_what_the_matrices_multiply() {
-        let layout =
-            Arc::new(record_layout(HIDDEN, INTERMEDIATE, [MatrixFormat::Dense(Float::F32); 3]));
+        let formats = ExpertParts::three([MatrixFormat::Dense(Float::F32); 3]);
+        let layout = Arc::new(record_layout(HIDDEN, INTERMEDIATE, formats));
         let mut cpu = Cpu::new(2, Isa::detect());
         let (x, out) = (cpu.alloc(3, HIDDEN + 2), cpu.alloc(6, HIDDEN));
         let inputs: Vec<f32> = (0..3 * (HIDDEN + 2)).map(|i| value(i * 5)).collect();
@@ -319,8 +320,7 @@ mod tests {
             x: Cols { buf: x, start: 1, len: HIDDEN },
             rows: 3,
             inputs: ActivationPrecision::F32,
-            activation: Activation::Swiglu,
-            biases: None,
+            function: ExpertFunction::SWIGLU,
             calls: &calls,
         };
         let weights = [0.5, 0.0, 0.25, 0.0, 0.0, 2.0];

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use moeflux_core::checkpoint::{Container, Extent, FileReader, FormatError};
 use moeflux_core::quant::{MatrixView, QuantisedRows};
 use moeflux_core::{
-    ExpertId, ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan,
-    SourceFile,
+    ExpertId, ExpertLayout, ExpertParts, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout,
+    PartSpan, SourceFile,
 };
 
 use super::convert::{Inputs, PlainMatrix, agrees, convert_rows, in_order};
@@ -80,11 +80,11 @@ impl Record {
         Ok(())
     }
 
-    /// Gate, up and down.
-    fn matrices(&self) -> [PlainMatrix<'_>; 3] {
+    fn matrices(&self) -> ExpertParts<PlainMatrix<'_>> {
         let ExpertLayout { gate_up, down, .. } = &*self.layout;
         let whole = |matrix: &MatrixLayout| PlainMatrix::whole(&self.matrix(matrix));
         let [gate, up] = match gate_up {
+            GateUp::Up(up) => return ExpertParts { gate: None, up: whole(up), down: whole(down) },
             GateUp::Split { gate, up } => [gate, up].map(whole),
             GateUp::Alternating(both) => {
                 let both = self.matrix(both);
@@ -95,7 +95,7 @@ impl Record {
                 [0, half].map(|first| PlainMatrix::of_rows(&both, first..first + half))
             }
         };
-        [gate, up, whole(down)]
+        ExpertParts::three([gate, up, whole(down)])
     }
 }
 
@@ -137,15 +137,17 @@ fn convert(
     record.check_finite(plan, layer, expert)?;
     let mut bytes = Vec::with_capacity(layer.packed.record_bytes as usize);
     let mut report = FileReport::new();
-    let parts = ["gate_proj", "up_proj", "down_proj"];
+    let parts = record.matrices();
+    let gate = parts.gate.as_ref().map(|_| ("gate_proj", false));
+    let names = ExpertParts { gate, up: ("up_proj", false), down: ("down_proj", true) };
     let importance = importance.map(|importance| importance.of_expert(expert));
-    let matrices = record.matrices().into_iter().zip(layer.packed.formats());
-    for (i, ((matrix, target), part)) in matrices.zip(parts).enumerate() {
+    let matrices = parts.into_iter().zip(layer.packed.formats());
+    for ((matrix, target), (part, is_down)) in matrices.zip(names) {
         let inputs = match &importance {
             None => Inputs::Unknown,
             // Gate and up have the same inputs.
-            Some((Some(gate_up), _)) if i < 2 => Inputs::Feedback(gate_up),
-            Some((_, columns)) => Inputs::Importance(&columns[i / 2]),
+            Some((Some(first), _)) if !is_down => Inputs::Feedback(first),
+            Some((_, columns)) => Inputs::Importance(&columns[usize::from(is_down)]),
         };
         let view = matrix.view();
         let mut rows = QuantisedRows::default();

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use moeflux_core::checkpoint::{
     Checkpoint, Checksum, Claims, Config, Container, Dtype, FileReader, FormatError, MatrixSource,
-    PackedFile, PackedLayer, Precision, SourceIdentity, StoredFormat, VectorSource,
+    PackedFile, PackedLayer, PartFormats, Precision, SourceIdentity, StoredFormat, VectorSource,
     part_checksum_hex, record_layout,
 };
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
 use moeflux_core::quant::{AffineBias, Float, MatrixFormat, NF4_GROUP};
-use moeflux_core::{ExpertBank, GateUp, LayerBank, MatrixLayout};
+use moeflux_core::{ExpertBank, ExpertLayout, ExpertParts, GateUp, LayerBank, MatrixLayout};
 
 use super::convert::plain_format;
 use super::tables::{TableTensor, tensors};
@@ -272,12 +272,10 @@ fn count_left(
     bank: &LayerBank,
     options: &PackOptions,
 ) {
-    let first = match &bank.layout.gate_up {
-        GateUp::Split { gate, .. } => gate,
-        GateUp::Alternating(both) | GateUp::Joined(both) => both,
-    };
-    let down = &bank.layout.down;
-    for (matrix, is_down, n) in [(first, false, 2), (down, true, 1)] {
+    let ExpertParts { gate, up, down } = parts_of(&bank.layout);
+    // Gate and up are stored alike.
+    let n_first = 1 + gate.iter().count() as u64;
+    for (matrix, is_down, n) in [(gate.unwrap_or(up), false, n_first), (down, true, 1)] {
         if options.leaves_expert(is_down, plain_format(matrix.format), matrix.cols) {
             *left.entry(matrix.cols).or_default() += n * decl.n_experts as u64;
         }
@@ -285,21 +283,27 @@ fn count_left(
 }
 
 fn packed_layer(decl: &ExpertsDecl, bank: &LayerBank, options: &PackOptions) -> PackedLayer {
-    let layout = &bank.layout;
-    let (gate, up) = match &layout.gate_up {
-        GateUp::Split { gate, up } => (gate, up),
-        GateUp::Alternating(both) | GateUp::Joined(both) => (both, both),
-    };
     let target =
         |matrix: &MatrixLayout| options.expert_format(plain_format(matrix.format), matrix.cols);
-    let down = options.down_format(plain_format(layout.down.format), layout.down.cols);
-    layer_entry(decl, [target(gate), target(up), down])
+    let ExpertParts { gate, up, down } = parts_of(&bank.layout);
+    let down = options.down_format(plain_format(down.format), down.cols);
+    layer_entry(decl, ExpertParts { gate: gate.map(target), up: target(up), down })
+}
+
+/// The matrix that has each part.
+fn parts_of(layout: &ExpertLayout) -> ExpertParts<&MatrixLayout> {
+    let (gate, up) = match &layout.gate_up {
+        GateUp::Up(up) => (None, up),
+        GateUp::Split { gate, up } => (Some(gate), up),
+        GateUp::Alternating(both) | GateUp::Joined(both) => (Some(both), both),
+    };
+    ExpertParts { gate, up, down: &layout.down }
 }
 
 /// The entry of a layer whose experts have these formats.
-pub(crate) fn layer_entry(decl: &ExpertsDecl, formats: [MatrixFormat; 3]) -> PackedLayer {
+pub(crate) fn layer_entry(decl: &ExpertsDecl, formats: PartFormats) -> PackedLayer {
     let record = record_layout(decl.hidden, decl.intermediate, formats).record_bytes();
-    let [gate, up, down] = formats.map(StoredFormat::from);
+    let ExpertParts { gate, up, down } = formats.map(StoredFormat::from);
     PackedLayer {
         file: layer_path(decl.layer.idx()),
         n_experts: decl.n_experts,

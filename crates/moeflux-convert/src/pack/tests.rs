@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use moeflux_core::ExpertId;
 use moeflux_core::checkpoint::{CheckpointKind, Extent, Precision};
 use moeflux_core::quant::{Affine, MatrixFormat};
+use moeflux_core::{ExpertId, ExpertParts, ShapedPart};
 use moeflux_model::{Declared, Variant, WithMtp};
 
 use crate::synth::options::SynthOptions;
@@ -165,7 +165,7 @@ fn kinds_have_bits_of_their_own() {
     assert_eq!(resident("layers.0.mlp.gate"), Some((8, 32)));
     assert_eq!(resident("layers.3.self_attn.o_proj"), Some((4, 32)));
     let layer = container.layers[0].as_ref().unwrap();
-    assert_eq!(layer.formats().map(bits), [Some((3, 32)); 3]);
+    assert_eq!(layer.formats().map(bits), ExpertParts::three([Some((3, 32)); 3]));
 }
 
 /// The formats of router, head and an expert's last projection in a GGUF file of blocks of four bits,
@@ -191,7 +191,7 @@ fn packed_formats_of_gguf(options: &PackOptions) -> [Option<u8>; 3] {
         _ => None,
     };
     let resident = |name: &str| bits(container.tensors[name].to_format());
-    let [_, _, down] = container.layers[0].as_ref().unwrap().formats();
+    let ExpertParts { down, .. } = container.layers[0].as_ref().unwrap().formats();
     let formats = [resident("layers.0.mlp.gate"), resident("lm_head"), bits(down)];
     let is_copied = report.kinds.values().all(|kind| kind.signal == 0.0);
     assert_eq!(is_copied, formats == [None; 3], "{:?}", report.kinds);

@@ -1,6 +1,7 @@
 //! Which tensors a synthetic checkpoint has, and what each is filled with.
 
-use moeflux_core::checkpoint::Dtype;
+use moeflux_core::ShapedPart;
+use moeflux_core::checkpoint::{Dtype, PartFormats};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
@@ -49,16 +50,20 @@ pub(super) fn matrix_format(options: &SynthOptions, decl: &MatrixDecl) -> Matrix
     format(options, if is_wide { GATE_BITS } else { options.bits }, decl.cols)
 }
 
-/// The formats of gate, up and down of an expert.
-pub(super) fn expert_formats(options: &SynthOptions, decl: &ExpertsDecl) -> [MatrixFormat; 3] {
-    [decl.hidden, decl.hidden, decl.intermediate].map(|cols| {
-        let mxfp4 = MicroScaled::MXFP4;
-        if options.has_mxfp4_experts && mxfp4.is_supported(cols) {
-            MatrixFormat::Micro(mxfp4)
-        } else {
-            format(options, options.bits, cols)
-        }
-    })
+/// The format of an expert's matrix of that many columns.
+fn expert_format(options: &SynthOptions, cols: usize) -> MatrixFormat {
+    let mxfp4 = MicroScaled::MXFP4;
+    if options.has_mxfp4_experts && mxfp4.is_supported(cols) {
+        MatrixFormat::Micro(mxfp4)
+    } else {
+        format(options, options.bits, cols)
+    }
+}
+
+/// The formats of an expert's matrices.
+pub(super) fn expert_formats(options: &SynthOptions, decl: &ExpertsDecl) -> PartFormats {
+    let parts = decl.matrices.names().shaped(decl.hidden, decl.intermediate);
+    parts.map(|part| expert_format(options, part.cols))
 }
 
 /// Resident tensors in the manifest's order, under their canonical names.
@@ -120,32 +125,24 @@ pub(super) fn stacked(decl: &ExpertsDecl, options: &SynthOptions) -> Vec<Made> {
     // Where the experts are no part of an MLP, their module has a name of its own.
     let is_mlp = ["mlp", "moe"].iter().any(|end| decl.prefix.ends_with(end));
     let block = if is_mlp { "switch_mlp" } else { "experts.switch_glu" };
-    let part = |i: usize| {
-        let (rows, cols) = part_shape(decl, i);
-        let format = expert_formats(options, decl)[i];
-        let part = ["gate_proj", "up_proj", "down_proj"][i];
+    let parts = decl.matrices.stacked_names().shaped(decl.hidden, decl.intermediate);
+    let of_part = |ShapedPart { part, rows, cols }| {
+        let format = expert_format(options, cols);
         let module = format!("{}.{block}.{part}", decl.prefix);
         let entries = matrix_entries(&module, &[decl.n_experts, rows], cols, format);
         made(entries, format, 1.0 / (cols as f32).sqrt(), options.seed, &module)
     };
-    (0..3).flat_map(part).collect()
+    parts.into_iter().flat_map(of_part).collect()
 }
 
-/// One expert's record: gate, up and down, each weights, scales, biases.
+/// One expert's record: its matrices, each weights, scales, biases.
 pub(super) fn record(decl: &ExpertsDecl, options: &SynthOptions) -> Vec<Made> {
-    let part = |i: usize| {
-        let (rows, cols) = part_shape(decl, i);
-        let format = expert_formats(options, decl)[i];
-        let module = format!("{}.experts.{}", decl.prefix, decl.parts[i]);
+    let parts = decl.matrices.names().shaped(decl.hidden, decl.intermediate);
+    let of_part = |ShapedPart { part, rows, cols }| {
+        let format = expert_format(options, cols);
+        let module = format!("{}.experts.{part}", decl.prefix);
         let entries = matrix_entries(&module, &[rows], cols, format);
         made(entries, format, 1.0 / (cols as f32).sqrt(), options.seed, &module)
     };
-    (0..3).flat_map(part).collect()
-}
-
-pub(super) fn part_shape(decl: &ExpertsDecl, part: usize) -> (usize, usize) {
-    match part {
-        2 => (decl.hidden, decl.intermediate),
-        _ => (decl.intermediate, decl.hidden),
-    }
+    parts.into_iter().flat_map(of_part).collect()
 }

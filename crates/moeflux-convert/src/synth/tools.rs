@@ -1,5 +1,6 @@
 //! Checkpoints in the formats of other tools than MLX: each expert has tensors of its own.
 
+use moeflux_core::ShapedPart;
 use moeflux_core::checkpoint::Dtype;
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::fill::{E4M3_STD, Fill, Noise, affine_scales};
 use super::options::ToolFormat;
-use super::plan::{Made, gain, is_gate, made, part_shape, small};
+use super::plan::{Made, gain, is_gate, made, small};
 use crate::files::TensorEntry;
 use crate::pack::plan::matrix_entries;
 
@@ -74,9 +75,9 @@ fn resident(decl: &MatrixDecl, tool: ToolFormat, seed: u64) -> Vec<Made> {
 fn of_layer(decl: &ExpertsDecl, tool: ToolFormat, seed: u64) -> Vec<Made> {
     let mut all = Vec::new();
     for expert in 0..decl.n_experts {
-        for (part, name) in decl.parts.iter().enumerate() {
-            let (rows, cols) = part_shape(decl, part);
-            let module = format!("{}.experts.{expert}.{name}", decl.prefix);
+        let parts = decl.matrices.names().shaped(decl.hidden, decl.intermediate);
+        for ShapedPart { part, rows, cols } in parts {
+            let module = format!("{}.experts.{expert}.{part}", decl.prefix);
             let matrix = Matrix { module, rows, cols, std: 1.0 / (cols as f32).sqrt(), seed };
             all.extend(if tool.fits(rows, cols) { matrix.made(tool) } else { matrix.plain() });
         }

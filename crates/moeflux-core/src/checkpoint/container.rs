@@ -11,12 +11,12 @@ use super::FormatError;
 use super::checksum::part_checksum_of_hex;
 use super::json::{is_plain_path, read_json};
 use super::quantization::{Declared, QuantRules};
-use super::record::record_layout;
+use super::record::{PartFormats, record_layout};
 use crate::manifest::ExpertsDecl;
 use crate::quant::{
     Affine, AffineBias, BlockType, Float, MatrixFormat, MicroScaled, NF4_GROUP, ScaledBlocks,
 };
-use crate::{ExpertLayout, SourceFile};
+use crate::{ExpertLayout, ExpertParts, ShapedPart, SourceFile};
 
 /// The description of a packed container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,8 +143,9 @@ pub struct PackedLayer {
     pub hidden: usize,
     /// `moe_intermediate_size`.
     pub intermediate: usize,
-    /// Format of the gate projection.
-    pub gate: StoredFormat,
+    /// Format of the gate projection; absent of experts without a gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<StoredFormat>,
     /// Format of the up projection.
     pub up: StoredFormat,
     /// Format of the down projection.
@@ -276,8 +277,9 @@ impl Container {
         within(layer.n_experts, "experts", 65_535)?;
         within(layer.hidden, "hidden columns", 1 << 17)?;
         within(layer.intermediate, "intermediate columns", 1 << 20)?;
-        let cols = [layer.hidden, layer.hidden, layer.intermediate];
-        for (format, cols) in layer.formats().into_iter().zip(cols) {
+        for ShapedPart { part: format, cols, .. } in
+            layer.formats().shaped(layer.hidden, layer.intermediate)
+        {
             if !format.is_supported(cols) {
                 return Err(format!(
                     "{name} has {cols} columns of {format:?}, which no kernel reads"
@@ -331,6 +333,15 @@ impl Container {
                 "layer {idx} has experts {have:?}, the config asks {want:?}"
             )));
         }
+        let [have, want] = [layer.gate.is_some(), decl.matrices.names().gate.is_some()];
+        if have != want {
+            let with = |has_gate| if has_gate { "with" } else { "without" };
+            return Err(fail(format!(
+                "layer {idx} has experts {} a gate, the config asks for them {} one",
+                with(have),
+                with(want)
+            )));
+        }
         let len = layer.stride_bytes * layer.n_experts as u64;
         let file = SourceFile::new(root.join(&layer.file), len);
         Ok(LayerOfFile {
@@ -362,9 +373,10 @@ impl Container {
 }
 
 impl PackedLayer {
-    /// Formats of the gate, up and down projections.
-    pub fn formats(&self) -> [MatrixFormat; 3] {
-        [self.gate, self.up, self.down].map(StoredFormat::to_format)
+    /// Formats of the matrices.
+    pub fn formats(&self) -> PartFormats {
+        let (gate, up, down) = (self.gate, self.up, self.down);
+        ExpertParts { gate, up, down }.map(StoredFormat::to_format)
     }
 
     /// The checksum of every record, by expert; `None` if the container has none.

@@ -29,7 +29,6 @@ pub use container::{
     StoredMode,
 };
 pub use header::{Header, open_safetensors, parse_safetensors_header};
-pub use names::canonical_name;
 pub use opened::{Checkpoint, CheckpointKind};
 pub use prepared::{layer_file_name, parse_model_weights};
 pub use quantization::Precision;

@@ -3,7 +3,8 @@
 use super::Config;
 use crate::dialects::Dialects;
 
-/// Prefixes that exporters put before the language model's names; the first match wins.
+/// Prefixes that exporters put before the language model's names; the first match wins, and those of
+/// families come last.
 const PREFIXES: [&str; 4] =
     ["model.language_model.", "language_model.model.", "language_model.", "model."];
 
@@ -48,8 +49,9 @@ const PROJECTIONS: [&str; 7] =
     ["gate_up_proj_", "gate_proj_", "up_proj_", "down_proj_", "w1_", "w2_", "w3_"];
 
 /// The name without the prefixes: `layers.0.mlp.gate.weight`, `lm_head.weight`.
-pub fn canonical_name(name: &str) -> &str {
-    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+pub(crate) fn canonical_name<'a>(name: &'a str, dialects: &Dialects) -> &'a str {
+    let mut prefixes = PREFIXES.iter().chain(&dialects.prefixes);
+    prefixes.find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
 /// Which tensors of a checkpoint are skipped, and which are optional.
@@ -111,26 +113,31 @@ mod tests {
 
     use super::*;
 
-    fn rule(config: Value) -> SkipRule {
-        let config = Config::from_value(Path::new("config.json"), config).expect("an object");
-        let dialects = Dialects {
+    fn dialects() -> Dialects {
+        Dialects {
+            prefixes: vec!["trunk."],
             skipped_parts: vec!["embed_scent"],
             mtp_parts: vec!["mtp_block", "mtp_linear_proj"],
             ..Dialects::default()
-        };
-        SkipRule::new(&config, &dialects)
+        }
+    }
+
+    fn rule(config: Value) -> SkipRule {
+        let config = Config::from_value(Path::new("config.json"), config).expect("an object");
+        SkipRule::new(&config, &dialects())
     }
 
     #[track_caller]
     fn check(config: Value, name: &str, want: Option<&str>) {
-        let canonical = canonical_name(name);
+        let dialects = dialects();
+        let canonical = canonical_name(name, &dialects);
         let got = (!rule(config).skips(canonical)).then_some(canonical);
         assert_eq!(got, want, "{name}");
     }
 
     #[test]
     fn strips_the_wrappers_of_every_exporter() {
-        for prefix in ["", "model.", "model.language_model.", "language_model.model."] {
+        for prefix in ["", "model.", "model.language_model.", "language_model.model.", "trunk."] {
             let name = format!("{prefix}layers.3.mlp.gate.weight");
             check(json!({}), &name, Some("layers.3.mlp.gate.weight"));
         }
@@ -159,15 +166,16 @@ mod tests {
             "model.mtp_block.0.mlp.gate_proj.weight",
             "model.mtp_linear_proj.0.weight",
         ] {
-            let canonical = canonical_name(name);
-            assert!(rule(json!({})).is_optional(canonical), "{name}");
+            let (dialects, rule) = (dialects(), rule(json!({})));
+            let canonical = canonical_name(name, &dialects);
+            assert!(rule.is_optional(canonical), "{name}");
             check(json!({}), name, Some(canonical));
         }
     }
 
     #[test]
     fn does_without_layers_past_the_last_only_where_the_config_explains_them() {
-        let name = canonical_name("model.layers.61.mlp.gate.weight");
+        let name = canonical_name("model.layers.61.mlp.gate.weight", &Dialects::default());
         let mtp = json!({"num_hidden_layers": 61, "num_nextn_predict_layers": 1});
         assert!(rule(mtp.clone()).is_optional(name));
         assert!(!rule(mtp).is_optional("layers.60.mlp.gate.weight"));

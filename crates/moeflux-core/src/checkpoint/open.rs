@@ -66,7 +66,7 @@ impl Checkpoint {
             root,
             config,
             files: vec![file],
-            tensors: canonical(header.tensors),
+            tensors: canonical(header.tensors, dialects),
             n_skipped: 0,
             gguf: None,
             rules: container.rules(),
@@ -81,13 +81,13 @@ impl Checkpoint {
         index: &Path,
         dialects: &Dialects,
     ) -> Result<Checkpoint, FormatError> {
-        let prepared = prepared::open(&root, index)?;
+        let prepared = prepared::open(&root, index, dialects)?;
         let parts = Parts {
             kind: CheckpointKind::Prepared,
             root,
             config: prepared.config,
             files: vec![prepared.file],
-            tensors: canonical(prepared.tensors),
+            tensors: canonical(prepared.tensors, dialects),
             n_skipped: 0,
             gguf: None,
             rules: prepared.rules,
@@ -137,11 +137,11 @@ impl Checkpoint {
         let parts = Parts {
             kind: CheckpointKind::Safetensors,
             companion_dirs: vec![root.clone()],
-            rules: QuantRules::read(&config, &root)?,
+            rules: QuantRules::read(&config, &root, dialects)?,
             root,
             config,
             files,
-            tensors: canonical(tensors),
+            tensors: canonical(tensors, dialects),
             n_skipped: 0,
             gguf: None,
             container: None,
@@ -210,9 +210,9 @@ struct Parts {
 }
 
 /// The tensors under the names that exporters' prefixes leave.
-fn canonical(tensors: Vec<Tensor>) -> Vec<NamedTensor> {
+fn canonical(tensors: Vec<Tensor>, dialects: &Dialects) -> Vec<NamedTensor> {
     let named = |tensor: Tensor| {
-        let name = canonical_name(&tensor.stored_name).to_owned();
+        let name = canonical_name(&tensor.stored_name, dialects).to_owned();
         NamedTensor { name, tensor }
     };
     tensors.into_iter().map(named).collect()

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::json::read_json;
+use super::names::canonical_name;
 use super::quantization::{Declared, QuantRules};
-use super::{
-    Config, Dtype, Extent, FormatError, PartFormats, Tensor, canonical_name, record_layout,
-};
+use super::{Config, Dtype, Extent, FormatError, PartFormats, Tensor, record_layout};
+use crate::dialects::Dialects;
 use crate::manifest::ExpertsDecl;
 use crate::quant::{Affine, Float, MatrixFormat};
 use crate::{FileIdx, SourceFile};
@@ -67,13 +67,17 @@ pub(super) fn find_index(root: &Path) -> Option<PathBuf> {
 }
 
 /// Opens a directory, given the path of its index.
-pub(super) fn open(root: &Path, index_path: &Path) -> Result<Prepared, FormatError> {
+pub(super) fn open(
+    root: &Path,
+    index_path: &Path,
+    dialects: &Dialects,
+) -> Result<Prepared, FormatError> {
     let bytes = read_json(index_path)?;
     let index: Index = serde_json::from_slice(&bytes).map_err(FormatError::json(index_path))?;
     let path = index_path.with_file_name("model_weights.bin");
     let metadata = path.metadata().map_err(FormatError::io(&path))?;
     let file = SourceFile::new(path, metadata.len());
-    let (tensors, rules) = read_entries(index_path, &index.tensors, file.len)?;
+    let (tensors, rules) = read_entries(index_path, &index.tensors, file.len, dialects)?;
     let config = CONFIG_DIRS.iter().map(|dir| root.join(dir).join("config.json"));
     let config = match config.into_iter().find(|path| path.is_file()) {
         Some(path) => Config::from_slice(&path, &read_json(&path)?)?,
@@ -93,13 +97,15 @@ pub fn parse_model_weights(
     bin_len: u64,
 ) -> Result<Vec<Tensor>, FormatError> {
     let index: Index = serde_json::from_slice(json).map_err(FormatError::json(path))?;
-    Ok(read_entries(path, &index.tensors, bin_len)?.0)
+    // Prefixes matter to the rules alone.
+    Ok(read_entries(path, &index.tensors, bin_len, &Dialects::default())?.0)
 }
 
 fn read_entries(
     path: &Path,
     entries: &BTreeMap<String, Entry>,
     bin_len: u64,
+    dialects: &Dialects,
 ) -> Result<(Vec<Tensor>, QuantRules), FormatError> {
     let mut rules = QuantRules::default();
     let mut tensors = Vec::with_capacity(entries.len());
@@ -120,7 +126,7 @@ fn read_entries(
         }
         if let (Dtype::U32, Some(module)) = (&dtype, name.strip_suffix(".weight")) {
             let declared = Declared::Affine { bits: entry.bits, group_size: None };
-            rules.modules.insert(canonical_name(module).to_owned(), Some(declared));
+            rules.modules.insert(canonical_name(module, dialects).to_owned(), Some(declared));
         }
         let extent = Extent { file: FileIdx(0), offset: entry.offset, len };
         let (stored_name, shape) = (name.clone(), entry.shape.clone());
@@ -167,7 +173,7 @@ pub(super) fn layer_file(
     let formats = |bits| {
         let affine = Affine::new(bits, GROUP_SIZE, Float::BF16);
         let fits = affine.is_supported(decl.hidden) && affine.is_supported(decl.intermediate);
-        fits.then_some([MatrixFormat::Affine(affine); 3])
+        fits.then(|| decl.matrices.names().map(|_| MatrixFormat::Affine(affine)))
     };
     let len_of = |formats| {
         let record = record_layout(decl.hidden, decl.intermediate, formats).record_bytes();

@@ -6,8 +6,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::names::canonical_name;
 use super::published::{Declaration, IntegerRules, block_sides};
-use super::{Config, FormatError, canonical_name};
+use super::{Config, FormatError};
+use crate::dialects::Dialects;
 use crate::quant::{Affine, BlockType, MatrixFormat, MicroScaled};
 
 /// The declared format of a module.
@@ -55,7 +57,11 @@ impl QuantRules {
     ///
     /// # Errors
     /// If a mode, method or value is not supported.
-    pub(crate) fn read(config: &Config, root: &Path) -> Result<QuantRules, FormatError> {
+    pub(crate) fn read(
+        config: &Config,
+        root: &Path,
+        dialects: &Dialects,
+    ) -> Result<QuantRules, FormatError> {
         if let Some(declaration) = Declaration::find(config, root)? {
             return QuantRules::of_declaration(&declaration);
         }
@@ -75,7 +81,7 @@ impl QuantRules {
                 Value::Object(_) => Some(declared(path, name, value)?),
                 _ => continue,
             };
-            rules.modules.insert(canonical_name(name).to_owned(), rule);
+            rules.modules.insert(canonical_name(name, dialects).to_owned(), rule);
         }
         Ok(rules)
     }
@@ -290,7 +296,8 @@ mod tests {
     fn rules(block: Value) -> Result<QuantRules, FormatError> {
         let root = json!({"quantization": block});
         let config = Config::from_value(Path::new("config.json"), root).unwrap();
-        QuantRules::read(&config, Path::new("nowhere"))
+        let dialects = Dialects { prefixes: vec!["trunk."], ..Dialects::default() };
+        QuantRules::read(&config, Path::new("nowhere"), &dialects)
     }
 
     fn affine(bits: u8, group_size: usize) -> MatrixFormat {
@@ -305,11 +312,13 @@ mod tests {
             "bits": 4, "group_size": 64, "mode": "affine",
             "language_model.model.layers.0.mlp.gate": {"bits": 8, "group_size": 64},
             "model.layers.1.mlp.gate": false,
+            "trunk.layers.2.mlp.gate": {"bits": 8, "group_size": 64},
         }));
         let rules = rules.unwrap();
         assert!(rules.check("layers.0.mlp.gate", &affine(8, 64)).is_ok());
         assert!(rules.check("layers.0.mlp.gate", &affine(4, 64)).is_err());
         assert!(rules.check("layers.1.mlp.gate", &affine(4, 64)).is_err());
+        assert!(rules.check("layers.2.mlp.gate", &affine(8, 64)).is_ok());
         assert!(rules.check("lm_head", &affine(4, 64)).is_ok());
         assert!(rules.check("lm_head", &affine(4, 32)).is_err());
         assert!(rules.check("lm_head", &MXFP4).is_err());

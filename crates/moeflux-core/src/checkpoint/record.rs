@@ -1,33 +1,26 @@
 //! The order of an expert's parts in a record of a file.
 
 use crate::quant::MatrixFormat;
-use crate::{ExpertLayout, GateUp, MatrixLayout, PartSpan};
+use crate::{ExpertLayout, ExpertParts, MatrixLayout, PartSpan, ShapedPart};
 
-/// Formats of an expert's gate, up and down projections.
-pub type PartFormats = [MatrixFormat; 3];
+/// Formats of an expert's matrices.
+pub type PartFormats = ExpertParts<MatrixFormat>;
 
-/// The layout of a record with one extent: gate {weights, scales, biases}, up {…}, down {…},
-/// without padding.
+/// The layout of a record with one extent: gate {weights, scales, biases} where there is one, up {…},
+/// down {…}, without padding.
 pub fn record_layout(hidden: usize, intermediate: usize, formats: PartFormats) -> ExpertLayout {
-    let shapes = part_shapes(hidden, intermediate);
     let mut end = 0;
     let mut span = |len| {
         let offset = end;
         end += len;
         PartSpan { extent: 0, offset, len }
     };
-    let mut matrix = |i: usize| {
-        let ((rows, cols), format) = (shapes[i], formats[i]);
+    let parts = formats.shaped(hidden, intermediate).map(|part| {
+        let ShapedPart { part: format, rows, cols } = part;
         let weight = span(rows * format.row_bytes(cols));
         let scales = span(format.scale_bytes(rows, cols));
         let biases = span(format.bias_bytes(rows, cols));
         MatrixLayout { rows, cols, format, weight, scales, biases }
-    };
-    let (gate, up, down) = (matrix(0), matrix(1), matrix(2));
-    ExpertLayout { extents: vec![end], gate_up: GateUp::Split { gate, up }, down }
-}
-
-/// Rows and columns of the gate, up and down projections.
-pub(super) fn part_shapes(hidden: usize, intermediate: usize) -> [(usize, usize); 3] {
-    [(intermediate, hidden), (intermediate, hidden), (hidden, intermediate)]
+    });
+    ExpertLayout::of_parts(vec![end], parts)
 }

@@ -7,9 +7,13 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::dialects::Dialects;
-use crate::manifest::{ExpertsDecl, FusedOrder, Manifest, MatrixDecl, Role, VectorDecl};
+use crate::manifest::{
+    ExpertMatrices, ExpertsDecl, FusedOrder, Manifest, MatrixDecl, Role, VectorDecl,
+};
 use crate::quant::{Affine, Float, MatrixFormat};
-use crate::{ExpertId, ExtentSource, FileIdx, GateUp, LayerBank, LayerIdx, SourceFile};
+use crate::{
+    ExpertId, ExpertParts, ExtentSource, FileIdx, GateUp, LayerBank, LayerIdx, SourceFile,
+};
 
 fn golden(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)
@@ -79,8 +83,10 @@ fn experts(config: &Config, layer: usize) -> ExpertsDecl {
     ExpertsDecl {
         layer: LayerIdx(layer as u16),
         prefix: format!("layers.{layer}.mlp"),
-        parts: ["gate_proj", "up_proj", "down_proj"],
-        fused: FusedOrder::GateThenUp,
+        matrices: ExpertMatrices::Three {
+            parts: ["gate_proj", "up_proj", "down_proj"],
+            fused: FusedOrder::GateThenUp,
+        },
         n_experts: config.usize("num_experts").unwrap(),
         hidden: config.usize("hidden_size").unwrap(),
         intermediate: config.usize("moe_intermediate_size").unwrap(),
@@ -465,6 +471,7 @@ fn refuses_prepared_tensors_outside_their_file() {
 mod published;
 mod small_floats;
 mod tables;
+mod two_matrices;
 
 mod container {
     use proptest::prelude::*;
@@ -496,6 +503,20 @@ mod container {
         let container = parse(&good()).unwrap();
         let again = serde_json::to_value(&container).unwrap();
         assert_eq!(again, good());
+    }
+
+    #[test]
+    fn experts_may_have_no_gate() {
+        let mut value = good();
+        let layer = value["layers"][1].as_object_mut().unwrap();
+        layer.remove("gate");
+        layer["record_bytes"] = json!(9216);
+        layer["stride_bytes"] = json!(12288);
+        value["files"][1]["bytes"] = json!(24576);
+        let container = parse(&value).unwrap();
+        assert_eq!(serde_json::to_value(&container).unwrap(), value);
+        let formats = container.layers[1].as_ref().unwrap().formats();
+        assert!(formats.gate.is_none() && formats.up == formats.down);
     }
 
     #[test]

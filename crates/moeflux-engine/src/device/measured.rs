@@ -135,7 +135,9 @@ pub(crate) fn products(
                 add(routed(gate, top_k));
                 add(routed(up, top_k));
             }
-            GateUp::Alternating(both) | GateUp::Joined(both) => add(routed(both, top_k)),
+            GateUp::Up(one) | GateUp::Alternating(one) | GateUp::Joined(one) => {
+                add(routed(one, top_k))
+            }
         }
         add(routed(&layer.layout.down, top_k));
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use moeflux_backend::{CacheSpec, KvType};
+use moeflux_backend::{CacheSpec, KvType, StateShape};
 use moeflux_core::OptionId;
 use serde::{Deserialize, Serialize};
 
@@ -77,11 +77,13 @@ pub(super) enum StoredCache {
 impl From<&CacheSpec> for StoredCache {
     fn from(spec: &CacheSpec) -> StoredCache {
         match *spec {
-            CacheSpec::Kv { n_heads: heads, k_dim, v_dim, dtype, window } => {
+            CacheSpec::Pages { n_heads: heads, k_dim, v_dim, dtype, window } => {
                 StoredCache::Kv { heads, k_dim, v_dim, dtype: kv_name(dtype).to_owned(), window }
             }
-            CacheSpec::Conv { channels, kernel } => StoredCache::Conv { channels, kernel },
-            CacheSpec::Delta { n_heads: heads, k_dim, v_dim } => {
+            CacheSpec::State(StateShape::Rows { n, cols: channels }) => {
+                StoredCache::Conv { channels, kernel: n + 1 }
+            }
+            CacheSpec::State(StateShape::Matrices { n: heads, rows: v_dim, cols: k_dim }) => {
                 StoredCache::Delta { heads, k_dim, v_dim }
             }
         }

@@ -1,7 +1,7 @@
 //! The original system's format of a session's state: version 1 for attention
 //! and delta nets, version 2 with multi-head latent attention.
 
-use moeflux_backend::{Backend, Cache, CacheSpec, DeviceError, KvType, Sequence};
+use moeflux_backend::{Backend, Cache, CacheSpec, DeviceError, KvType, Sequence, StateShape};
 use moeflux_core::checkpoint::Config;
 
 use crate::error::{EngineError, StateError};
@@ -271,17 +271,17 @@ impl WireShape {
 /// The layers that caches, listed layer by layer, belong to.
 fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, StateError> {
     let refuse = |what| StateError::NoSuchLayers { what };
-    let has_values = |cache: &CacheSpec| matches!(cache, CacheSpec::Kv { v_dim: 1.., .. });
+    let has_values = |cache: &CacheSpec| matches!(cache, CacheSpec::Pages { v_dim: 1.., .. });
     let is_latent = !caches.iter().any(has_values);
     let mut layers = Vec::new();
     let mut rest = caches.iter().zip(0..).map(|(cache, i)| (*cache, Cache(i)));
     while let Some((spec, cache)) = rest.next() {
         layers.push(match spec {
             // Those of an indexer, whose family may have no latent attention to ask for.
-            CacheSpec::Kv { v_dim: 0, .. } if !is_latent => {
+            CacheSpec::Pages { v_dim: 0, .. } if !is_latent => {
                 return Err(refuse("keys without values"));
             }
-            CacheSpec::Kv { n_heads: heads, k_dim, v_dim: 0, dtype, .. } => {
+            CacheSpec::Pages { n_heads: heads, k_dim, v_dim: 0, dtype, .. } => {
                 let rank = config.usize("kv_lora_rank").ok().filter(|n| *n < k_dim);
                 let rank = rank.ok_or(refuse("keys without values"))?;
                 if heads != 1 {
@@ -290,18 +290,22 @@ fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, State
                 let widths = [rank, k_dim - rank];
                 WireLayer::Rows { cache, widths, heads, is_latent: true, dtype }
             }
-            CacheSpec::Kv { n_heads: heads, k_dim, v_dim, dtype, .. } => {
+            CacheSpec::Pages { n_heads: heads, k_dim, v_dim, dtype, .. } => {
                 let widths = [heads * k_dim, heads * v_dim];
                 WireLayer::Rows { cache, widths, heads, is_latent: false, dtype }
             }
-            CacheSpec::Conv { .. } => match rest.next() {
-                Some((delta @ CacheSpec::Delta { .. }, second)) => WireLayer::States {
-                    caches: [cache, second],
-                    bytes: [spec.fixed_bytes(), delta.fixed_bytes()],
-                },
+            CacheSpec::State(StateShape::Rows { .. }) => match rest.next() {
+                Some((delta @ CacheSpec::State(StateShape::Matrices { .. }), second)) => {
+                    WireLayer::States {
+                        caches: [cache, second],
+                        bytes: [spec.fixed_bytes(), delta.fixed_bytes()],
+                    }
+                }
                 _ => return Err(refuse("a convolution without a delta rule")),
             },
-            CacheSpec::Delta { .. } => return Err(refuse("a delta rule without a convolution")),
+            CacheSpec::State(StateShape::Matrices { .. }) => {
+                return Err(refuse("a delta rule without a convolution"));
+            }
         });
     }
     Ok(layers)
@@ -416,16 +420,16 @@ mod tests {
     }
 
     fn rows(n_heads: usize, k_dim: usize, v_dim: usize) -> CacheSpec {
-        CacheSpec::Kv { n_heads, k_dim, v_dim, dtype: KvType::Q8, window: None }
+        CacheSpec::Pages { n_heads, k_dim, v_dim, dtype: KvType::Q8, window: None }
     }
 
     /// Three delta nets, then attention, and so on.
     fn hybrid(n_layers: usize, n_v_heads: usize) -> Vec<CacheSpec> {
         let channels = 2 * 16 * 128 + n_v_heads * 128;
-        let delta = CacheSpec::Delta { n_heads: n_v_heads, k_dim: 128, v_dim: 128 };
+        let delta = CacheSpec::State(StateShape::Matrices { n: n_v_heads, rows: 128, cols: 128 });
         let layer = |i: usize| match i % 4 {
             3 => vec![rows(2, 256, 256)],
-            _ => vec![CacheSpec::Conv { channels, kernel: 4 }, delta],
+            _ => vec![CacheSpec::State(StateShape::Rows { n: 3, cols: channels }), delta],
         };
         (0..n_layers).flat_map(layer).collect()
     }
@@ -461,7 +465,7 @@ mod tests {
             (json!({}), vec![rows(2, 64, 32)], 1),
             (json!({}), vec![rows(1, 64, 0)], 1),
             (index_keys, vec![rows(1, 40, 0), rows(1, 32, 0)], 1),
-            (json!({}), vec![CacheSpec::Conv { channels: 8, kernel: 4 }], 1),
+            (json!({}), vec![CacheSpec::State(StateShape::Rows { n: 3, cols: 8 })], 1),
             (json!({}), Vec::new(), 0),
         ] {
             let refused = shape(config, &caches, n_layers).unwrap_err();

@@ -5,7 +5,7 @@ use moeflux_core::checkpoint::Config;
 
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
-use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::dense::{Dense, MlpScratch};
 use crate::layers::layer::{Body, Layer};
 use crate::layers::mlps::{MlpBlocks, MlpShape, MlpTerms};
 use crate::layers::moe::{MoeBlocks, MoeShape, sparse_layers};
@@ -32,7 +32,7 @@ pub(crate) fn by_softmax(
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
-    let dense = dense.map(|mlp| GatedScratch::alloc(mlp, &mut builder));
+    let dense = dense.map(|mlp| MlpScratch::alloc(mlp, &mut builder));
     builder.finish(|builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mlp = format!("{name}.mlp");

@@ -26,6 +26,9 @@ pub struct Family {
     pub gguf: Option<&'static Architecture>,
     /// Shapes of its published models.
     pub shapes: &'static [PublishedShape],
+    /// What stands before the names of all tensors, where exporters write another prefix than `model.`
+    /// and those of models that also see.
+    pub(super) prefixes: &'static [&'static str],
     /// First components of the canonical names of tensors that text generation does not use.
     pub(super) skipped_parts: &'static [&'static str],
     /// First components of the canonical names of tensors that predict several tokens at once.
@@ -61,6 +64,7 @@ impl Family {
             experts_switch: None,
             gguf: None,
             shapes: &[],
+            prefixes: &[],
             skipped_parts: &[],
             mtp_parts: &[],
             joined_experts: &[],

@@ -107,6 +107,7 @@ pub fn dialects() -> &'static Dialects {
             {
                 dialects.architectures.push(architecture);
             }
+            dialects.prefixes.extend(family.prefixes);
             dialects.skipped_parts.extend(family.skipped_parts);
             dialects.mtp_parts.extend(family.mtp_parts);
             dialects.joined_experts.extend(family.joined_experts);

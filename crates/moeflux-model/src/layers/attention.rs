@@ -1,7 +1,9 @@
 //! Grouped-query attention, with what families add to it: biases, normalised
 //! queries and keys, an output gate, sinks, windows.
 
-use moeflux_backend::{Attention, Cache, Cols, GatedAttention, Heads, RmsNorm, Rope, Vector};
+use moeflux_backend::{
+    Attention, Cache, Cols, GatedAttention, Heads, KeysValues, RmsNorm, Rope, Vector,
+};
 use moeflux_core::checkpoint::Config;
 
 use super::linear::{Linear, project};
@@ -332,16 +334,15 @@ impl Mixer for AttentionLayer {
         let attention = Attention {
             out: mixed,
             q,
-            k,
-            v: Some(v),
+            append: Some(KeysValues { k, v: Some(v) }),
             cache: self.cache,
             scale: self.scale,
             window: self.window,
             sinks: self.sinks,
             selection,
         };
-        let norms = self.norms.map(|norms| norms.ops(q, k));
-        let op = GatedAttention { norms, rope: self.rope, attention, gate };
+        let (q_norm, k_norm) = self.norms.map(|norms| norms.ops(q, k)).unzip();
+        let op = GatedAttention { q_norm, k_norm, rope: self.rope, attention, gate };
         step.backend.gated_attention(op, step.spans);
         project(step, columns(mixed), &[self.o_proj.onto(out)]);
     }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Activation, Cache, CacheSpec, Cols, Vector, Weight};
+use moeflux_backend::{Cache, CacheSpec, Cols, GatedActivation, Vector, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
 
 use super::connection::Connection;
+use super::expert_shape::Activation;
 use super::norm::{Norm, NormWeights};
 use super::streams::{NormFormat, StreamsBlocks, StreamsShape};
 use crate::load::LoadError;
@@ -54,6 +55,8 @@ pub(crate) struct Outline {
     pub(crate) is_tied: bool,
     /// What checkpoints call the embedding.
     pub(crate) embedding: &'static str,
+    /// What they call the norm before the head.
+    pub(crate) end: &'static str,
     /// What stands between the products of MLPs that every row gets.
     pub(crate) activation: Activation,
     /// Multiplies embeddings.
@@ -71,7 +74,7 @@ impl Outline {
         if !["silu", "swish"].contains(&config.str("hidden_act")?) {
             return Err(config.refuse("hidden_act", "be \"silu\" or \"swish\"").into());
         }
-        Outline::of_activation(config, Activation::Swiglu)
+        Outline::of_activation(config, Activation::Gated(GatedActivation::Swiglu))
     }
 
     /// From the keys that all families use.
@@ -87,6 +90,7 @@ impl Outline {
             max_positions: config.usize("max_position_embeddings")?,
             is_tied: config.bool("tie_word_embeddings")?,
             embedding: "embed_tokens",
+            end: "norm",
             activation,
             embed_scale: None,
             logit_scale: None,
@@ -227,7 +231,7 @@ impl<'a, 'b> Builder<'a, 'b> {
         window: Option<usize>,
     ) -> Cache {
         let dtype = self.build.variant.kv_type;
-        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, window })
+        self.cache(CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, window })
     }
 }
 

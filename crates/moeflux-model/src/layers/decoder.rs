@@ -178,7 +178,7 @@ impl Builder<'_, '_> {
         // states return to positions that are far back.
         let keeps_all = caches.iter().any(CacheSpec::is_recurrent);
         for (i, cache) in caches.iter_mut().enumerate() {
-            if let CacheSpec::Kv { window, .. } = cache
+            if let CacheSpec::Pages { window, .. } = cache
                 && (keeps_all || i >= n_caches)
             {
                 *window = None;

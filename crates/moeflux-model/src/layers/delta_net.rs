@@ -3,7 +3,7 @@
 
 use moeflux_backend::{
     Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm, Heads,
-    Projection, Stage, ValueOrder, Vector, Weight,
+    Projection, Stage, StateShape, ValueOrder, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
@@ -232,10 +232,15 @@ impl DeltaNetBlocks {
             input,
             out_proj: builder.projection(&format!("{name}.out_proj"), hidden, v_cols)?,
             conv,
-            conv_cache: builder.cache(CacheSpec::Conv { channels, kernel }),
+            conv_cache: builder
+                .cache(CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels })),
             a_log: a_log(name, n_v_heads, builder)?,
             dt_bias: builder.vector(&format!("{name}.dt_bias"), n_v_heads)?,
-            delta_cache: builder.cache(CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim }),
+            delta_cache: builder.cache(CacheSpec::State(StateShape::Matrices {
+                n: n_v_heads,
+                rows: v_dim,
+                cols: k_dim,
+            })),
             order: self.shape.order,
             gate: self.shape.gate,
             norm,

@@ -1,15 +1,14 @@
 //! A dense MLP next to experts, which needs nothing of them.
 
-use moeflux_backend::Cols;
+use moeflux_backend::{Cols, Mlp};
 
-use super::dense::GatedMlp;
 use super::norm::Norm;
 use crate::step::Step;
 
 /// A dense MLP that runs while a block's experts are on their way: `out = norm(mlp(x))`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DenseBranch {
-    pub(super) mlp: GatedMlp,
+    pub(super) mlp: Mlp,
     pub(super) norm: Norm,
     pub(super) x: Cols,
     pub(super) out: Cols,
@@ -19,8 +18,7 @@ impl DenseBranch {
     /// Runs the MLP.
     pub(crate) fn run(&self, step: &mut Step<'_>) {
         let rows = step.rows();
-        step.backend.project(rows, self.x, &self.mlp.first_projections());
-        self.mlp.finish(step, self.out);
+        self.mlp.run_parts(step.backend, rows, self.x, self.out);
         self.norm.forward(step, self.out, self.out);
     }
 }

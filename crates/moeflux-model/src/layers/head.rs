@@ -24,11 +24,14 @@ pub(crate) struct Head {
 
 impl Head {
     pub(super) fn load(builder: &mut Builder<'_, '_>) -> Result<Head, LoadError> {
-        let Outline { hidden, vocab, is_tied, embedding, logit_scale, logit_softcap, .. } =
+        let Outline { hidden, vocab, is_tied, embedding, end, logit_scale, logit_softcap, .. } =
             builder.outline;
         let end = match logit_scale {
-            Some(factor) => Connection::Norm(builder.scaled_norm("norm.weight", hidden, factor)?),
-            None => builder.connection("norm", "hyper_connection_mixer", false)?,
+            Some(factor) => {
+                let norm = builder.scaled_norm(&format!("{end}.weight"), hidden, factor)?;
+                Connection::Norm(norm)
+            }
+            None => builder.connection(end, "hyper_connection_mixer", false)?,
         };
         // Embeddings are not tied to a head that is stored, as in the reference.
         let is_tied = is_tied && !builder.build.weights.holds("lm_head.weight");

@@ -113,7 +113,7 @@ impl IndexerBlocks {
             norm_weight: builder.vector(&format!("{name}.k_norm.weight"), head_dim)?,
             norm_bias: builder.vector(&format!("{name}.k_norm.bias"), head_dim)?,
             rope: self.rope,
-            cache: builder.cache(CacheSpec::Kv {
+            cache: builder.cache(CacheSpec::Pages {
                 n_heads: 1,
                 k_dim: head_dim,
                 v_dim: 0,

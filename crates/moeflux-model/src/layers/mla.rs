@@ -4,7 +4,7 @@
 //! and queries and outputs go through the halves of `kv_b_proj` instead.
 
 use moeflux_backend::{
-    Attention, Cache, Cols, HeadProduct, Heads, Rope, RopePairs, Selection, Weight,
+    Attention, Cache, Cols, HeadProduct, Heads, KeysValues, Rope, RopePairs, Selection, Weight,
 };
 use moeflux_core::checkpoint::Config;
 
@@ -314,8 +314,7 @@ impl Mixer for MlaLayer {
         let op = Attention {
             out: mixed,
             q: absorbed,
-            k: key.heads(1),
-            v: None,
+            append: Some(KeysValues { k: key.heads(1), v: None }),
             cache: self.cache,
             scale: self.shape.scale,
             window: None,

@@ -6,7 +6,7 @@ use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 
 use super::builder::Builder;
-use super::dense::{Dense, GatedScratch};
+use super::dense::{Dense, MlpScratch};
 use super::layer::Body;
 use super::moe::{MoeBlocks, MoeShape, SharedShape};
 use super::routing::SigmoidRouting;
@@ -139,12 +139,12 @@ fn dense_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError
 pub(crate) struct MlpBlocks {
     shape: MlpShape,
     moe: MoeBlocks,
-    dense: Option<GatedScratch>,
+    dense: Option<MlpScratch>,
 }
 
 impl MlpBlocks {
     pub(crate) fn new(shape: MlpShape, builder: &mut Builder<'_, '_>) -> MlpBlocks {
-        let dense = shape.dense_intermediate.map(|cols| GatedScratch::alloc(cols, builder));
+        let dense = shape.dense_intermediate.map(|cols| MlpScratch::alloc(cols, builder));
         MlpBlocks { moe: MoeBlocks::new(shape.moe, builder), dense, shape }
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod decoder;
 pub(crate) mod delta_net;
 pub(crate) mod dense;
 pub(crate) mod dense_branch;
+pub(crate) mod expert_shape;
 pub(crate) mod head;
 pub(crate) mod indexer;
 pub(crate) mod layer;

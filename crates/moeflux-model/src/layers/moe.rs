@@ -3,16 +3,17 @@
 use std::{iter, mem};
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, Buf, Cols, Combine, ExpertBiases, Experts, MoeOnDevice,
-    Projection, ResidentExperts, Route, Routing, Scoring, Shared, Stage, Vector, Weight,
+    ActivationPrecision, Buf, Cols, Combine, ExpertFunction, Experts, Mlp, MoeOnDevice, Projection,
+    ResidentExperts, Route, Routing, Scoring, Shared, Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
-use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
+use moeflux_core::manifest::ExpertsDecl;
 use moeflux_core::{ExpertId, LayerIdx};
 use moeflux_store::Arrivals;
 
-use super::dense::{GatedMlp, GatedScratch};
+use super::dense::MlpScratch;
 use super::dense_branch::DenseBranch;
+use super::expert_shape::{ExpertShape, GatedExpert};
 use super::linear::with_projections;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, ExpertCounts};
@@ -29,13 +30,9 @@ pub(crate) struct MoeShape {
     pub(crate) config_top_k: usize,
     /// Columns between an expert's products.
     pub(crate) intermediate: usize,
-    pub(crate) activation: Activation,
+    pub(crate) expert: ExpertShape,
     /// What the router is called inside a block.
     pub(crate) router: &'static str,
-    /// What an expert's gate, up and down projections are called.
-    pub(crate) parts: [&'static str; 3],
-    /// How gate and up lie where one tensor holds both.
-    pub(crate) fused: FusedOrder,
     pub(crate) shared: Option<SharedShape>,
     /// Experts that a token may choose from.
     pub(crate) n_eligible: usize,
@@ -72,7 +69,7 @@ struct MoeScratch {
 /// Activations of shared experts; one set serves all of them.
 #[derive(Clone, Copy, Debug)]
 struct SharedScratch {
-    mlp: GatedScratch,
+    mlp: MlpScratch,
     out: Cols,
     /// One logit a row.
     scale: Option<Cols>,
@@ -80,7 +77,7 @@ struct SharedScratch {
 
 #[derive(Clone, Copy, Debug)]
 struct SharedExpert {
-    mlp: GatedMlp,
+    mlp: Mlp,
     /// Where present, gives one logit whose sigmoid scales the output.
     gate: Option<Weight>,
     scratch: SharedScratch,
@@ -124,9 +121,8 @@ pub(crate) struct Moe {
     top_k: usize,
     scoring: Scoring,
     inputs: ActivationPrecision,
-    activation: Activation,
-    /// Added to the experts' products.
-    pub(crate) biases: Option<ExpertBiases>,
+    /// What the experts compute.
+    pub(crate) function: ExpertFunction,
     shared: Option<SharedExpert>,
     /// A dense MLP that runs while experts are on their way.
     pub(crate) dense_branch: Option<DenseBranch>,
@@ -160,10 +156,8 @@ impl MoeShape {
             n_experts,
             config_top_k,
             intermediate: config.usize(intermediate)?,
-            activation: Activation::Swiglu,
+            expert: ExpertShape::Three(GatedExpert::USUAL),
             router: "gate",
-            parts: USUAL_PARTS,
-            fused: FusedOrder::GateThenUp,
             shared: None,
             n_eligible: n_experts,
         })
@@ -184,17 +178,12 @@ impl SharedShape {
     }
 }
 
-/// Names of an expert's parts in checkpoints that number them, as Mixtral's do.
-pub(crate) const NUMBERED_PARTS: [&str; 3] = ["w1", "w3", "w2"];
-
 /// Scores of a row that are kept for every expert that it gets.
 pub const SCORES_PER_EXPERT: usize = 4;
 
 /// From this number of rows for every expert on, nearly all experts are wanted: with uniform
 /// routing all but one in fifty.
 const ROWS_OF_ALL: usize = 4;
-
-const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 /// Which layers have routed experts, as Qwen's configs say it.
 pub(crate) fn sparse_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
@@ -224,7 +213,7 @@ impl MoeBlocks {
             slots: build.weights.backend().alloc(build.max_rows * top_k, hidden),
         };
         let shared = shape.shared.map(|shared| SharedScratch {
-            mlp: GatedScratch::alloc(shared.intermediate, builder),
+            mlp: MlpScratch::alloc(shared.intermediate, builder),
             out: builder.build.cols(hidden),
             scale: shared.gate.map(|_| scale),
         });
@@ -239,7 +228,7 @@ impl MoeBlocks {
         scoring: Scoring,
         builder: &mut Builder<'_, '_>,
     ) -> Result<Box<Moe>, LoadError> {
-        let MoeShape { n_experts, intermediate, parts, fused, .. } = self.shape;
+        let MoeShape { n_experts, intermediate, expert, .. } = self.shape;
         let hidden = builder.outline.hidden;
         let shared = match self.shape.shared.zip(self.shared) {
             Some((shape, scratch)) => Some(SharedExpert::load(shape, scratch, name, builder)?),
@@ -252,7 +241,8 @@ impl MoeBlocks {
             }
         }
         let prefix = name.to_owned();
-        let decl = ExpertsDecl { layer, prefix, parts, fused, n_experts, hidden, intermediate };
+        let matrices = expert.matrices();
+        let decl = ExpertsDecl { layer, prefix, matrices, n_experts, hidden, intermediate };
         builder.build.weights.experts(decl)?;
         Ok(Box::new(Moe {
             layer,
@@ -263,8 +253,7 @@ impl MoeBlocks {
             top_k: self.top_k,
             scoring,
             inputs: builder.build.inputs,
-            activation: self.shape.activation,
-            biases: None,
+            function: expert.function(),
             shared,
             dense_branch: None,
             scratch: self.scratch,
@@ -379,8 +368,7 @@ impl Moe {
             x,
             rows: step.rows(),
             inputs: self.inputs,
-            activation: self.activation,
-            biases: self.biases,
+            function: self.function,
             calls: &[],
         };
         if let Some(residency) = step.backend.residency_mut()
@@ -449,11 +437,10 @@ impl Moe {
             route,
             x,
             inputs: self.inputs,
-            activation: self.activation,
-            biases: self.biases,
+            function: self.function,
             slots: self.scratch.slots,
             acc,
-            shared: self.shared.map(|shared| shared.mlp.beside_experts(shared.contribution())),
+            shared: self.shared.map(|shared| shared.beside_experts()),
         };
         let rows = step.rows();
         let residency = step.backend.residency_mut().expect("the layer is resident");
@@ -540,8 +527,13 @@ impl SharedExpert {
 
     /// Finishes what [`Moe::project_first`] began.
     fn forward(&self, step: &mut Step<'_>) -> Shared {
-        self.mlp.finish(step, self.scratch.out);
+        let rows = step.rows();
+        self.mlp.finish(step.backend, rows, self.scratch.out);
         self.contribution()
+    }
+
+    fn beside_experts(&self) -> moeflux_backend::SharedExpert {
+        moeflux_backend::SharedExpert { mlp: self.mlp, shared: self.contribution() }
     }
 
     fn contribution(&self) -> Shared {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Cache, CacheSpec, CausalConv, Cols, Projection, SimilarityGate, Vector, Weight,
+    Cache, CacheSpec, CausalConv, Cols, Projection, SimilarityGate, StateShape, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::TableDecl;
@@ -119,7 +119,8 @@ impl NgramBlocks {
             query_norm: builder.norm(&part("norm_query"), all)?,
             conv_norm: builder.norm(&part("norm_conv"), all)?,
             conv: self.load_taps(&part("conv1d.weight"), taps, builder)?,
-            conv_cache: builder.cache(CacheSpec::Conv { channels: all, kernel: taps }),
+            conv_cache: builder
+                .cache(CacheSpec::State(StateShape::Rows { n: taps - 1, cols: all })),
             blocks: self.clone(),
         }))
     }

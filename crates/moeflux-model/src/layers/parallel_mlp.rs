@@ -3,7 +3,7 @@
 
 use moeflux_backend::{Cols, Combine};
 
-use super::dense::GatedScratch;
+use super::dense::MlpScratch;
 use super::dense_branch::DenseBranch;
 use super::moe::{Moe, MoeBlocks, MoeInput};
 use super::norm::Norm;
@@ -17,7 +17,7 @@ use crate::step::Step;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParallelBlocks {
     moe: MoeBlocks,
-    dense: GatedScratch,
+    dense: MlpScratch,
     scratch: ParallelScratch,
 }
 
@@ -74,7 +74,7 @@ impl ParallelBlocks {
         intermediate: usize,
         builder: &mut Builder<'_, '_>,
     ) -> ParallelBlocks {
-        let dense = GatedScratch::alloc(intermediate, builder);
+        let dense = MlpScratch::alloc(intermediate, builder);
         let hidden = builder.outline.hidden;
         let mut cols = || builder.build.cols(hidden);
         let scratch =

@@ -95,7 +95,7 @@ impl PoolIndexerBlocks {
             qk_proj,
             q_norm,
             pools: PoolKeys { size: pool, weight, eps, rope: self.rope },
-            cache: builder.cache(CacheSpec::Kv {
+            cache: builder.cache(CacheSpec::Pages {
                 n_heads: 1,
                 k_dim: head_dim,
                 v_dim: 0,

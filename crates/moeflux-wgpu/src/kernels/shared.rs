@@ -1,5 +1,7 @@
 //! Constants that kernels of several ops have in common.
 
+use moeflux_backend::{ExpertFunction, GatedActivation, PlainActivation};
+
 use crate::kernels::kernel::constants;
 
 // Values of `FORMAT`, as `include/common.wgsl` has them.
@@ -76,14 +78,32 @@ pub(crate) struct ActivationNumbers {
     pub(crate) limit: f32,
 }
 
-impl From<moeflux_backend::Activation> for ActivationNumbers {
-    fn from(activation: moeflux_backend::Activation) -> ActivationNumbers {
-        use moeflux_backend::Activation::{ClampedSwiglu, GeluTanh, Swiglu};
+impl From<GatedActivation> for ActivationNumbers {
+    fn from(activation: GatedActivation) -> ActivationNumbers {
+        use GatedActivation::{ClampedSwiglu, GeluTanh, Swiglu};
         let (kind, alpha, limit) = match activation {
             Swiglu => (0, 0.0, 0.0),
             ClampedSwiglu { alpha, limit } => (1, alpha, limit),
             GeluTanh => (2, 0.0, 0.0),
         };
         ActivationNumbers { kind, alpha, limit }
+    }
+}
+
+impl From<PlainActivation> for ActivationNumbers {
+    fn from(activation: PlainActivation) -> ActivationNumbers {
+        let kind = match activation {
+            PlainActivation::Relu2 => 3,
+        };
+        ActivationNumbers { kind, alpha: 0.0, limit: 0.0 }
+    }
+}
+
+impl From<ExpertFunction> for ActivationNumbers {
+    fn from(function: ExpertFunction) -> ActivationNumbers {
+        match function {
+            ExpertFunction::Gated { activation, .. } => activation.into(),
+            ExpertFunction::Plain(activation) => activation.into(),
+        }
     }
 }

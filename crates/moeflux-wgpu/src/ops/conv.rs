@@ -5,7 +5,7 @@ use crate::ops::spans::Together;
 use crate::ops::spans::keeping;
 use crate::ops::spans::together;
 use crate::ops::spans::with_spans;
-use moeflux_backend::{CacheSpec, CausalConv, Span};
+use moeflux_backend::{CacheSpec, CausalConv, Span, StateShape};
 
 use crate::commands::grid::Grid;
 use crate::kernels::recurrent as kernels;
@@ -15,10 +15,10 @@ use crate::words::{ELEMENTS, word};
 
 /// The taps of a convolution but for the newest, and its channels.
 pub(crate) fn conv_dims(state: &State) -> (usize, usize) {
-    let CacheSpec::Conv { channels, kernel } = state.spec else {
-        panic!("a convolution needs its history")
+    let CacheSpec::State(StateShape::Rows { n, cols }) = state.spec else {
+        panic!("a convolution needs the rows before its input")
     };
-    (kernel - 1, channels)
+    (n, cols)
 }
 
 pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {

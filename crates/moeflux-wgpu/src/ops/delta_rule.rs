@@ -89,7 +89,8 @@ fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize)
 }
 
 pub(crate) fn assert_shape(state: &State, DeltaRule { k, v, .. }: &DeltaRule) {
-    let want = CacheSpec::Delta { n_heads: v.n_heads, k_dim: k.head_dim, v_dim: v.head_dim };
+    let (n, rows, cols) = (v.n_heads, v.head_dim, k.head_dim);
+    let want = CacheSpec::State(moeflux_backend::StateShape::Matrices { n, rows, cols });
     assert_eq!(state.spec, want, "a delta rule needs a state of its shape");
 }
 

@@ -1,10 +1,10 @@
-//! Element-wise ops: copy, add, bias, scale, sigmoid gate and the activations of gated MLPs.
+//! Element-wise ops: copy, add, bias, scale, sigmoid gate and the activations of MLPs.
 
 use crate::ops::fused_sum;
 use crate::ops::operand::Operand;
 use crate::ops::operand::cols;
 use crate::ops::operand::heads;
-use moeflux_backend::{Activation, Cols, Heads, Vector};
+use moeflux_backend::{Cols, GatedActivation, Heads, PlainActivation, Vector};
 
 use crate::commands::grid::Grid;
 use crate::kernels::basic as kernels;
@@ -25,6 +25,7 @@ enum Op {
     Activate = 5,
     ActivateInPlace = 6,
     ScaledSilu = 7,
+    ActivatePlain = 8,
 }
 
 /// An op with its constants.
@@ -111,16 +112,20 @@ pub(crate) fn sigmoid_gate(b: &mut Wgpu, rows: usize, x: Heads, gate: Heads) {
 }
 
 pub(crate) fn scale(b: &mut Wgpu, rows: usize, x: Cols, factor: f32) {
-    multiply(b, Op::Scale, rows, x, factor);
+    in_place(b, Elementwise { numbers: [factor, 0.0], ..Op::Scale.into() }, rows, x);
 }
 
 pub(crate) fn scaled_silu(b: &mut Wgpu, rows: usize, x: Cols, factor: f32) {
-    multiply(b, Op::ScaledSilu, rows, x, factor);
+    in_place(b, Elementwise { numbers: [factor, 0.0], ..Op::ScaledSilu.into() }, rows, x);
 }
 
-/// Runs an op in place that has a factor and no other input.
-fn multiply(b: &mut Wgpu, op: Op, rows: usize, x: Cols, factor: f32) {
-    let op = Elementwise { numbers: [factor, 0.0], ..op.into() };
+pub(crate) fn activate_plain(b: &mut Wgpu, rows: usize, activation: PlainActivation, x: Cols) {
+    let ActivationNumbers { kind, .. } = activation.into();
+    in_place(b, Elementwise { activation: kind, ..Op::ActivatePlain.into() }, rows, x);
+}
+
+/// Runs an op in place that has no other input.
+fn in_place(b: &mut Wgpu, op: Elementwise, rows: usize, x: Cols) {
     // The kernel binds an input and does not read it.
     let mem = b.scratch.unused[0].words(&mut b.encoder, 4);
     run(b, op, rows, x.heads(1), Operand { mem, view: [0; 4] }, None);
@@ -129,7 +134,7 @@ fn multiply(b: &mut Wgpu, op: Op, rows: usize, x: Cols, factor: f32) {
 pub(crate) fn activate(
     b: &mut Wgpu,
     rows: usize,
-    activation: Activation,
+    activation: GatedActivation,
     out: Cols,
     gate: Cols,
     up: Cols,

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    ActivationPrecision, Attention, Backend, Cache, CacheSpec, Cols, HostMatrix, KvType,
-    Projection, Span,
+    ActivationPrecision, Attention, Backend, Cache, CacheSpec, Cols, HostMatrix, KeysValues,
+    KvType, Projection, Span,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 use moeflux_core::{HostBuf, SplitMix64};
@@ -125,7 +125,7 @@ pub(crate) fn attention(b: &mut dyn Backend) -> Option<Vec<f32>> {
         let value = |i: usize| ((i + 1) as f32 * 0.618 + seed as f32).sin();
         b.write(cols.buf, &(0..ROWS * cols.len).map(value).collect::<Vec<f32>>());
     }
-    let kv = CacheSpec::Kv {
+    let kv = CacheSpec::Pages {
         n_heads: n_kv_heads,
         k_dim: HEAD_DIM,
         v_dim: HEAD_DIM,
@@ -136,8 +136,7 @@ pub(crate) fn attention(b: &mut dyn Backend) -> Option<Vec<f32>> {
     let op = Attention {
         out: out.heads(n_heads),
         q: q.heads(n_heads),
-        k: k.heads(n_kv_heads),
-        v: Some(v.heads(n_kv_heads)),
+        append: Some(KeysValues { k: k.heads(n_kv_heads), v: Some(v.heads(n_kv_heads)) }),
         cache: Cache(0),
         scale: SCALE,
         window: None,

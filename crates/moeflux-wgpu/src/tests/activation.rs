@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use moeflux_backend::cpu::matmul::integer_group_size;
-use moeflux_backend::{Activation, ActivationPrecision, ExpertResidency};
+use moeflux_backend::{ActivationPrecision, ExpertResidency, GatedActivation};
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
 use super::grouped::{Case, by_device};
@@ -12,7 +12,7 @@ use super::{context, layouts};
 use crate::backend::new_backend;
 use crate::{Context, Layout};
 
-const CLAMPED: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };
+const CLAMPED: GatedActivation = GatedActivation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };
 
 fn case(bits: u8, group_size: usize, inner: usize, inputs: ActivationPrecision) -> Case {
     case_of(MatrixFormat::Affine(Affine::new(bits, group_size, Float::BF16)), inner, inputs)
@@ -27,7 +27,7 @@ fn case_of(format: MatrixFormat, inner: usize, inputs: ActivationPrecision) -> C
         has_shared: false,
         n_experts: 5,
         inner,
-        activation: Activation::Swiglu,
+        activation: GatedActivation::Swiglu,
     }
 }
 
@@ -80,7 +80,7 @@ fn activations_within_the_third_product_have_the_bits_of_those_before_it() {
         let expected = if context.has_many_bindings() { fewer } else { 0 };
         let clamped = Case { activation: CLAMPED, has_biases: true, ..of };
         let alternating = Case { alternates: true, ..of };
-        let gelu = Case { activation: Activation::GeluTanh, ..of };
+        let gelu = Case { activation: GatedActivation::GeluTanh, ..of };
         for layout in [None, Some(layouts[1]), Some(layouts[2 + nth % 2])] {
             for rows in [1, 3] {
                 for case in [of, clamped, alternating, gelu] {

@@ -2,8 +2,8 @@
 
 use moeflux_backend::{
     ActivationPrecision, Attention, Cache, CacheSpec, Cols, ExpertResidency, GatedAttention, Heads,
-    KvType, Ops, Projection, Recording, RmsNorm, RopePairs, RopeSpec, SelectPositions, Sequences,
-    Span,
+    KeysValues, KvType, Ops, Projection, Recording, RmsNorm, RopePairs, RopeSpec, SelectPositions,
+    Sequences, Span,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
@@ -68,8 +68,8 @@ fn floats(seed: u32, n: usize) -> Vec<f32> {
 fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
     let Shape { n_heads, n_kv_heads, k_dim, v_dim, out_dim, dtype, rows, .. } = shape;
     let specs = [
-        CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype, window: None },
-        CacheSpec::Kv { n_heads: 1, k_dim: 16, v_dim: 0, dtype: KvType::F32, window: None },
+        CacheSpec::Pages { n_heads: n_kv_heads, k_dim, v_dim, dtype, window: None },
+        CacheSpec::Pages { n_heads: 1, k_dim: 16, v_dim: 0, dtype: KvType::F32, window: None },
     ];
     let (first, second) = (b.new_sequence(&specs), b.new_sequence(&specs));
     let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(rows, len), start: 0, len };
@@ -89,8 +89,7 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
     let attention = Attention {
         out: out.heads(n_heads),
         q: q.heads(n_heads),
-        k: k.heads(n_kv_heads),
-        v: v.map(|buf| buf.heads(n_kv_heads)),
+        append: Some(KeysValues { k: k.heads(n_kv_heads), v: v.map(|buf| buf.heads(n_kv_heads)) }),
         cache: Cache(0),
         scale: shape.scale,
         window: shape.window,
@@ -107,7 +106,7 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         });
         let gate = cols(b, n_heads * out_dim).heads(n_heads);
         b.write(gate.buf, &floats(99, rows * n_heads * out_dim));
-        GatedAttention { norms: None, rope, attention, gate: Some(gate) }
+        GatedAttention { q_norm: None, k_norm: None, rope, attention, gate: Some(gate) }
     });
     let mut all = Vec::new();
     let (mut at, mut other) = (0, 0);
@@ -208,7 +207,7 @@ fn units_for_matrices_agree_with_singles() {
 /// queries, or apart.
 fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let (n_heads, n_kv_heads, dim) = (4, 2, 64);
-    let specs = [CacheSpec::Kv {
+    let specs = [CacheSpec::Pages {
         n_heads: n_kv_heads,
         k_dim: dim,
         v_dim: dim,
@@ -235,8 +234,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let attention = Attention {
         out: out.heads(n_heads),
         q: part(0),
-        k,
-        v: Some(v),
+        append: Some(KeysValues { k, v: Some(v) }),
         cache: Cache(0),
         scale: 0.125,
         window: None,
@@ -248,8 +246,8 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0, parts: Vec::new() });
     let weights = b.load_vector(&floats(8, dim));
     let norm = |x| RmsNorm { out: x, x, weight: weights, eps: 1e-6 };
-    let norms = Some((norm(part(0)), norm(k)));
-    let op = GatedAttention { norms, rope, attention, gate: Some(part(dim)) };
+    let (q_norm, k_norm) = (Some(norm(part(0))), Some(norm(k)));
+    let op = GatedAttention { q_norm, k_norm, rope, attention, gate: Some(part(dim)) };
     let (mut all, mut n_kernels, mut position) = (Vec::new(), 0, 0);
     for n in [3, 70, 1, 8, 1] {
         for (seed, (from, to)) in (5..).zip(inputs.into_iter().zip([q, kv])) {

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertResidency,
-    ExpertRow, Experts, MoeOnDevice, Ops, Route, Scoring, Shared, SharedExpert,
+    ActivationPrecision, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertFunction,
+    ExpertResidency, ExpertRow, Experts, GatedActivation, Mlp, MoeOnDevice, Ops, Route, Scoring,
+    Shared, SharedExpert,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, SmallScale};
 use moeflux_core::{
@@ -37,7 +38,7 @@ pub(super) struct Case {
     pub(super) n_experts: usize,
     /// Columns of activations.
     pub(super) inner: usize,
-    pub(super) activation: Activation,
+    pub(super) activation: GatedActivation,
 }
 
 pub(super) fn layout(case: Case) -> ExpertLayout {
@@ -118,7 +119,7 @@ pub(super) struct Start {
     pub(super) x: Cols,
     pub(super) acc: Cols,
     pub(super) slots: Buf,
-    pub(super) biases: Option<ExpertBiases>,
+    pub(super) function: ExpertFunction,
     pub(super) shared: Option<SharedExpert>,
 }
 
@@ -129,7 +130,7 @@ fn shared_expert(b: &mut Wgpu, case: Case, rows: usize) -> SharedExpert {
         [inner, inner, inner, HIDDEN].map(|width| cols(b, rows, width, &[]));
     let scale = cols(b, rows, 1, &floats(&mut random, rows));
     let mut matrix = |rows, cols| matrix(b, format, rows, cols, inputs);
-    SharedExpert {
+    let mlp = Mlp::Gated {
         gate_proj: matrix(inner, HIDDEN),
         up_proj: matrix(inner, HIDDEN),
         down_proj: matrix(HIDDEN, inner),
@@ -137,8 +138,8 @@ fn shared_expert(b: &mut Wgpu, case: Case, rows: usize) -> SharedExpert {
         gate,
         up,
         activated,
-        shared: Shared { out, gate: Some(scale) },
-    }
+    };
+    SharedExpert { mlp, shared: Shared { out, gate: Some(scale) } }
 }
 
 fn begin(b: &mut Wgpu, case: Case, rows: usize) -> Start {
@@ -168,7 +169,8 @@ pub(super) fn begin_with(b: &mut Wgpu, case: Case, rows: usize, seed: u64) -> St
         down: b.load_vector(&floats(&mut random, n_experts * HIDDEN)),
     });
     let shared = case.has_shared.then(|| shared_expert(b, case, rows));
-    Start { route: Route { logits, top_k: TOP_K, scoring }, x, acc, slots, biases, shared }
+    let function = ExpertFunction::Gated { activation: case.activation, biases };
+    Start { route: Route { logits, top_k: TOP_K, scoring }, x, acc, slots, function, shared }
 }
 
 pub(super) fn bits(b: &mut Wgpu, acc: Cols, rows: usize) -> Vec<u32> {
@@ -178,7 +180,7 @@ pub(super) fn bits(b: &mut Wgpu, acc: Cols, rows: usize) -> Vec<u32> {
 /// The host groups the rows; also how many chose each expert.
 fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
     let layout = Arc::new(layout(case));
-    let Start { route, x, acc, slots, biases, shared } = begin(b, case, rows);
+    let Start { route, x, acc, slots, function, shared } = begin(b, case, rows);
     let routing = b.route(rows, route).expect("the device works");
     let mut by_expert: Vec<Vec<ExpertRow>> = vec![Vec::new(); case.n_experts];
     for (slot, id) in routing.experts.iter().enumerate() {
@@ -191,11 +193,11 @@ fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
         .filter(|(_, rows)| !rows.is_empty())
         .map(|(id, rows)| ExpertCall { expert: expert(&layout, id), rows })
         .collect();
-    let (inputs, activation) = (case.inputs, case.activation);
-    b.experts(Experts { out: slots, x, rows, inputs, activation, biases, calls: &calls });
+    let inputs = case.inputs;
+    b.experts(Experts { out: slots, x, rows, inputs, function, calls: &calls });
     let weights = &routing.weights;
     if let Some(shared) = shared {
-        shared.run_parts(b, rows, x);
+        shared.mlp.run_parts(b, rows, x, shared.shared.out);
     }
     let shared = shared.map(|shared| shared.shared);
     b.combine(rows, Combine { acc, slots, top_k: TOP_K, weights, shared });
@@ -204,9 +206,9 @@ fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
 
 pub(super) fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
     let layout = Arc::new(layout(case));
-    let Start { route, x, acc, slots, biases, shared } = begin(b, case, rows);
-    if let Some(SharedExpert { gate_proj, up_proj, down_proj, .. }) = shared {
-        b.register_shared(LayerIdx(0), [gate_proj, up_proj, down_proj]);
+    let Start { route, x, acc, slots, function, shared } = begin(b, case, rows);
+    if let Some(shared) = shared {
+        b.register_shared(LayerIdx(0), shared.mlp.weights());
     }
     let ids = 0..u16::try_from(case.n_experts).unwrap();
     assert!(ids.clone().all(|id| b.load(&expert(&layout, id), case.n_experts)));
@@ -218,8 +220,7 @@ pub(super) fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
             route,
             x,
             inputs: case.inputs,
-            activation: case.activation,
-            biases,
+            function,
             slots,
             acc,
             shared,
@@ -265,7 +266,7 @@ fn rows_have_the_same_bits_whoever_chooses_their_experts() {
         has_shared: !has_biases,
         n_experts: 40,
         inner: INNER,
-        activation: Activation::Swiglu,
+        activation: GatedActivation::Swiglu,
     };
     check(&context, case(affine, ActivationPrecision::Int16, false, true), Tiles::F32);
     check(&context, case(affine, ActivationPrecision::F32, true, false), Tiles::F32);
@@ -298,7 +299,7 @@ fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel()
             has_shared,
             n_experts: 11,
             inner: INNER,
-            activation: Activation::Swiglu,
+            activation: GatedActivation::Swiglu,
         };
         for rows in [1, 3, 8, 50] {
             let open = || new_backend(Arc::clone(&context), None);

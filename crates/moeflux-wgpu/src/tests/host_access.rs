@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, ExpertCall, ExpertResidency, ExpertRow, Experts, Ops,
+    ActivationPrecision, ExpertCall, ExpertFunction, ExpertResidency, ExpertRow, Experts,
+    GatedActivation, Ops,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use moeflux_core::{
@@ -36,7 +37,7 @@ fn case(format: MatrixFormat, alternates: bool) -> Case {
         has_shared: false,
         n_experts: 2,
         inner: INNER,
-        activation: Activation::Swiglu,
+        activation: GatedActivation::Swiglu,
     }
 }
 
@@ -63,8 +64,8 @@ fn run(
         expert: Arc::clone(&experts[nth]),
         rows: (0..rows).map(|nth_row| row(nth_row, nth)).collect(),
     });
-    let activation = Activation::Swiglu;
-    b.experts(Experts { out, x, rows, inputs, activation, biases: None, calls: &calls });
+    let function = ExpertFunction::SWIGLU;
+    b.experts(Experts { out, x, rows, inputs, function, calls: &calls });
     let values = b.read(out, 2 * rows).unwrap();
     values.into_iter().map(f32::to_bits).collect()
 }
@@ -261,8 +262,8 @@ fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are
             expert: Arc::clone(expert),
             rows: vec![ExpertRow { row: 0, slot: 0 }],
         };
-        let (inputs, activation) = (case.inputs, Activation::Swiglu);
-        let op = Experts { out, x, rows: 1, inputs, activation, biases: None, calls: &[] };
+        let (inputs, function) = (case.inputs, ExpertFunction::SWIGLU);
+        let op = Experts { out, x, rows: 1, inputs, function, calls: &[] };
         for expert in &experts {
             b.experts(Experts { calls: &[call(expert)], ..op });
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, DeviceError, ExpertCall, ExpertRow, Experts, Ops,
+    ActivationPrecision, DeviceError, ExpertCall, ExpertFunction, ExpertRow, Experts, Ops,
 };
 use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{
@@ -63,9 +63,8 @@ impl Bench {
         let x = moeflux_backend::Cols { buf: self.x, start: 0, len: WIDTH };
         let rows = vec![ExpertRow { row: 0, slot: 0 }];
         let calls = [ExpertCall { expert: expert(id), rows }];
-        let (inputs, activation) = (ActivationPrecision::F32, Activation::Swiglu);
-        let op =
-            Experts { out: self.out, x, rows: 1, inputs, activation, biases: None, calls: &calls };
+        let (inputs, function) = (ActivationPrecision::F32, ExpertFunction::SWIGLU);
+        let op = Experts { out: self.out, x, rows: 1, inputs, function, calls: &calls };
         self.backend.experts(op);
         let values = self.backend.read(self.out, 1)?;
         Ok(values.into_iter().map(f32::to_bits).collect())

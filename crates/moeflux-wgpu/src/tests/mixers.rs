@@ -3,7 +3,7 @@
 use moeflux_backend::{
     ActivationPrecision, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
     ExpertResidency, GateFunction, GatedRmsNorm, Ops, Projection, RmsNorm, Sequences, Span,
-    ValueOrder,
+    StateShape, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
@@ -79,8 +79,8 @@ impl Net {
             norm: GatedRmsNorm { norm, gate: z.heads(n_v_heads), function: GateFunction::Silu },
         };
         let specs = [
-            CacheSpec::Conv { channels, kernel },
-            CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim },
+            CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels }),
+            CacheSpec::State(StateShape::Matrices { n: n_v_heads, rows: v_dim, cols: k_dim }),
         ];
         Net { op, out, specs, inputs }
     }

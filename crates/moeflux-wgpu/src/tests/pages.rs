@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use moeflux_backend::{
-    Attention, Buf, Cache, CacheSpec, Cols, DeviceError, ExpertResidency, GatedAttention, KvType,
-    Ops, RopePairs, RopeSpec, Sequence, Sequences, Span, Vector,
+    Attention, Buf, Cache, CacheSpec, Cols, DeviceError, ExpertResidency, GatedAttention,
+    KeysValues, KvType, Ops, RopePairs, RopeSpec, Sequence, Sequences, Span, Vector,
 };
 
 use super::context;
@@ -63,8 +63,10 @@ impl Bench {
         let attention = Attention {
             out: out.heads(N_HEADS),
             q: q.heads(N_HEADS),
-            k: k.heads(N_KV_HEADS),
-            v: v.map(|buf| buf.heads(N_KV_HEADS)),
+            append: Some(KeysValues {
+                k: k.heads(N_KV_HEADS),
+                v: v.map(|buf| buf.heads(N_KV_HEADS)),
+            }),
             cache: Cache(0),
             scale: 0.05,
             window,
@@ -78,9 +80,16 @@ impl Bench {
             scale: 1.0,
             parts: Vec::new(),
         });
-        let op = GatedAttention { norms: None, rope, attention, gate: Some(gate.heads(N_HEADS)) };
+        let op = GatedAttention {
+            q_norm: None,
+            k_norm: None,
+            rope,
+            attention,
+            gate: Some(gate.heads(N_HEADS)),
+        };
         let inputs = [q, k, gate].into_iter().chain(v).collect();
-        let spec = CacheSpec::Kv { n_heads: N_KV_HEADS, k_dim: K_DIM, v_dim, dtype, window: None };
+        let spec =
+            CacheSpec::Pages { n_heads: N_KV_HEADS, k_dim: K_DIM, v_dim, dtype, window: None };
         Bench { b, op, inputs, out: out.buf, spec, sequences: Vec::new() }
     }
 

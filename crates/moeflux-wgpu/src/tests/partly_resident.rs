@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, Combine, ExpertCall, ExpertResidency, ExpertRow, Experts,
+    ActivationPrecision, Combine, ExpertCall, ExpertResidency, ExpertRow, Experts, GatedActivation,
     MoeOnDevice, Ops, ResidencyRequest, ResidentCall, ResidentExperts,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
@@ -36,7 +36,7 @@ fn case(format: MatrixFormat, has_biases: bool) -> Case {
         has_shared: !has_biases,
         n_experts: N_EXPERTS,
         inner: INNER,
-        activation: Activation::Swiglu,
+        activation: GatedActivation::Swiglu,
     }
 }
 
@@ -69,8 +69,7 @@ fn keeping(context: &Arc<Context>, case: Case, experts: &[Arc<Expert>], n_held: 
     let mut b = new_backend(Arc::clone(context), if is_whole { None } else { Some(room) });
     b.encoder.uploads.host_access = HostAccess::Fetched;
     if let Some(shared) = begin_with(&mut b, case, 1, 1).shared {
-        let projections = [shared.gate_proj, shared.up_proj, shared.down_proj];
-        b.register_shared(LAYER, projections);
+        b.register_shared(LAYER, shared.mlp.weights());
     }
     let all =
         ResidencyRequest { bytes, record_bytes: record, top_k: TOP_K, stays_in_host: !is_whole };
@@ -90,7 +89,7 @@ fn step(
     rows: usize,
     seed: u64,
 ) -> (Vec<u32>, bool) {
-    let Start { route, x, acc, slots, biases, shared } = begin_with(b, case, rows, seed);
+    let Start { route, x, acc, slots, function, shared } = begin_with(b, case, rows, seed);
     // No expert is liked more than others, and neighbours are not alike, but of two rows.
     let mut random = SplitMix64::new(SplitMix64::mix(seed));
     let logits = match rows {
@@ -98,9 +97,9 @@ fn step(
         _ => floats(&mut random, rows * N_EXPERTS),
     };
     b.write(route.logits.buf, &logits);
-    let (inputs, activation, layer) = (case.inputs, case.activation, LAYER);
+    let (inputs, layer) = (case.inputs, LAYER);
     if b.is_layer_resident(layer, rows) {
-        let op = MoeOnDevice { layer, route, x, inputs, activation, biases, slots, acc, shared };
+        let op = MoeOnDevice { layer, route, x, inputs, function, slots, acc, shared };
         b.moe_on_device(rows, op);
         return (bits(b, acc, rows), true);
     }
@@ -113,7 +112,7 @@ fn step(
     let calls = wanted.map(|(expert, rows)| ResidentCall { expert, rows });
     let (resident, absent): (Vec<_>, Vec<_>) =
         calls.partition(|call| b.is_resident(layer, call.expert));
-    let op = Experts { out: slots, x, rows, inputs, activation, biases, calls: &[] };
+    let op = Experts { out: slots, x, rows, inputs, function, calls: &[] };
     b.resident_experts(ResidentExperts { layer, op, calls: &resident });
     let call = |call: ResidentCall| ExpertCall {
         expert: Arc::clone(&experts[call.expert.idx()]),
@@ -122,7 +121,7 @@ fn step(
     let calls: Vec<ExpertCall> = absent.into_iter().map(call).collect();
     b.experts(Experts { calls: &calls, ..op });
     if let Some(shared) = shared {
-        shared.run_parts(b, rows, x);
+        shared.mlp.run_parts(b, rows, x, shared.shared.out);
     }
     let shared = shared.map(|shared| shared.shared);
     b.combine(rows, Combine { acc, slots, top_k: TOP_K, weights: &routing.weights, shared });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use moeflux_backend::{
     ActivationPrecision, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
     ExpertResidency, GateFunction, GatedRmsNorm, LogitsExtras, Ops, PrerecordedStep, Recording,
-    RmsNorm, Sequence, Sequences, Span, ValueOrder, Weight,
+    RmsNorm, Sequence, Sequences, Span, StateShape, ValueOrder, Weight,
 };
 use moeflux_core::TokenId;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -60,8 +60,8 @@ impl Model {
             matrix(b, MatrixFormat::Dense(Float::BF16), 50, x.len, ActivationPrecision::F32);
         let head = matrix(b, format, 40, v_cols, ActivationPrecision::Int16);
         let specs = [
-            CacheSpec::Conv { channels, kernel },
-            CacheSpec::Delta { n_heads: n_v_heads, k_dim: dim, v_dim: dim },
+            CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels }),
+            CacheSpec::State(StateShape::Matrices { n: n_v_heads, rows: dim, cols: dim }),
         ];
         let sequences = (0..n_sequences).map(|_| b.new_sequence(&specs)).collect();
         Model { table, x, op, head, specs, sequences }

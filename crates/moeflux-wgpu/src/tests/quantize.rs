@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, ActivationPrecision, Cols, ExpertResidency, GateFunction, GatedRmsNorm, Heads, Ops,
-    Projection, RmsNorm,
+    ActivationPrecision, Cols, ExpertResidency, GateFunction, GatedActivation, GatedRmsNorm, Heads,
+    Ops, PlainActivation, Projection, RmsNorm,
 };
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
@@ -24,7 +24,7 @@ fn norm(b: &mut Wgpu, out: Heads, x: Heads) -> RmsNorm {
     RmsNorm { out, x, weight: b.load_vector(&weight), eps: 1e-6 }
 }
 
-const PRODUCERS: [(&str, Producer); 5] = [
+const PRODUCERS: [(&str, Producer); 6] = [
     ("norm", |b, out, x, _| {
         let op = norm(b, out.heads(1), x.heads(1));
         b.rms_norm(ROWS, op);
@@ -36,8 +36,12 @@ const PRODUCERS: [(&str, Producer); 5] = [
             GatedRmsNorm { norm, gate: gate.heads(2), function: GateFunction::Silu },
         );
     }),
-    ("swiglu", |b, out, gate, up| b.activate(ROWS, Activation::Swiglu, out, gate, up)),
-    ("gelu", |b, out, gate, up| b.activate(ROWS, Activation::GeluTanh, out, gate, up)),
+    ("swiglu", |b, out, gate, up| b.activate(ROWS, GatedActivation::Swiglu, out, gate, up)),
+    ("relu2", |b, out, up, _| {
+        b.copy(ROWS, out.heads(1), up.heads(1));
+        b.activate_plain(ROWS, PlainActivation::Relu2, out);
+    }),
+    ("gelu", |b, out, gate, up| b.activate(ROWS, GatedActivation::GeluTanh, out, gate, up)),
     ("gate", |b, out, x, gate| {
         b.copy(ROWS, out.heads(1), x.heads(1));
         b.sigmoid_gate(ROWS, out.heads(4), gate.heads(4));

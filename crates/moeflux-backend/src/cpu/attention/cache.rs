@@ -72,7 +72,7 @@ impl KvCache {
     /// # Panics
     /// Where the spec is that of another kind of cache.
     pub(in crate::cpu) fn new(spec: CacheSpec) -> Self {
-        let CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, window } = spec else {
+        let CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, window } = spec else {
             panic!("keys and values")
         };
         let plane = |dim| Plane { dim, pages: Vec::new() };
@@ -92,6 +92,11 @@ impl KvCache {
     /// Floats of a value; 0 where values are parts of keys.
     pub(in crate::cpu) fn v_dim(&self) -> usize {
         self.v.dim
+    }
+
+    /// Whether there are pages for the first `len` positions.
+    pub(in crate::cpu) fn holds(&self, len: usize) -> bool {
+        self.k.pages.len() * PAGE_POSITIONS >= len
     }
 
     /// Forgets all but the first `len` positions and frees whole pages.
@@ -183,12 +188,15 @@ impl KvCache {
         assert!(rest.is_empty(), "{} bytes too many of keys and values", rest.len());
     }
 
+    /// The keys.
     pub(in crate::cpu) fn keys(&self) -> Reader<'_> {
         Reader { plane: &self.k, dtype: self.dtype }
     }
 
+    /// The values; the keys where values are parts of these.
     pub(in crate::cpu) fn values(&self) -> Reader<'_> {
-        Reader { plane: &self.v, dtype: self.dtype }
+        let plane = if self.v.dim > 0 { &self.v } else { &self.k };
+        Reader { plane, dtype: self.dtype }
     }
 }
 

@@ -35,7 +35,7 @@ use super::parallel::recycle;
 use super::pool::SharedMut;
 use super::prefetcher::Prefetcher;
 use super::state::Cpu;
-use crate::{Attention, Span};
+use crate::{Attention, KeysValues, Span};
 
 /// Most queries of a tile.
 const TILE_QUERIES: usize = 64;
@@ -79,7 +79,13 @@ pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
         let mut state = cpu.take_cache(span.sequence, op.cache);
         let CacheState::Kv(kv) = &mut state else { panic!("attention needs a key-value cache") };
         check(cpu, &op, kv);
-        store(cpu, &op, span, kv);
+        match op.append {
+            Some(append) => store(cpu, append, span, kv),
+            None => {
+                let end = span.position + span.rows.len();
+                assert!(kv.holds(end), "keys and values that another op has appended");
+            }
+        }
         Job { cpu, op: &op, span, kv }.run(&mut out);
         *cpu.cache_slot(span.sequence, op.cache) = state;
     }
@@ -87,16 +93,17 @@ pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
 }
 
 fn check(cpu: &Cpu, op: &Attention, kv: &KvCache) {
-    let Attention { out, q, k, v, sinks, window, .. } = op;
+    let Attention { out, q, append, sinks, window, .. } = op;
     assert!(q.n_heads == out.n_heads && q.n_heads.is_multiple_of(kv.n_heads()), "query heads");
-    assert!(k.n_heads == kv.n_heads(), "key heads");
-    assert!(q.head_dim == kv.k_dim() && k.head_dim == kv.k_dim(), "floats of a key");
-    match v {
-        Some(v) => assert!(
-            v.n_heads == k.n_heads && v.head_dim == kv.v_dim() && out.head_dim == kv.v_dim(),
-            "heads and floats of a value"
-        ),
-        None => assert!(kv.v_dim() == 0 && out.head_dim <= kv.k_dim(), "values are parts of keys"),
+    assert!(q.head_dim == kv.k_dim(), "floats of a key");
+    match kv.v_dim() {
+        0 => assert!(out.head_dim <= kv.k_dim(), "values are parts of keys"),
+        v_dim => assert!(out.head_dim == v_dim, "floats of a value"),
+    }
+    if let Some(KeysValues { k, v }) = append {
+        assert!(k.n_heads == kv.n_heads() && k.head_dim == kv.k_dim(), "appended keys");
+        let (heads, dim) = v.map_or((k.n_heads, 0), |v| (v.n_heads, v.head_dim));
+        assert!(heads == k.n_heads && dim == kv.v_dim(), "appended values");
     }
     assert!(
         sinks.is_none_or(|sinks| cpu.vector(sinks).len() == q.n_heads),
@@ -106,16 +113,16 @@ fn check(cpu: &Cpu, op: &Attention, kv: &KvCache) {
 }
 
 /// Extends the cache by the rows of a span.
-fn store(cpu: &Cpu, op: &Attention, span: &Span, kv: &mut KvCache) {
+fn store(cpu: &Cpu, KeysValues { k, v }: KeysValues, span: &Span, kv: &mut KvCache) {
     let positions = span.position..span.position + span.rows.len();
     let shared = kv.share(positions.clone());
     cpu.pool.run(span.rows.len().div_ceil(STORED_ROWS), &|task| {
         let first = task * STORED_ROWS;
         for i in first..span.rows.len().min(first + STORED_ROWS) {
             let row = span.rows.start + i;
-            for head in 0..op.k.n_heads {
-                let k = cpu.buf(op.k.buf).head(row, op.k, head);
-                let v = op.v.map_or(&[][..], |v| cpu.buf(v.buf).head(row, v, head));
+            for head in 0..k.n_heads {
+                let k = cpu.buf(k.buf).head(row, k, head);
+                let v = v.map_or(&[][..], |v| cpu.buf(v.buf).head(row, v, head));
                 // SAFETY: a position belongs to one row and a row to one task.
                 unsafe { shared.store(head, positions.start + i, k, v) };
             }
@@ -260,7 +267,7 @@ impl View<'_> {
         maxima.clear();
         maxima.extend(queries.iter().map(|query| query.sink.unwrap_or(f32::NEG_INFINITY)));
         let keys = self.job.kv.keys();
-        let values = if self.job.op.v.is_some() { self.job.kv.values() } else { keys };
+        let values = self.job.kv.values();
         for block in self.blocks(self.seen.start) {
             let mut prefetcher = self.prefetcher(&block, keys, Some(values));
             let keys = self.rows(keys, &block, self.job.op.q.head_dim, rows);
@@ -288,7 +295,7 @@ impl View<'_> {
         totals.clear();
         totals.resize(queries.len(), 0.0);
         let kv = self.job.kv;
-        let values = if self.job.op.v.is_some() { kv.values() } else { kv.keys() };
+        let values = kv.values();
         for block in self.blocks(self.seen.start) {
             let mut prefetcher = self.prefetcher(&block, values, None);
             let values = self.rows(values, &block, dim, rows);

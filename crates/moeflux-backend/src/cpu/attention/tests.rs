@@ -5,7 +5,8 @@ use moeflux_core::SplitMix64;
 use super::{blocks, math};
 use crate::cpu::{Cpu, Isa};
 use crate::{
-    Attention, Buf, Cache, CacheSpec, Cols, KvType, Ops, SelectPositions, Sequence, Sequences, Span,
+    Attention, Buf, Cache, CacheSpec, Cols, KeysValues, KvType, Ops, SelectPositions, Sequence,
+    Sequences, Span,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -180,8 +181,8 @@ impl Run {
         let Shape { n_heads, n_kv_heads, k_dim, out_dim, dtype, .. } = shape;
         let v_dim = if shape.latent { 0 } else { out_dim };
         let specs = [
-            CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype, window: None },
-            CacheSpec::Kv { n_heads: 1, k_dim: INDEX_DIM, v_dim: 0, dtype, window: None },
+            CacheSpec::Pages { n_heads: n_kv_heads, k_dim, v_dim, dtype, window: None },
+            CacheSpec::Pages { n_heads: 1, k_dim: INDEX_DIM, v_dim: 0, dtype, window: None },
         ];
         let sequences = [cpu.new_sequence(&specs), cpu.new_sequence(&specs)];
         let mut cols = |len: usize| Cols { buf: cpu.alloc(300, len), start: 0, len };
@@ -203,8 +204,10 @@ impl Run {
         let attention = Attention {
             out: out.heads(n_heads),
             q: q.heads(n_heads),
-            k: k.heads(n_kv_heads),
-            v: (!shape.latent).then(|| v.heads(n_kv_heads)),
+            append: Some(KeysValues {
+                k: k.heads(n_kv_heads),
+                v: (!shape.latent).then(|| v.heads(n_kv_heads)),
+            }),
             cache: Cache(0),
             scale: SCALE,
             window: shape.window,
@@ -224,8 +227,9 @@ impl Run {
         let Shape { n_heads, n_kv_heads, k_dim, out_dim, .. } = self.shape;
         let op = self.attention;
         self.fill(op.q.buf, Kind::Q, rows, n_heads * k_dim);
-        self.fill(op.k.buf, Kind::K, rows, n_kv_heads * k_dim);
-        if let Some(v) = op.v {
+        let KeysValues { k, v } = op.append.expect("keys are appended");
+        self.fill(k.buf, Kind::K, rows, n_kv_heads * k_dim);
+        if let Some(v) = v {
             self.fill(v.buf, Kind::V, rows, n_kv_heads * out_dim);
         }
         if let Some(select) = self.select {

@@ -81,11 +81,8 @@ fn published(dir: &Path, declared: serde_json::Value, add: AddMatrix) -> PathBuf
     }
     for decl in &manifest.experts {
         for e in 0..decl.n_experts {
-            for (i, part) in decl.parts.iter().enumerate() {
-                let (rows, cols) = match i {
-                    2 => (decl.hidden, decl.intermediate),
-                    _ => (decl.intermediate, decl.hidden),
-                };
+            let parts = decl.matrices.names().shaped(decl.hidden, decl.intermediate);
+            for ShapedPart { part, rows, cols } in parts {
                 let name = format!("{}.experts.{e}.{part}", decl.prefix);
                 let role = moeflux_core::manifest::Role::Projection;
                 add(&MatrixDecl { name, rows, cols, role }, &mut all);
@@ -151,7 +148,7 @@ fn fp8_becomes_integers_within_a_step() {
     }
     let container = open_checkpoint(&dst).unwrap();
     let layer = container.container().unwrap().layers[0].clone().unwrap();
-    assert!(layer.formats().iter().all(|format| matches!(format, MatrixFormat::Affine(_))));
+    assert!(layer.formats().into_iter().all(|format| matches!(format, MatrixFormat::Affine(_))));
 }
 
 #[test]
@@ -165,7 +162,7 @@ fn fp8_may_stay_and_resumes() {
     assert_eq!(contents(&src), contents(&dst));
     let packed = open_checkpoint(&dst).unwrap();
     let layer = packed.container().unwrap().layers[0].clone().unwrap();
-    assert!(layer.formats().iter().all(|format| matches!(format, MatrixFormat::Blocks(_))));
+    assert!(layer.formats().into_iter().all(|format| matches!(format, MatrixFormat::Blocks(_))));
 }
 
 #[test]
@@ -180,7 +177,7 @@ fn micro_scaled_floats_stay_unless_bits_are_asked_for() {
         assert_eq!(contents(&src), contents(&kept), "{case}");
         let layer = open_checkpoint(&kept).unwrap().container().unwrap().layers[0].clone();
         let micro = MatrixFormat::Micro(MicroScaled::by_mode(case).unwrap());
-        assert_eq!(layer.unwrap().formats(), [micro; 3], "{case}");
+        assert_eq!(layer.unwrap().formats(), ExpertParts::three([micro; 3]), "{case}");
 
         let changed = dir.path().join("changed");
         let options = PackOptions { requantise: true, group_size: 32, ..PackOptions::with_bits(8) };
@@ -203,7 +200,7 @@ fn symmetric_integers_stay_without_biases() {
     let format = MatrixFormat::Affine(Affine::symmetric(4, 64, Float::F16));
     let packed = open_checkpoint(&dst).unwrap();
     let layer = packed.container().unwrap().layers[0].clone().unwrap();
-    assert_eq!(layer.formats(), [format; 3]);
+    assert_eq!(layer.formats(), ExpertParts::three([format; 3]));
     let kept = matrices(&dst);
     let (_, source, bytes) = kept.iter().find(|matrix| matrix.0.ends_with("q_proj")).unwrap();
     assert_eq!(source.format, format);

@@ -5,6 +5,7 @@ use moeflux_core::checkpoint::{Config, Dtype, FormatError};
 use moeflux_core::gguf::StoredNames;
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::quant::{BlockType, Float, MatrixFormat};
+use moeflux_core::{ExpertParts, ShapedPart};
 
 use crate::files::TensorEntry;
 use crate::synth::fill::{Fill, Noise, vector};
@@ -185,20 +186,17 @@ impl Maker<'_> {
         Stored { made: Made { entry, fill, noise }, shape, kind, is_read_when_opened: false }
     }
 
-    fn experts(&self, decl: &ExpertsDecl) -> [Stored; 3] {
+    fn experts(&self, decl: &ExpertsDecl) -> ExpertParts<Stored> {
         let layer = decl.layer.idx();
-        let part = |part: &str, purpose, rows, cols: usize| {
+        let gate = decl.matrices.names().gate.map(|_| ("gate", Use::GateUp));
+        let names = ExpertParts { gate, up: ("up", Use::GateUp), down: ("down", Use::Down) };
+        let of_part = |ShapedPart { part: (part, purpose), rows, cols }| {
             let name = format!("blk.{layer}.ffn_{part}_exps.weight");
             let kind = self.kind(purpose, layer, cols);
             let shaped = Shaped { name, outer: vec![decl.n_experts, rows], cols };
             self.filled(shaped, kind, 1.0 / (cols as f32).sqrt())
         };
-        let (hidden, intermediate) = (decl.hidden, decl.intermediate);
-        [
-            part("gate", Use::GateUp, intermediate, hidden),
-            part("up", Use::GateUp, intermediate, hidden),
-            part("down", Use::Down, hidden, intermediate),
-        ]
+        names.shaped(decl.hidden, decl.intermediate).map(of_part)
     }
 
     fn vector(&self, decl: &VectorDecl) -> Vec<Stored> {

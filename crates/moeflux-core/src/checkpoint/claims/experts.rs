@@ -5,22 +5,23 @@ use std::sync::Arc;
 
 use super::super::container::LayerOfFile;
 use super::super::opened::ExpertFiles;
-use super::super::record::{part_shapes, record_layout};
+use super::super::record::record_layout;
 use super::super::{CheckpointKind, Dtype, Extent, FormatError, prepared};
 use super::claimed::Claimed;
 use super::parts::{Parts, Stored};
 use super::stored;
-use crate::manifest::{ExpertsDecl, FusedOrder};
+use crate::manifest::{ExpertMatrices, ExpertsDecl, FusedOrder};
 use crate::quant::{MatrixFormat, MicroScaled};
 use crate::{
-    ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan, SourceFile,
+    ExpertLayout, ExpertParts, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan,
+    ShapedPart, SourceFile,
 };
 
 /// Names of MLX's module with all experts (`SwitchGLU`).
 const STACKED_BLOCKS: [&str; 3] = ["switch_mlp", "experts", "experts.switch_glu"];
 
-/// Names of the projections in that module, whatever the family calls those of single experts.
-const STACKED_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+/// Names in MLX's module with experts of two matrices (`SwitchMLP`).
+const STACKED_TWO: ExpertParts<&str> = ExpertParts { gate: None, up: "fc1", down: "fc2" };
 
 /// Names of modules with the rows of gate and of up of all experts, and of those of down, below the
 /// block: of GGUF's second layout in each of [`STACKED_BLOCKS`].
@@ -30,10 +31,14 @@ const HALF_STACKED: [[&str; 2]; 3] = [
     ["experts.switch_glu.gate_up_proj", "experts.switch_glu.down_proj"],
 ];
 
-/// Claims a fused tensor of all experts. It takes the name of the tensor, and the rows and columns
-/// of an expert.
-type ClaimFused<'a> =
-    fn(&mut Claimed<'a>, &ExpertsDecl, &str, usize, usize) -> Result<Stored<'a>, FormatError>;
+/// Claims a fused tensor of all experts. It takes the name of the tensor, with the shape that it has of
+/// an expert.
+type ClaimFused<'a> = fn(
+    &mut Claimed<'a>,
+    &ExpertsDecl,
+    FusedOrder,
+    ShapedPart<&str>,
+) -> Result<Stored<'a>, FormatError>;
 
 /// Claims the experts of a layer. A file that has them is added to `files`.
 pub(super) fn locate(
@@ -63,41 +68,51 @@ fn experts_in_tensors(
     claimed: &mut Claimed<'_>,
     decl: &ExpertsDecl,
 ) -> Result<LayerBank, FormatError> {
-    let ExpertsDecl { prefix, parts, .. } = decl;
+    let prefix = &decl.prefix;
     let has = |name: &str| claimed.checkpoint.tensors().contains_key(name);
-    let checkpoint = claimed.checkpoint;
-    let joined = &checkpoint.joined_experts;
-    for names in HALF_STACKED.into_iter().chain(joined.iter().copied()) {
-        if claimed.has_weight(&format!("{prefix}.{}", names[0])) {
-            return experts_half_stacked(claimed, decl, names);
+    if let ExpertMatrices::Three { fused, .. } = decl.matrices {
+        let joined = &claimed.checkpoint.joined_experts;
+        for names in HALF_STACKED.into_iter().chain(joined.iter().copied()) {
+            if claimed.has_weight(&format!("{prefix}.{}", names[0])) {
+                return experts_half_stacked(claimed, decl, names);
+            }
+        }
+        if has(&format!("{prefix}.experts.gate_up_proj")) {
+            return experts_fused(claimed, decl, fused, fused_tensor);
+        }
+        if has(&format!("{prefix}.experts.gate_up_proj_blocks")) {
+            return experts_fused(claimed, decl, fused, fused_mxfp4);
         }
     }
-    for block in STACKED_BLOCKS {
-        if claimed.has_weight(&format!("{prefix}.{block}.{}", STACKED_PARTS[0])) {
-            return experts_stacked(claimed, decl, block);
+    let (stacked, listed) = (decl.matrices.stacked_names(), decl.matrices.names());
+    let of_two = matches!(decl.matrices, ExpertMatrices::Two { .. }).then_some(STACKED_TWO);
+    for names in [stacked].into_iter().chain(of_two) {
+        for block in STACKED_BLOCKS {
+            if claimed.has_weight(&format!("{prefix}.{block}.{}", first(names))) {
+                return experts_stacked(claimed, decl, block, names);
+            }
         }
     }
-    if has(&format!("{prefix}.experts.gate_up_proj")) {
-        return experts_fused(claimed, decl, fused_tensor);
-    }
-    if has(&format!("{prefix}.experts.gate_up_proj_blocks")) {
-        return experts_fused(claimed, decl, fused_mxfp4);
-    }
-    if claimed.has_weight(&format!("{prefix}.experts.0.{}", parts[0])) {
+    if claimed.has_weight(&format!("{prefix}.experts.0.{}", first(listed))) {
         return experts_listed(claimed, decl);
     }
     let path = claimed.checkpoint.root().to_path_buf();
+    let stacked = format!("{prefix}.switch_mlp.{}.weight", first(stacked));
     if claimed.checkpoint.kind() == CheckpointKind::Gguf {
-        let name = format!("{prefix}.switch_mlp.{}.weight", STACKED_PARTS[0]);
-        let name = claimed.checkpoint.shown_name(&name);
+        let name = claimed.checkpoint.shown_name(&stacked);
         return Err(FormatError::TensorMissing { path, name });
     }
-    let name = format!(
-        "{prefix}.switch_mlp.{}.weight (or {prefix}.experts.gate_up_proj, or \
-         {prefix}.experts.0.{}.weight)",
-        STACKED_PARTS[0], parts[0]
-    );
+    let fused = match decl.matrices {
+        ExpertMatrices::Two { .. } => String::new(),
+        ExpertMatrices::Three { .. } => format!("{prefix}.experts.gate_up_proj, or "),
+    };
+    let name = format!("{stacked} (or {fused}{prefix}.experts.0.{}.weight)", first(listed));
     Err(FormatError::TensorMissing { path, name })
+}
+
+/// The name of an expert's first matrix.
+fn first(names: ExpertParts<&'static str>) -> &'static str {
+    names.gate.unwrap_or(names.up)
 }
 
 /// MLX: one tensor for each projection of all experts.
@@ -105,17 +120,16 @@ fn experts_stacked(
     claimed: &mut Claimed<'_>,
     decl: &ExpertsDecl,
     block: &str,
+    names: ExpertParts<&'static str>,
 ) -> Result<LayerBank, FormatError> {
     let mut pieces = Pieces::default();
-    let shapes = part_shapes(decl.hidden, decl.intermediate);
-    let mut matrix = |i: usize| -> Result<MatrixLayout, FormatError> {
-        let (rows, cols) = shapes[i];
-        let module = format!("{}.{block}.{}", decl.prefix, STACKED_PARTS[i]);
+    let parts = names.shaped(decl.hidden, decl.intermediate).try_map(|part| {
+        let ShapedPart { part, rows, cols } = part;
+        let module = format!("{}.{block}.{part}", decl.prefix);
         let stored = stored::stored(claimed, &module, &[decl.n_experts, rows], cols)?;
-        Ok(pieces.stacked(&stored, decl.n_experts, rows, cols))
-    };
-    let (gate, up, down) = (matrix(0)?, matrix(1)?, matrix(2)?);
-    Ok(layer_bank(decl, pieces, GateUp::Split { gate, up }, down))
+        Ok::<_, FormatError>(pieces.stacked(&stored, decl.n_experts, rows, cols))
+    })?;
+    Ok(pieces.bank(decl, |extents| ExpertLayout::of_parts(extents, parts)))
 }
 
 /// One tensor for the gate rows of all experts, those of an expert before its up rows, and one
@@ -138,19 +152,21 @@ fn experts_half_stacked(
         gate: rows_of(&both, 0, *intermediate),
         up: rows_of(&both, *intermediate, *intermediate),
     };
-    Ok(layer_bank(decl, pieces, gate_up, down))
+    Ok(pieces.bank(decl, |extents| ExpertLayout { extents, gate_up, down }))
 }
 
 /// Hugging Face: one tensor for the gate and up rows of all experts, and one for down.
 fn experts_fused<'a>(
     claimed: &mut Claimed<'a>,
     decl: &ExpertsDecl,
+    fused: FusedOrder,
     claim: ClaimFused<'a>,
 ) -> Result<LayerBank, FormatError> {
-    let ExpertsDecl { prefix, n_experts, hidden, intermediate, fused, .. } = decl;
+    let ExpertsDecl { prefix, n_experts, hidden, intermediate, .. } = decl;
     let mut pieces = Pieces::default();
     let mut matrix = |name: &str, rows: usize, cols: usize| -> Result<_, FormatError> {
-        let stored = claim(claimed, decl, &format!("{prefix}.experts.{name}"), rows, cols)?;
+        let name = format!("{prefix}.experts.{name}");
+        let stored = claim(claimed, decl, fused, ShapedPart { part: &name, rows, cols })?;
         Ok(pieces.stacked(&stored, *n_experts, rows, cols))
     };
     let both = matrix("gate_up_proj", 2 * intermediate, *hidden)?;
@@ -169,19 +185,19 @@ fn experts_fused<'a>(
             up: rows_of(&both, *intermediate, *intermediate),
         },
     };
-    Ok(layer_bank(decl, pieces, gate_up, down))
+    Ok(pieces.bank(decl, |extents| ExpertLayout { extents, gate_up, down }))
 }
 
 /// Claims a fused tensor. Outputs come before inputs, except of floats in some families.
 fn fused_tensor<'a>(
     claimed: &mut Claimed<'a>,
     decl: &ExpertsDecl,
-    name: &str,
-    rows: usize,
-    cols: usize,
+    fused: FusedOrder,
+    part: ShapedPart<&str>,
 ) -> Result<Stored<'a>, FormatError> {
+    let ShapedPart { part: name, rows, cols } = part;
     let tensor = claimed.claim(name)?;
-    let has_outputs_first = match decl.fused {
+    let has_outputs_first = match fused {
         FusedOrder::GateThenUp => true,
         FusedOrder::GateThenUpByShape => has_outputs_first(claimed, decl),
         FusedOrder::Alternating => false,
@@ -213,10 +229,10 @@ fn has_outputs_first(claimed: &Claimed<'_>, decl: &ExpertsDecl) -> bool {
 fn fused_mxfp4<'a>(
     claimed: &mut Claimed<'a>,
     decl: &ExpertsDecl,
-    name: &str,
-    rows: usize,
-    cols: usize,
+    _fused: FusedOrder,
+    part: ShapedPart<&str>,
 ) -> Result<Stored<'a>, FormatError> {
+    let ShapedPart { part: name, rows, cols } = part;
     const MXFP4: MicroScaled = MicroScaled::MXFP4;
     let weight = claimed.claim(&format!("{name}_blocks"))?;
     let scales = claimed.claim(&format!("{name}_scales"))?;
@@ -239,12 +255,12 @@ fn fused_mxfp4<'a>(
 /// One tensor for each projection of each expert.
 fn experts_listed(claimed: &mut Claimed<'_>, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
     let mut pieces = Pieces::default();
-    let shapes = part_shapes(decl.hidden, decl.intermediate);
-    let mut matrix = |i: usize| -> Result<MatrixLayout, FormatError> {
-        let (rows, cols) = shapes[i];
+    let names = decl.matrices.names().shaped(decl.hidden, decl.intermediate);
+    let parts = names.try_map(|part| {
+        let ShapedPart { part, rows, cols } = part;
         let mut stored = Vec::with_capacity(decl.n_experts);
         for e in 0..decl.n_experts {
-            let module = format!("{}.experts.{e}.{}", decl.prefix, decl.parts[i]);
+            let module = format!("{}.experts.{e}.{part}", decl.prefix);
             stored.push(stored::stored(claimed, &module, &[rows], cols)?);
         }
         let format = stored[0].format;
@@ -261,10 +277,9 @@ fn experts_listed(claimed: &mut Claimed<'_>, decl: &ExpertsDecl) -> Result<Layer
         let weight = piece(|expert| expert.weight.whole());
         let scales = piece(|expert| expert.scales.as_ref()?.whole());
         let biases = piece(|expert| expert.biases.as_ref()?.whole());
-        Ok(MatrixLayout { rows, cols, format, weight, scales, biases })
-    };
-    let (gate, up, down) = (matrix(0)?, matrix(1)?, matrix(2)?);
-    Ok(layer_bank(decl, pieces, GateUp::Split { gate, up }, down))
+        Ok::<_, FormatError>(MatrixLayout { rows, cols, format, weight, scales, biases })
+    })?;
+    Ok(pieces.bank(decl, |extents| ExpertLayout::of_parts(extents, parts)))
 }
 
 fn strided(extent: Extent, len: usize) -> ExtentSource {
@@ -294,21 +309,6 @@ fn rows_of(whole: &MatrixLayout, start: usize, n: usize) -> MatrixLayout {
     }
 }
 
-fn layer_bank(
-    decl: &ExpertsDecl,
-    pieces: Pieces,
-    gate_up: GateUp,
-    down: MatrixLayout,
-) -> LayerBank {
-    let layout = ExpertLayout { extents: pieces.extents, gate_up, down };
-    LayerBank {
-        n_experts: decl.n_experts,
-        layout: Arc::new(layout),
-        sources: pieces.sources,
-        checksums: None,
-    }
-}
-
 /// Collects the extents of a record, one for each part of a matrix, and the layouts of its
 /// matrices.
 #[derive(Default)]
@@ -318,6 +318,20 @@ struct Pieces {
 }
 
 impl Pieces {
+    /// Experts that have these extents, and the layout of them.
+    fn bank(
+        self,
+        decl: &ExpertsDecl,
+        layout: impl FnOnce(Vec<usize>) -> ExpertLayout,
+    ) -> LayerBank {
+        LayerBank {
+            n_experts: decl.n_experts,
+            layout: Arc::new(layout(self.extents)),
+            sources: self.sources,
+            checksums: None,
+        }
+    }
+
     fn push(&mut self, len: usize, source: ExtentSource) -> PartSpan {
         self.extents.push(len);
         self.sources.push(source);

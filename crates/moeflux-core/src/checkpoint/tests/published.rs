@@ -467,8 +467,10 @@ fn experts_of_a_layer_together_are_named_with_or_without_their_weight() {
     let decl = ExpertsDecl {
         layer: LayerIdx(0),
         prefix: "layers.0".into(),
-        parts: ["gate_proj", "up_proj", "down_proj"],
-        fused: FusedOrder::GateThenUp,
+        matrices: ExpertMatrices::Three {
+            parts: ["gate_proj", "up_proj", "down_proj"],
+            fused: FusedOrder::GateThenUp,
+        },
         n_experts: 3,
         hidden: 64,
         intermediate: 96,
@@ -503,8 +505,10 @@ fn experts_of_every_form_have_a_place_each() {
     let decl = ExpertsDecl {
         layer: LayerIdx(0),
         prefix: "layers.0.mlp".into(),
-        parts: ["gate_proj", "up_proj", "down_proj"],
-        fused: FusedOrder::GateThenUp,
+        matrices: ExpertMatrices::Three {
+            parts: ["gate_proj", "up_proj", "down_proj"],
+            fused: FusedOrder::GateThenUp,
+        },
         n_experts: 3,
         hidden: 64,
         intermediate: 96,

@@ -3,14 +3,13 @@
 use super::*;
 use crate::quant::{MicroScaled, ScaledBlocks};
 
-type Tensors<'a> = &'a [(&'a str, &'a str, &'a [usize])];
+pub(super) type Tensors<'a> = &'a [(&'a str, &'a str, &'a [usize])];
 
 fn experts_decl(parts: [&'static str; 3], fused: FusedOrder) -> ExpertsDecl {
     ExpertsDecl {
         layer: LayerIdx(0),
         prefix: "layers.0.mlp".into(),
-        parts,
-        fused,
+        matrices: ExpertMatrices::Three { parts, fused },
         n_experts: 3,
         hidden: 64,
         intermediate: 96,
@@ -19,7 +18,7 @@ fn experts_decl(parts: [&'static str; 3], fused: FusedOrder) -> ExpertsDecl {
 
 const PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
-fn claim_experts(
+pub(super) fn claim_experts(
     config: Value,
     tensors: Tensors<'_>,
     decl: &ExpertsDecl,

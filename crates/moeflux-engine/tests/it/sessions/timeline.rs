@@ -58,8 +58,9 @@ fn the_wire_format_has_the_originals_sizes() {
             plain.engine.shape().caches[..n_own].iter().map(|cache| cache.bytes_per_position());
         assert_eq!(size - empty, 5 * floats.sum::<usize>());
         let own = &shape.caches[..n_own];
-        let is_latent =
-            own.iter().any(|cache| matches!(cache, moeflux_engine::CacheSpec::Kv { v_dim: 0, .. }));
+        let is_latent = own
+            .iter()
+            .any(|cache| matches!(cache, moeflux_engine::CacheSpec::Pages { v_dim: 0, .. }));
         let n_growing = own.iter().filter(|cache| !cache.is_recurrent()).count();
         let header = if is_latent { 40 } else { 32 };
         let state = subject.engine.plan().state_bytes as usize;

@@ -9,7 +9,7 @@ use moeflux_core::checkpoint::Config;
 use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
-use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::dense::{Dense, MlpScratch};
 use crate::layers::layer::{Body, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
 use crate::layers::norm::NormWeights;
@@ -60,7 +60,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
-    let dense = dense.map(|cols| GatedScratch::alloc(cols, &mut builder));
+    let dense = dense.map(|cols| MlpScratch::alloc(cols, &mut builder));
     builder.finish(|builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mlp = format!("{name}.mlp");

@@ -5,7 +5,7 @@
 mod gguf;
 mod shapes;
 
-use moeflux_backend::{Activation, PerExpert, Scoring};
+use moeflux_backend::{GatedActivation, PerExpert, Scoring};
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
@@ -16,6 +16,7 @@ use crate::layers::attention::{
 };
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::connection::Connection;
+use crate::layers::expert_shape::{Activation, ExpertShape, GatedExpert};
 use crate::layers::layer::{Body, Half, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
@@ -67,7 +68,7 @@ fn check(config: &Config) -> Result<(), LoadError> {
 }
 
 fn outline(config: &Config) -> Result<Outline, LoadError> {
-    let outline = Outline::of_activation(config, Activation::GeluTanh)?;
+    let outline = Outline::of_activation(config, Activation::Gated(GatedActivation::GeluTanh))?;
     let key = "final_logit_softcapping";
     let cap = config.get(key).map(|_| config.f32(key)).transpose()?;
     if cap == Some(0.0) {
@@ -216,7 +217,10 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let (hidden, n_experts) = (outline.hidden, config.usize("num_experts")?);
     let heads = head_shapes(config, outline.n_layers)?;
     let moe = MoeShape {
-        activation: Activation::GeluTanh,
+        expert: ExpertShape::Three(GatedExpert {
+            activation: GatedActivation::GeluTanh,
+            ..GatedExpert::USUAL
+        }),
         router: "router.proj",
         ..MoeShape::read_top_k(config, "num_experts", "top_k_experts", "moe_intermediate_size")?
     };

@@ -5,13 +5,14 @@
 mod gguf;
 mod shapes;
 
-use moeflux_backend::{Activation, ExpertBiases, Scoring};
+use moeflux_backend::{ExpertBiases, ExpertFunction, GatedActivation, Scoring};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::FusedOrder;
 
 use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
+use crate::layers::expert_shape::{ExpertShape, GatedExpert};
 use crate::layers::layer::{Body, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
@@ -35,13 +36,16 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     })
 }
 
-fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
+fn activation(config: &Config) -> Result<GatedActivation, LoadError> {
     let alpha = config.f32("swiglu_alpha")?;
-    let limit = config.f32("swiglu_limit")?;
+    Ok(GatedActivation::ClampedSwiglu { alpha, limit: config.f32("swiglu_limit")? })
+}
+
+fn moe_shape(config: &Config, activation: GatedActivation) -> Result<MoeShape, LoadError> {
+    let fused = FusedOrder::Alternating;
     Ok(MoeShape {
-        activation: Activation::ClampedSwiglu { alpha, limit },
+        expert: ExpertShape::Three(GatedExpert { activation, fused, ..GatedExpert::USUAL }),
         router: "router",
-        fused: FusedOrder::Alternating,
         ..MoeShape::read(config, "num_local_experts", "intermediate_size")?
     })
 }
@@ -58,7 +62,8 @@ fn windows(config: &Config, n_layers: usize) -> Result<Vec<Option<usize>>, LoadE
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
-    let (attention_shape, moe_shape) = (attention_shape(config)?, moe_shape(config)?);
+    let (attention_shape, activation) = (attention_shape(config)?, activation(config)?);
+    let moe_shape = moe_shape(config, activation)?;
     let windows = windows(config, outline.n_layers)?;
     let rope = rope::read(config, attention_shape.head_dim)?;
     let rope = build.backend().load_rope(rope);
@@ -73,7 +78,8 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let mut moe = moe.load(idx, &mlp, Scoring::SoftmaxOfChosen, builder)?;
         let router_bias = format!("{mlp}.router.bias");
         moe.router_bias = Some(builder.vector(&router_bias, moe_shape.n_experts)?);
-        moe.biases = Some(expert_biases(&moe_shape, &format!("{mlp}.experts"), builder)?);
+        let biases = expert_biases(&moe_shape, &format!("{mlp}.experts"), builder)?;
+        moe.function = ExpertFunction::Gated { activation, biases: Some(biases) };
         Layer::load(builder, name, Box::new(mixer), Body::Moe(moe))
     })
 }

@@ -10,8 +10,9 @@ use moeflux_core::checkpoint::Config;
 use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
 use crate::layers::builder::{Builder, Outline};
+use crate::layers::expert_shape::{ExpertShape, GatedExpert};
 use crate::layers::layer::{Body, Layer};
-use crate::layers::moe::{MoeBlocks, MoeShape, NUMBERED_PARTS};
+use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::layers::routing::SigmoidRouting;
@@ -37,7 +38,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let outline = Outline::read(config)?;
     let attention = attention_shape(config)?;
     let mut moe = MoeShape {
-        parts: NUMBERED_PARTS,
+        expert: ExpertShape::Three(GatedExpert::NUMBERED),
         ..MoeShape::read(config, "num_local_experts", "intermediate_size")?
     };
     let routing = SigmoidRouting::read(config, "routed_scaling_factor", &mut moe)?;

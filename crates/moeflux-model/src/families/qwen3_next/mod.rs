@@ -18,7 +18,7 @@ use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{
     DeltaNetBlocks, DeltaNetShape, InProjections, full_attention_layers,
 };
-use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::dense::{Dense, MlpScratch};
 use crate::layers::layer::{Body, Layer};
 use crate::layers::mixer::Mixer;
 use crate::layers::moe::{MoeBlocks, sparse_layers};
@@ -53,7 +53,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let delta_net = DeltaNetBlocks::new(delta_net, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
-    let dense = dense.map(|mlp| GatedScratch::alloc(mlp, &mut builder));
+    let dense = dense.map(|mlp| MlpScratch::alloc(mlp, &mut builder));
     let mtp = MtpNames::qwen();
     builder.finish_with(Some(mtp), |builder, idx, name| {
         let mixer: Box<dyn Mixer> = if *is_full.get(idx.idx()).unwrap_or(&true) {

@@ -10,6 +10,7 @@ use moeflux_core::manifest::FusedOrder;
 use super::Family;
 use crate::decoders::grouped;
 use crate::layers::attention::{AttentionShape, QkNorm};
+use crate::layers::expert_shape::{ExpertShape, GatedExpert};
 use crate::layers::moe::MoeShape;
 use crate::layers::sections::Sections;
 use crate::load::LoadError;
@@ -35,7 +36,10 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         ..AttentionShape::read(config)?
     };
     let moe = MoeShape {
-        fused: FusedOrder::GateThenUpByShape,
+        expert: ExpertShape::Three(GatedExpert {
+            fused: FusedOrder::GateThenUpByShape,
+            ..GatedExpert::USUAL
+        }),
         ..MoeShape::read(config, "num_experts", "moe_intermediate_size")?
     };
     grouped::by_softmax(config, attention, moe, build)

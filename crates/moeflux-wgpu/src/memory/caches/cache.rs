@@ -14,8 +14,6 @@ use crate::memory::caches::state_slots::{NumberedCache, StateSlot, StateSlots};
 #[derive(Debug)]
 pub(crate) enum CacheState {
     Kv(Kv),
-    /// A convolution's history, `(kernel - 1, channels)` with the oldest input first,
-    /// or the state of a delta rule, `(n_heads, v_dim, k_dim)`.
     Recurrent(StateSlot),
 }
 
@@ -46,7 +44,7 @@ impl Pools {
 
     /// The index of the pages of a cache.
     fn pages_of(&mut self, cache: NumberedCache) -> usize {
-        let CacheSpec::Kv { n_heads, k_dim, v_dim, dtype, .. } = cache.spec else {
+        let CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, .. } = cache.spec else {
             panic!("pages are of keys and values")
         };
         let known = self.pages.iter().position(|(known, _)| *known == cache);
@@ -61,10 +59,10 @@ impl CacheState {
     /// A cache of a new sequence, empty.
     pub(crate) fn new(pools: &mut Pools, cache: NumberedCache) -> CacheState {
         match cache.spec {
-            CacheSpec::Kv { window, .. } => CacheState::Kv(Kv::new(pools.pages_of(cache), window)),
-            CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => {
-                CacheState::Recurrent(pools.state_slots.plan(cache))
+            CacheSpec::Pages { window, .. } => {
+                CacheState::Kv(Kv::new(pools.pages_of(cache), window))
             }
+            CacheSpec::State(_) => CacheState::Recurrent(pools.state_slots.plan(cache)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use moeflux_backend::CacheSpec;
+use moeflux_backend::{CacheSpec, StateShape};
 
 use crate::commands::encoder::Encoder;
 use crate::commands::grid::Grid;
@@ -63,10 +63,10 @@ pub(crate) struct State {
     pub(crate) nth: usize,
 }
 
-/// States of a slot. A convolution has two: its history, and the next one, which a kernel writes
+/// States of a slot. Rows of an input have two: those of now, and the next ones, which a kernel writes
 /// while others read the first.
 fn n_states(spec: CacheSpec) -> usize {
-    if matches!(spec, CacheSpec::Conv { .. }) { 2 } else { 1 }
+    if matches!(spec, CacheSpec::State(StateShape::Rows { .. })) { 2 } else { 1 }
 }
 
 impl Pool {
@@ -205,7 +205,7 @@ impl StateSlot {
         self.at.is_some()
     }
 
-    /// Exchanges a convolution's history and where its next one was put.
+    /// Exchanges rows of an input and where the next ones were put.
     pub(crate) fn swap_buffers(&mut self) {
         self.current ^= 1;
     }

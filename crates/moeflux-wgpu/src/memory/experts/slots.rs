@@ -53,19 +53,19 @@ impl SlotMemory for Encoder {
 }
 
 impl LayerMemory for Encoder {
-    /// Gate, up and down.
-    type SharedExpert = [Matrix; 3];
+    /// Gate, where there is one, up and down.
+    type SharedExpert = Vec<Matrix>;
     type Tables = LayerTables;
 
     fn fetches_missing(&self) -> bool {
         self.uploads.host_access == HostAccess::Fetched
     }
 
-    fn is_stored_alike(&self, shared: &[Matrix; 3], packing: &Packing) -> bool {
+    fn is_stored_alike(&self, shared: &Vec<Matrix>, packing: &Packing) -> bool {
         is_stored_alike(shared, packing)
     }
 
-    fn copy_shared(&mut self, shared: &[Matrix; 3], packing: &Packing, slot: &Slot<Mem>) {
+    fn copy_shared(&mut self, shared: &Vec<Matrix>, packing: &Packing, slot: &Slot<Mem>) {
         for (matrix, part) in shared.iter().zip(packing.parts()) {
             let piece = &matrix.pieces[0];
             let from = piece.mem.at(4 * u64::from(piece.place.elements));
@@ -84,7 +84,7 @@ impl LayerMemory for Encoder {
 }
 
 /// Whether resident matrices are stored as those of an expert.
-fn is_stored_alike(matrices: &[Matrix; 3], packing: &Packing) -> bool {
+fn is_stored_alike(matrices: &[Matrix], packing: &Packing) -> bool {
     let mut pairs = matrices.iter().zip(packing.matrices());
     packing.parts().len() == matrices.len()
         && pairs.all(|(matrix, (layout, part))| {

@@ -8,10 +8,10 @@
 use crate::ops::attention::coop_matrix;
 use crate::ops::attention::rows;
 use crate::ops::attention::tiles;
-use moeflux_backend::{Attention, GatedAttention, Heads, Ops, Span};
+use moeflux_backend::{Attention, GatedAttention, Heads, KeysValues, Ops, Span};
 
 use crate::memory::caches::pages::Pages;
-use crate::ops::attention::inputs::{Last, PART_WORDS, Rows, TILE, grow, pages};
+use crate::ops::attention::inputs::{Last, PART_WORDS, Rows, TILE, grow, have_room, pages};
 use crate::ops::attention::store::{Prepared, Vectors, store};
 use crate::ops::matmul::jobs::holds_rows;
 use crate::ops::matmul::quantize::{QuantSpan, fused_quant};
@@ -28,22 +28,25 @@ pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
 /// The whole mixer, with what queries and keys need first done where keys are
 /// stored, and the gate where outputs are written.
 pub(crate) fn gated_attention(b: &mut Wgpu, op: GatedAttention, spans: &[Span]) {
-    let GatedAttention { norms, rope, attention, gate } = op;
-    let (q, k) = (attention.q, attention.k);
+    let GatedAttention { q_norm, k_norm, rope, attention, gate } = op;
+    // Queries are prepared where keys are stored.
+    let Some(KeysValues { k, v }) = attention.append else { return op.run_parts(b, spans) };
+    let q = attention.q;
     // Keys and values both are in the queries' buffer, or neither.
-    let writes_nothing_that_it_reads =
-        attention.v.is_none_or(|v| (v.buf == q.buf) == (k.buf == q.buf))
-            && gate.is_none_or(|gate| gate.buf != attention.out.buf);
+    let writes_nothing_that_it_reads = v.is_none_or(|v| (v.buf == q.buf) == (k.buf == q.buf))
+        && gate.is_none_or(|gate| gate.buf != attention.out.buf);
     if !writes_nothing_that_it_reads
         || !crate::ops::attention::store::fits(b, k.head_dim, rope, spans)
     {
         return op.run_parts(b, spans);
     }
+    let norms = q_norm.zip(k_norm);
     // A norm over all heads is not one that a head can have by itself.
     let fused = norms.filter(|(of_q, of_k)| (of_q.x, of_q.out, of_k.x, of_k.out) == (q, q, k, k));
-    if let (Some((of_q, of_k)), None) = (norms, fused) {
-        b.rms_norm(n_rows(spans), of_q);
-        b.rms_norm(n_rows(spans), of_k);
+    if fused.is_none() {
+        for norm in [q_norm, k_norm].into_iter().flatten() {
+            b.rms_norm(n_rows(spans), norm);
+        }
     }
     b.written(q.buf);
     attend_spans(b, attention, spans, Some(Prepared { q, norms: fused, rope }), gate);
@@ -63,11 +66,17 @@ fn attend_spans(
         false => None,
     };
     b.encoder.begin();
-    if !grow(b, op.cache, spans) {
+    let have_pages = match op.append {
+        Some(_) => grow(b, op.cache, spans),
+        None => have_room(b, op.cache, spans),
+    };
+    if !have_pages {
         return;
     }
     spans.iter().for_each(|span| check(b, &op, pages(b, span.sequence, op.cache).1));
-    store(b, op.cache, Vectors { k: op.k, v: op.v, prepared }, spans);
+    if let Some(KeysValues { k, v }) = op.append {
+        store(b, op.cache, Vectors { k, v, prepared }, spans);
+    }
     attend(b, &op, Last { gate, fused_quant: fused_quant.as_ref() }, spans);
 }
 
@@ -81,18 +90,17 @@ fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
 }
 
 fn check(b: &Wgpu, op: &Attention, pages: &Pages) {
-    let Attention { out, q, k, v, sinks, window, .. } = op;
+    let Attention { out, q, append, sinks, window, .. } = op;
     assert!(q.n_heads == out.n_heads && q.n_heads.is_multiple_of(pages.n_heads), "query heads");
-    assert!(k.n_heads == pages.n_heads, "key heads");
-    assert!(q.head_dim == pages.k.dim && k.head_dim == pages.k.dim, "floats of a key");
-    match v {
-        Some(v) => assert!(
-            v.n_heads == k.n_heads && v.head_dim == pages.v.dim && out.head_dim == pages.v.dim,
-            "heads and floats of a value"
-        ),
-        None => {
-            assert!(pages.v.dim == 0 && out.head_dim <= pages.k.dim, "values are parts of keys");
-        }
+    assert!(q.head_dim == pages.k.dim, "floats of a key");
+    match pages.v.dim {
+        0 => assert!(out.head_dim <= pages.k.dim, "values are parts of keys"),
+        v_dim => assert!(out.head_dim == v_dim, "floats of a value"),
+    }
+    if let Some(KeysValues { k, v }) = append {
+        assert!(k.n_heads == pages.n_heads && k.head_dim == pages.k.dim, "appended keys");
+        let (heads, dim) = v.map_or((k.n_heads, 0), |v| (v.n_heads, v.head_dim));
+        assert!(heads == k.n_heads && dim == pages.v.dim, "appended values");
     }
     let n_sinks = sinks.map(|sinks| b.vector(sinks).bytes() / 4);
     assert!(n_sinks.is_none_or(|n_sinks| n_sinks == q.n_heads as u64), "one sink a query head");

@@ -179,7 +179,7 @@ fn split_cached(
     F16Vectors { layout, mems }: &F16Vectors,
 ) {
     let cached = pages(b, rows.sequence, op.cache).1;
-    let (kind, of_values) = (cached.kind(), values(op, cached));
+    let (kind, of_values) = (cached.kind(), values(cached));
     let row_words = [cached.k.row_words, of_values.row_words];
     let F16Layout { n_kv_heads, parts, .. } = *layout;
     let [key_factors, value_factors, _] = layout.factors();
@@ -215,8 +215,7 @@ fn segments(b: &Wgpu, op: &Attention, rows: Rows, most: usize) -> Vec<Segment> {
         let mut n_tiles = 0;
         let mut run = |firsts: &[usize]| {
             let page = kv.page(firsts[0]);
-            let words =
-                firsts.iter().flat_map(|first| tile_words(op, pages, kv.page(*first), *first));
+            let words = firsts.iter().flat_map(|first| tile_words(pages, kv.page(*first), *first));
             let slab = pages.mem(page.slab).clone();
             let run = Run { slab, first: n_tiles, words: words.collect() };
             n_tiles += firsts.len();

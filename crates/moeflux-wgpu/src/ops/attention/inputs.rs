@@ -42,6 +42,18 @@ pub(crate) fn grow(b: &mut Wgpu, cache: Cache, spans: &[Span]) -> bool {
     !encoder.buffers.is_out_of_memory()
 }
 
+/// Whether there are pages for the positions of spans; not where an op before had no memory for them.
+pub(crate) fn have_room(b: &Wgpu, cache: Cache, spans: &[Span]) -> bool {
+    let has_room =
+        |span: &Span| pages(b, span.sequence, cache).0.has_room(span.position + span.rows.len());
+    let have_room = spans.iter().filter(|span| !span.rows.is_empty()).all(has_room);
+    assert!(
+        have_room || b.encoder.buffers.is_out_of_memory(),
+        "keys and values that another op has appended"
+    );
+    have_room
+}
+
 /// What is done to outputs where they are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Last<'a> {
@@ -98,7 +110,7 @@ impl Given {
             (Some(gate), Some(buf)) => [gate.start, buf.width, gate.stride].map(word),
             _ => [0; 3],
         };
-        let values = values(op, pages);
+        let values = values(pages);
         let params = vec![
             word(q.n_heads),
             word(q.n_heads / pages.n_heads),
@@ -140,11 +152,11 @@ impl Given {
 }
 
 /// Which part of a page are the values.
-pub(crate) fn values(op: &Attention, pages: &Pages) -> Plane {
-    if op.v.is_some() { pages.v } else { pages.k }
+pub(crate) fn values(pages: &Pages) -> Plane {
+    if pages.v.dim > 0 { pages.v } else { pages.k }
 }
 
 /// Where the keys and values of a tile begin in its slab.
-pub(crate) fn tile_words(op: &Attention, pages: &Pages, page: Page, first: usize) -> [u32; 2] {
-    [pages.k, values(op, pages)].map(|plane| word(pages.word(page, plane, first)))
+pub(crate) fn tile_words(pages: &Pages, page: Page, first: usize) -> [u32; 2] {
+    [pages.k, values(pages)].map(|plane| word(pages.word(page, plane, first)))
 }

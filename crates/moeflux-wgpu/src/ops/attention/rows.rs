@@ -65,7 +65,7 @@ fn runs(b: &Wgpu, op: &Attention, rows: Rows) -> Vec<Run> {
         if runs.last().is_none_or(|run| run.slab != page.slab) {
             runs.push(Run { slab: page.slab, first, words: Vec::new() });
         }
-        let words = tile_words(op, pages, page, first);
+        let words = tile_words(pages, page, first);
         if let Some(run) = runs.last_mut() {
             run.words.extend(words);
         }

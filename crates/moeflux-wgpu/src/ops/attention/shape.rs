@@ -63,7 +63,7 @@ fn shared_by(most: usize, n_queries: usize, n_tiles: usize) -> usize {
 
 impl<'a> Shape<'a> {
     pub(crate) fn of(op: &Attention, pages: &'a Pages, n_queries: usize, n_tiles: usize) -> Self {
-        let (values, v_dim) = (values(op, pages), op.out.head_dim);
+        let (values, v_dim) = (values(pages), op.out.head_dim);
         let is_masked = op.selection.is_some();
         Shape { pages, values, v_dim, is_masked, n_queries, n_tiles }
     }

@@ -74,7 +74,7 @@ fn work(b: &Wgpu, op: &Attention, all: &[Rows]) -> Work {
         let (n_tiles, n_queries) = (tiles.len(), rows.n * n_heads / pages.n_heads);
         for (i, first) in tiles.enumerate() {
             let page = kv.page(first);
-            let [keys, values] = tile_words(op, pages, page, first);
+            let [keys, values] = tile_words(pages, page, first);
             work.tiles.entry(page.slab).or_default().extend([
                 word(first),
                 keys,

@@ -31,9 +31,9 @@ const MOST_REPEATED: usize = 1 << 19;
 /// Words of workgroup memory that rounding takes on small subgroups.
 const ROUNDING_WORDS: usize = 512;
 
-/// How rows of gates and ups become activations, see `include/activation.wgsl`.
+/// How rows of gates and ups, or of ups alone, become activations, see `include/activation.wgsl`.
 pub(crate) struct Between {
-    /// `(rows, 2 * intermediate)`.
+    /// `(rows, 2 * intermediate)`, or without gates `(rows, intermediate)`.
     gate_up: Mem,
     /// Of gates and of ups.
     biases: Option<[Mem; 2]>,
@@ -46,10 +46,12 @@ pub(crate) struct Between {
 
 impl Between {
     pub(crate) fn of(b: &Wgpu, layout: &ExpertLayout, op: Experts<'_>, gate_up: &Mem) -> Between {
-        let ActivationNumbers { kind, alpha, limit } = op.activation.into();
+        let ActivationNumbers { kind, alpha, limit } = op.function.into();
         let alternates = matches!(layout.gate_up, GateUp::Alternating(_));
-        let biases =
-            op.biases.map(|biases| [biases.gate, biases.up].map(|bias| b.vector(bias).clone()));
+        let biases = op
+            .function
+            .biases()
+            .map(|biases| [biases.gate, biases.up].map(|bias| b.vector(bias).clone()));
         Between {
             gate_up: gate_up.clone(),
             constants: kernels::shared::Activation { kind, biased: biases.is_some(), alternates },

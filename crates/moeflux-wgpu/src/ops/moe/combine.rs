@@ -94,7 +94,7 @@ pub(crate) fn add_down_biases(
     ids: &Mem,
     n: usize,
 ) {
-    let Some(biases) = op.biases else { return };
+    let Some(biases) = op.function.biases() else { return };
     let out = b.written(op.out);
     let n_elements = n * down.rows;
     let table = b.vector(biases.down).clone();

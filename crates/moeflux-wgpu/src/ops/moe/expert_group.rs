@@ -83,7 +83,8 @@ impl<'a> Group<'a> {
         if n == 0 || self.slots.is_empty() {
             return;
         }
-        let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * 2 * intermediate);
+        self.op.function.assert_fits(self.layout);
+        let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * self.layout.first_cols());
         let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
         self.gate_and_up(b, &gate_up);
         let experts = b.encoder.list(&self.experts);
@@ -114,7 +115,7 @@ impl<'a> Group<'a> {
     }
 
     fn gate_and_up(&self, b: &mut Wgpu, gate_up: &Mem) {
-        let width = 2 * self.layout.intermediate();
+        let width = self.layout.first_cols();
         let n_rows =
             self.calls.iter().flat_map(|call| call.rows).map(|row| row.row as usize + 1).max();
         let source = Source::of(b, self.op.x, n_rows.unwrap_or(0));
@@ -184,7 +185,7 @@ impl<'a> Group<'a> {
         let y = out.mem.clone();
         let (chosen, most_few) = (None, self.most_few(b, quant, down.cols));
         run(b, &source, Products { decoder, quant, lists: &lists, jobs, y, chosen, most_few });
-        if let Some(biases) = self.op.biases {
+        if let Some(biases) = self.op.function.biases() {
             let pairs: Vec<[u32; 2]> = self
                 .out_slots
                 .iter()
@@ -233,8 +234,8 @@ pub(crate) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
                 parts.map(|part| vec![part]).to_vec()
             }
         }
-        GateUp::Alternating(both) | GateUp::Joined(both) => {
-            vec![vec![Part { matrix: both, which: 0, out: 0 }]]
+        GateUp::Up(one) | GateUp::Alternating(one) | GateUp::Joined(one) => {
+            vec![vec![Part { matrix: one, which: 0, out: 0 }]]
         }
     }
 }

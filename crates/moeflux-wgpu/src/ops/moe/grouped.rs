@@ -67,10 +67,11 @@ pub(crate) fn moe_on_device(
     ids: &Mem,
     layer: &ResidentLayer,
 ) {
-    let MoeOnDevice { x, inputs, activation, biases, slots, acc, shared, .. } = op;
+    let MoeOnDevice { x, inputs, function, slots, acc, shared, .. } = op;
     let top_k = op.route.top_k;
     let (n, n_experts) = (rows * top_k, layer.n_experts());
-    let intermediate = layer.layout().intermediate();
+    let (intermediate, first_cols) = (layer.layout().intermediate(), layer.layout().first_cols());
+    function.assert_fits(layer.layout());
     let grouped = b.scratch.grouped[0].words(&mut b.encoder, 2 * n_experts + 2 * n);
     b.encoder.dispatch(
         SortByExpert {},
@@ -78,7 +79,7 @@ pub(crate) fn moe_on_device(
         &[ids, &grouped],
         Grid::Linear(n_experts),
     );
-    let experts = Experts { out: slots, x, rows, inputs, activation, biases, calls: &[] };
+    let experts = Experts { out: slots, x, rows, inputs, function, calls: &[] };
     let source = Source::of(b, x, rows);
     let out = b.written(slots);
     let per_part = (b.part_bytes / (8 * intermediate)).clamp(1, n);
@@ -86,14 +87,14 @@ pub(crate) fn moe_on_device(
         b.encoder.begin();
         let n_places = per_part.min(n - first);
         let part = Grouped { layer, grouped: grouped.clone(), n, first, n_places };
-        let gate_up = b.scratch.gate_up.words(&mut b.encoder, n_places * 2 * intermediate);
+        let gate_up = b.scratch.gate_up.words(&mut b.encoder, n_places * first_cols);
         let activated = b.scratch.activated.words(&mut b.encoder, n_places * intermediate);
         for set in first_products(layer.layout()) {
             let io = ProductIo {
                 source: &source,
                 top_k: Some(top_k),
                 out: &gate_up,
-                out_stride: 2 * intermediate,
+                out_stride: first_cols,
             };
             part.multiply(b, experts, &set, &io);
         }

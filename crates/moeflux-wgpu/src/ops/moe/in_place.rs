@@ -57,7 +57,7 @@ fn locate(b: &mut Wgpu, expert: &Expert) -> Option<Found> {
     for matrix in layout.matrices() {
         places.push(words(&imported, matrix)?);
     }
-    // Gate and up may be one matrix; kernels do not read the second place then.
+    // Gate and up may be one matrix, or there may be no gate; kernels do not read the second place then.
     let [first, .., last] = places[..] else { return None };
     let all = [first, if places.len() == 3 { places[1] } else { first }, last];
     let are_apart = layout.matrices().any(|matrix| matrix.biases.len > 0);

@@ -46,7 +46,7 @@ impl Choices {
 }
 
 pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
-    let MoeOnDevice { x, inputs, activation, biases, slots, acc, shared, .. } = op;
+    let MoeOnDevice { x, inputs, function, slots, acc, shared, .. } = op;
     let top_k = op.route.top_k;
     let layer = Arc::clone(b.slots.routable_layer(op.layer).expect("the layer is resident"));
     assert_eq!(layer.n_experts(), op.route.logits.len, "one logit an expert");
@@ -54,7 +54,7 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     let goes_along =
         holds_rows(rows) && shared.is_some_and(|shared| goes_along(b, &op, &shared, &layer));
     if let Some(shared) = shared.filter(|_| !goes_along) {
-        shared.run_parts(b, rows, x);
+        shared.mlp.run_parts(b, rows, x, shared.shared.out);
     }
     b.encoder.begin();
     let ids = choose(b, rows, op.route);
@@ -67,10 +67,11 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     let (n_chosen, between) = (choices.n, None);
     let mut chosen = Chosen { ids: &ids, layer: &layer, n: choices.len(), n_chosen, between };
     let (n, intermediate) = (choices.len(), layout.intermediate());
-    let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * 2 * intermediate);
+    let first_cols = layout.first_cols();
+    function.assert_fits(&layout);
+    let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * first_cols);
     let source = Source::of(b, x, rows);
-    let lists: Vec<List> =
-        (0..n).map(|nth| vec![(choices.row(nth), nth * 2 * intermediate)]).collect();
+    let lists: Vec<List> = (0..n).map(|nth| vec![(choices.row(nth), nth * first_cols)]).collect();
     for set in first_products(&layout) {
         let mut jobs = Vec::new();
         for part in &set {
@@ -83,7 +84,7 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
         let most_few = FEW_ROWS;
         run(b, &source, Products { decoder, quant, lists: &lists, jobs, y, chosen, most_few });
     }
-    let experts = Experts { out: slots, x, rows, inputs, activation, biases, calls: &[] };
+    let experts = Experts { out: slots, x, rows, inputs, function, calls: &[] };
     let between = Between::of(b, &layout, experts, &gate_up);
     let n_jobs = n * layer.buffers().len();
     let (activated, prequantized) = if is_within(b, &layout, experts, n_jobs) {
@@ -116,12 +117,10 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
 /// Whether the shared expert is one more of the experts that a row gets: a copy of it is stored
 /// next to them, and the same is done with it.
 fn goes_along(b: &Wgpu, op: &MoeOnDevice, shared: &SharedExpert, layer: &ResidentLayer) -> bool {
-    let SharedExpert { gate_proj, up_proj, down_proj, activation, .. } = *shared;
-    let weights = [gate_proj, up_proj, down_proj];
+    let mut weights = shared.mlp.weights().into_iter();
     layer.shared().is_some()
-        && op.activation == activation
-        && op.biases.is_none()
-        && weights.iter().all(|weight| b.matrix(*weight).inputs == op.inputs)
+        && op.function == shared.mlp.function()
+        && weights.all(|weight| b.matrix(weight).inputs == op.inputs)
 }
 
 /// A matrix of every choice, in every buffer of the layer: where a choice is in another buffer

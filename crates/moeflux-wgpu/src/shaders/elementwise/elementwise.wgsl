@@ -1,6 +1,6 @@
 // Ops that treat every element alone. OP: 0 y = a; 1 y += a; 2 y += a, one row for all; 3 y *=
 // sigmoid(a); 4 y *= a factor; 5 y = the ACTIVATION of gate a and up b; 6 that of y and a; 7 y =
-// silu(y * a factor). Where DIGITS is set, rows are rounded too,
+// silu(y * a factor); 8 y = the ACTIVATION of y alone. Where DIGITS is set, rows are rounded too,
 // see `include/quantize.wgsl`: their columns are one after the other and are whole multiples of a
 // workgroup's.
 
@@ -11,6 +11,7 @@ const OP_SIGMOID_GATE: u32 = 3u;
 const OP_SCALE: u32 = 4u;
 const OP_ACTIVATE: u32 = 5u;
 const OP_SCALED_SILU: u32 = 7u;
+const OP_ACTIVATE_PLAIN: u32 = 8u;
 
 struct View {
     start: u32,
@@ -78,6 +79,10 @@ fn compute(idx: u32) {
     }
     if (OP == OP_SCALED_SILU) {
         y[at] = silu(y[at] * p.number);
+        return;
+    }
+    if (OP == OP_ACTIVATE_PLAIN) {
+        y[at] = plain(ACTIVATION, y[at]);
         return;
     }
     let value = a[place(p.a, row, head, i)];

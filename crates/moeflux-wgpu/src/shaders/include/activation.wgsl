@@ -1,8 +1,9 @@
-// What stands between an expert's first two products and its third, for a column of a row of
-// `gate_up`, (rows, 2 * n). ACTIVATION: which, see `include/common.wgsl`. BIASED: biases of the row's expert are added
+// What stands between an expert's first products and its last, for a column of a row of
+// `gate_up`, (rows, 2 * n), or (rows, n) where there is no gate. ACTIVATION: which, see `include/common.wgsl`. BIASED: biases of the row's expert are added
 // first. ALTERNATES: gates and ups are side by side.
 
 fn activation(row: u32, i: u32, n: u32, expert: u32) -> f32 {
+    if (ACTIVATION >= ACTIVATION_RELU2) { return plain(ACTIVATION, gate_up[row * n + i]); }
     let first = row * 2u * n;
     var gate: f32;
     var up: f32;

@@ -68,6 +68,8 @@ fn gelu_tanh(x: f32) -> f32 {
 
 const ACTIVATION_CLAMPED: u32 = 1u;
 const ACTIVATION_GELU: u32 = 2u;
+// From here on of MLPs without a gate.
+const ACTIVATION_RELU2: u32 = 3u;
 
 // What stands between the products of a gated MLP; any other kind is SwiGLU.
 fn gated(kind: u32, gate: f32, up: f32, alpha: f32, limit: f32) -> f32 {
@@ -82,6 +84,14 @@ fn gated(kind: u32, gate: f32, up: f32, alpha: f32, limit: f32) -> f32 {
     }
     if (kind == ACTIVATION_GELU) { return gelu_tanh(gate) * up; }
     return silu(gate) * up;
+}
+
+// What stands between the products of an MLP without a gate.
+fn plain(kind: u32, up: f32) -> f32 {
+    // A comparison that lets what is not a number pass.
+    var x = up;
+    if (x < 0.0) { x = 0.0; }
+    return x * x;
 }
 
 // ln(1 + e^x); what rounding takes from 1 + e^x is given back.
