@@ -5,8 +5,8 @@ use std::ops::Range;
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 
-use super::attention::KvCache;
 use super::floats::Floats;
+use super::kv_cache::KvCache;
 use super::matmul::integer_group_size_of;
 use crate::{ActivationPrecision, CacheSpec, Cols, Heads, HostMatrix, KvType, StateShape};
 

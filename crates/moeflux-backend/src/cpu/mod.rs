@@ -3,6 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
+mod attention_scratch;
 mod chosen;
 mod conv;
 mod delta;
@@ -12,6 +13,7 @@ mod eights;
 mod elementwise;
 mod floats;
 mod isa;
+mod kv_cache;
 pub mod limits;
 mod math;
 pub mod matmul;

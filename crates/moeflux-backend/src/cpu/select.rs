@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 
-use super::attention::{self, KvCache, PAGE_POSITIONS, Rows, Scores};
+use super::attention::{self, Scores};
 use super::chosen::{Chosen, Room};
 use super::floats::Floats;
 use super::isa::for_every_isa;
+use super::kv_cache::{KvCache, PAGE_POSITIONS, Rows};
 use super::memory::CacheState;
 use super::norm::rms_norm_in_place;
 use super::pool::SharedMut;

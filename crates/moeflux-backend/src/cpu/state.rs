@@ -11,7 +11,7 @@ use super::memory::{Activations, CacheState, Matrix};
 use super::parallel::{Spare, for_each_chunk};
 use super::product_scratch::{RoundedInputs, Scratch};
 use super::rope::RopeTable;
-use super::{Isa, Pool, attention, delta, route};
+use super::{Isa, Pool, attention_scratch, delta, route};
 use crate::{Buf, Cols, Heads, RmsNorm, Span, StateSnapshot, Vector};
 
 /// The processor, its threads and everything resident.
@@ -31,8 +31,8 @@ pub struct Cpu {
     pub(super) index_scores: Floats,
     pub(super) rounded: RoundedInputs,
     pub(super) scratch: Scratch,
-    pub(super) attention_scratch: Spare<attention::scratch::Scratch>,
-    pub(super) attention_tiles: Spare<Vec<attention::scratch::Tile>>,
+    pub(super) attention_scratch: Spare<attention_scratch::Scratch>,
+    pub(super) attention_tiles: Spare<Vec<attention_scratch::Tile>>,
     pub(super) route_scratch: Spare<route::Scratch>,
     pub(super) delta_scratch: Spare<delta::Scratch>,
     /// What smaller weights share.

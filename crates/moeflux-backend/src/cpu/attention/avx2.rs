@@ -6,9 +6,9 @@
 
 use std::arch::x86_64::*;
 
-use super::cache::{PAGE_POSITIONS, Rows};
 use super::views::{Mix, Scores};
 use crate::cpu::eights::{load, store, tree_sums};
+use crate::cpu::kv_cache::{PAGE_POSITIONS, Rows};
 use crate::cpu::math::LANES;
 use crate::cpu::prefetcher::Prefetcher;
 

@@ -4,8 +4,8 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::cache::Rows;
 use super::views::{Mix, Scores};
+use crate::cpu::kv_cache::Rows;
 use crate::cpu::math::LANES;
 use crate::cpu::prefetcher::Prefetcher;
 use crate::cpu::vector::{load, load_first, store, store_first, transpose};

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::cache::Rows;
 use super::views::{Mix, Scores};
+use crate::cpu::kv_cache::Rows;
 
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};

@@ -12,9 +12,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod cache;
 mod kernels;
-pub(super) mod scratch;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -22,13 +20,12 @@ mod views;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use self::cache::Reader;
-pub(super) use self::cache::{KvCache, PAGE_POSITIONS, Rows};
 pub(super) use self::kernels::score;
-use self::scratch::{Query, Scratch, Tile};
 use self::views::Mix;
 pub(super) use self::views::Scores;
+use super::attention_scratch::{Query, Scratch, Tile};
 use super::floats::Floats;
+use super::kv_cache::{KvCache, PAGE_POSITIONS, Reader, Rows};
 use super::math;
 use super::memory::{Activations, CacheState};
 use super::parallel::recycle;

@@ -6,11 +6,11 @@ use crate::cpu::floats::Floats;
 
 /// Memory of one task.
 #[derive(Debug, Default)]
-pub(in crate::cpu) struct Scratch {
+pub(super) struct Scratch {
     /// Of a tile: `(n_queries, n_positions)`.
-    pub(in crate::cpu) scores: Floats,
+    pub(super) scores: Floats,
     /// Keys or values that are not read in place.
-    pub(in crate::cpu) rows: Floats,
+    pub(super) rows: Floats,
     /// `(n_queries, v_dim)`.
     pub(super) sums: Floats,
     pub(super) totals: Vec<f32>,
@@ -23,7 +23,7 @@ pub(in crate::cpu) struct Scratch {
 
 /// Some queries of a key head. They are counted by row, then by query head.
 #[derive(Debug)]
-pub(in crate::cpu) struct Tile {
+pub(super) struct Tile {
     pub(super) head: usize,
     pub(super) queries: Range<usize>,
 }

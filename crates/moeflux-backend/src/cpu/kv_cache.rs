@@ -2,18 +2,18 @@
 
 use std::ops::Range;
 
-use crate::cpu::Isa;
-use crate::cpu::floats::Floats;
-use crate::cpu::isa::for_every_isa;
-use crate::cpu::pool::SharedMut;
+use super::Isa;
+use super::floats::Floats;
+use super::isa::for_every_isa;
+use super::pool::SharedMut;
 use crate::{CacheSpec, KvType, is_seen};
 
 /// Positions of a page.
-pub(in crate::cpu) const PAGE_POSITIONS: usize = 256;
+pub(super) const PAGE_POSITIONS: usize = 256;
 
 /// Keys and values of one sequence and layer; grows by pages.
 #[derive(Debug)]
-pub(in crate::cpu) struct KvCache {
+pub(super) struct KvCache {
     n_heads: usize,
     dtype: KvType,
     window: Option<usize>,
@@ -43,26 +43,26 @@ const FORGOTTEN: &str = "positions that a window has passed are not used";
 
 /// Vectors of one head, `stride` floats apart.
 #[derive(Clone, Copy)]
-pub(in crate::cpu) struct Rows<'a> {
-    pub(in crate::cpu) floats: &'a [f32],
-    pub(in crate::cpu) stride: usize,
+pub(super) struct Rows<'a> {
+    pub(super) floats: &'a [f32],
+    pub(super) stride: usize,
 }
 
 impl<'a> Rows<'a> {
     /// How many there are.
     #[inline(always)]
-    pub(in crate::cpu) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.floats.len() / self.stride
     }
 
     /// The first `dim` floats of one.
     #[inline(always)]
-    pub(in crate::cpu) fn row(&self, i: usize, dim: usize) -> &'a [f32] {
+    pub(super) fn row(&self, i: usize, dim: usize) -> &'a [f32] {
         &self.floats[i * self.stride..][..dim]
     }
 
     /// Some of them.
-    pub(in crate::cpu) fn slice(&self, range: Range<usize>) -> Rows<'a> {
+    pub(super) fn slice(&self, range: Range<usize>) -> Rows<'a> {
         let floats = &self.floats[range.start * self.stride..range.end * self.stride];
         Rows { floats, stride: self.stride }
     }
@@ -71,7 +71,7 @@ impl<'a> Rows<'a> {
 impl KvCache {
     /// # Panics
     /// Where the spec is that of another kind of cache.
-    pub(in crate::cpu) fn new(spec: CacheSpec) -> Self {
+    pub(super) fn new(spec: CacheSpec) -> Self {
         let CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, window } = spec else {
             panic!("keys and values")
         };
@@ -80,34 +80,34 @@ impl KvCache {
     }
 
     /// Key heads.
-    pub(in crate::cpu) fn n_heads(&self) -> usize {
+    pub(super) fn n_heads(&self) -> usize {
         self.n_heads
     }
 
     /// Floats of a key.
-    pub(in crate::cpu) fn k_dim(&self) -> usize {
+    pub(super) fn k_dim(&self) -> usize {
         self.k.dim
     }
 
     /// Floats of a value; 0 where values are parts of keys.
-    pub(in crate::cpu) fn v_dim(&self) -> usize {
+    pub(super) fn v_dim(&self) -> usize {
         self.v.dim
     }
 
     /// Whether there are pages for the first `len` positions.
-    pub(in crate::cpu) fn holds(&self, len: usize) -> bool {
+    pub(super) fn holds(&self, len: usize) -> bool {
         self.k.pages.len() * PAGE_POSITIONS >= len
     }
 
     /// Forgets all but the first `len` positions and frees whole pages.
-    pub(in crate::cpu) fn truncate(&mut self, len: usize) {
+    pub(super) fn truncate(&mut self, len: usize) {
         for plane in [&mut self.k, &mut self.v] {
             plane.pages.truncate(len.div_ceil(PAGE_POSITIONS));
         }
     }
 
     /// Frees pages of positions that a window has passed.
-    pub(in crate::cpu) fn forget_passed(&mut self, ends: &[usize]) {
+    pub(super) fn forget_passed(&mut self, ends: &[usize]) {
         let Some(window) = self.window else { return };
         for plane in [&mut self.k, &mut self.v] {
             for (i, page) in plane.pages.iter_mut().enumerate() {
@@ -120,14 +120,14 @@ impl KvCache {
     }
 
     /// Stores the key and the value of one head at `position`.
-    pub(in crate::cpu) fn store(&mut self, head: usize, position: usize, k: &[f32], v: &[f32]) {
+    pub(super) fn store(&mut self, head: usize, position: usize, k: &[f32], v: &[f32]) {
         let shared = self.share(position..position + 1);
         // SAFETY: no other code has a part of this cache.
         unsafe { shared.store(head, position, k, v) };
     }
 
     /// Has pages for `positions`, which tasks may fill at the same time.
-    pub(in crate::cpu) fn share(&mut self, positions: Range<usize>) -> SharedKv<'_> {
+    pub(super) fn share(&mut self, positions: Range<usize>) -> SharedKv<'_> {
         let KvCache { n_heads, dtype, k, v, .. } = self;
         let first_page = positions.start / PAGE_POSITIONS;
         let planes = [k, v].map(|plane| {
@@ -144,7 +144,7 @@ impl KvCache {
     }
 
     /// The stored bytes: keys, then values, each by position and head.
-    pub(in crate::cpu) fn save(&self, positions: Range<usize>) -> Vec<u8> {
+    pub(super) fn save(&self, positions: Range<usize>) -> Vec<u8> {
         let row_bytes = self.dtype.row_bytes(self.k.dim) + self.dtype.row_bytes(self.v.dim);
         let mut bytes = Vec::with_capacity(positions.len() * self.n_heads * row_bytes);
         for plane in [&self.k, &self.v] {
@@ -166,7 +166,7 @@ impl KvCache {
     }
 
     /// Overwrites what [`save`](KvCache::save) reads.
-    pub(in crate::cpu) fn load(&mut self, positions: Range<usize>, bytes: &[u8]) {
+    pub(super) fn load(&mut self, positions: Range<usize>, bytes: &[u8]) {
         let mut rest = bytes;
         for plane in [&mut self.k, &mut self.v] {
             let n = self.dtype.row_bytes(plane.dim);
@@ -189,19 +189,19 @@ impl KvCache {
     }
 
     /// The keys.
-    pub(in crate::cpu) fn keys(&self) -> Reader<'_> {
+    pub(super) fn keys(&self) -> Reader<'_> {
         Reader { plane: &self.k, dtype: self.dtype }
     }
 
     /// The values; the keys where values are parts of these.
-    pub(in crate::cpu) fn values(&self) -> Reader<'_> {
+    pub(super) fn values(&self) -> Reader<'_> {
         let plane = if self.v.dim > 0 { &self.v } else { &self.k };
         Reader { plane, dtype: self.dtype }
     }
 }
 
 /// Keys and values whose positions belong to different tasks.
-pub(in crate::cpu) struct SharedKv<'a> {
+pub(super) struct SharedKv<'a> {
     dtype: KvType,
     first_page: usize,
     /// Keys and values, from the first page on.
@@ -234,7 +234,7 @@ impl SharedKv<'_> {
     ///
     /// # Safety
     /// Meanwhile no other code stores at this position and head.
-    pub(in crate::cpu) unsafe fn store(&self, head: usize, position: usize, k: &[f32], v: &[f32]) {
+    pub(super) unsafe fn store(&self, head: usize, position: usize, k: &[f32], v: &[f32]) {
         for (plane, values) in self.planes.iter().zip([k, v]) {
             assert_eq!(values.len(), plane.dim, "floats of a stored vector");
             let at = slot(head, position);
@@ -293,7 +293,7 @@ impl Plane {
 
 /// Reads keys or values as floats.
 #[derive(Clone, Copy)]
-pub(in crate::cpu) struct Reader<'a> {
+pub(super) struct Reader<'a> {
     plane: &'a Plane,
     dtype: KvType,
 }
@@ -301,7 +301,7 @@ pub(in crate::cpu) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// The first `dim` floats of one head at `positions`, which share a page:
     /// in place where they are floats, else in `scratch`.
-    pub(in crate::cpu) fn run<'s>(
+    pub(super) fn run<'s>(
         &self,
         isa: Isa,
         head: usize,
@@ -330,7 +330,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What is stored of one head at `positions`, which share a page.
-    pub(in crate::cpu) fn stored(&self, head: usize, positions: Range<usize>) -> &'a [u8] {
+    pub(super) fn stored(&self, head: usize, positions: Range<usize>) -> &'a [u8] {
         let first = slot(head, positions.start);
         match &self.plane.pages[positions.start / PAGE_POSITIONS] {
             Page::Floats(page) => {
@@ -346,7 +346,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The first `dim` floats of one head at each of `positions`, in `scratch`.
-    pub(in crate::cpu) fn gather<'s>(
+    pub(super) fn gather<'s>(
         &self,
         isa: Isa,
         head: usize,
