@@ -23,6 +23,7 @@ mod listen;
 mod llama_server;
 mod log;
 mod logprobs;
+#[cfg(feature = "markdown")]
 mod markdown;
 mod marked;
 mod messages;

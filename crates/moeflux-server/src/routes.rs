@@ -20,9 +20,11 @@ use crate::auth::Gate;
 use crate::body::JsonBody;
 use crate::error::{ApiError, ApiResult};
 use crate::log::log;
+#[cfg(feature = "markdown")]
+use crate::markdown;
 use crate::openai::{chat, completions, models, responses};
 use crate::reply::{self, Dialect, Reply};
-use crate::{exposition, llama_server, markdown, ollama, openapi, page, prompt, status};
+use crate::{exposition, llama_server, ollama, openapi, page, prompt, status};
 
 /// A path with the handlers of its methods.
 type Route = (&'static str, MethodRouter<Arc<App>>);
@@ -52,6 +54,7 @@ fn undescribed() -> Vec<Route> {
     vec![
         ("/props", read(|app| Ok(llama_server::props(&app)))),
         ("/slots", get(llama_server::slots)),
+        #[cfg(feature = "markdown")]
         ("/page/render", post_json(async |_, body| markdown::handle(body).await)),
     ]
 }

@@ -113,12 +113,16 @@ enum Event<'a> {
 
 /// More of a block.
 #[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum BlockDelta<'a> {
-    ThinkingDelta { thinking: &'a str },
-    SignatureDelta { signature: &'static str },
-    TextDelta { text: &'a str },
-    InputJsonDelta { partial_json: &'a str },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: &'a str },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: &'static str },
+    #[serde(rename = "text_delta")]
+    Text { text: &'a str },
+    #[serde(rename = "input_json_delta")]
+    Input { partial_json: &'a str },
 }
 
 /// How a message ended.
@@ -226,9 +230,9 @@ impl Kind {
     /// More of a block.
     fn delta(self, text: &str) -> BlockDelta<'_> {
         match self {
-            Kind::Thinking => BlockDelta::ThinkingDelta { thinking: text },
-            Kind::Text => BlockDelta::TextDelta { text },
-            Kind::Call => BlockDelta::InputJsonDelta { partial_json: text },
+            Kind::Thinking => BlockDelta::Thinking { thinking: text },
+            Kind::Text => BlockDelta::Text { text },
+            Kind::Call => BlockDelta::Input { partial_json: text },
         }
     }
 }
@@ -286,7 +290,7 @@ impl MessageStream {
     fn close(&mut self, out: &mut Events) {
         let Some(kind) = self.open.take() else { return };
         if kind == Kind::Thinking {
-            self.more(BlockDelta::SignatureDelta { signature: SIGNATURE }, out);
+            self.more(BlockDelta::Signature { signature: SIGNATURE }, out);
         }
         Event::ContentBlockStop { index: self.n_blocks - 1 }.send(out);
     }
