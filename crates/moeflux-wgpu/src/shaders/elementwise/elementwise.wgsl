@@ -82,7 +82,7 @@ fn compute(idx: u32) {
         return;
     }
     if (OP == OP_ACTIVATE_PLAIN) {
-        y[at] = plain(ACTIVATION, y[at]);
+        y[at] = plain_activation(ACTIVATION, y[at]);
         return;
     }
     let value = a[place(p.a, row, head, i)];

@@ -3,7 +3,7 @@
 // first. ALTERNATES: gates and ups are side by side.
 
 fn activation(row: u32, i: u32, n: u32, expert: u32) -> f32 {
-    if (ACTIVATION >= ACTIVATION_RELU2) { return plain(ACTIVATION, gate_up[row * n + i]); }
+    if (ACTIVATION >= ACTIVATION_RELU2) { return plain_activation(ACTIVATION, gate_up[row * n + i]); }
     let first = row * 2u * n;
     var gate: f32;
     var up: f32;

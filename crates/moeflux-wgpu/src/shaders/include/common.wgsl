@@ -87,7 +87,7 @@ fn gated(kind: u32, gate: f32, up: f32, alpha: f32, limit: f32) -> f32 {
 }
 
 // What stands between the products of an MLP without a gate.
-fn plain(kind: u32, up: f32) -> f32 {
+fn plain_activation(kind: u32, up: f32) -> f32 {
     // A comparison that lets what is not a number pass.
     var x = up;
     if (x < 0.0) { x = 0.0; }
