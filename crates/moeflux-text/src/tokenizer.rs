@@ -47,7 +47,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Opens that of a model.
+    /// Opens the tokenizer of a model.
     ///
     /// # Errors
     /// [`TextError::NoTokenizer`] where there is no vocabulary, else what cannot be used and why.

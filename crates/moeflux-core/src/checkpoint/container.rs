@@ -54,7 +54,11 @@ pub struct SourceIdentity {
 
 /// How a matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a matrix format is an object with `bits`, `group_size` and `params`, with `block` and \
+                 `scales`, or with `mode`, `levels`, `ggml` or `float`, each of a known value"
+)]
 pub enum StoredFormat {
     /// The affine format of MLX.
     Affine {

@@ -533,6 +533,7 @@ mod container {
             ("/layers/1/intermediate", json!(1u64 << 40)),
             ("/layers/1/record_bytes", json!(1)),
             ("/layers/1/stride_bytes", json!(13824)),
+            ("/layers/1/gate", json!(null)),
             ("/layers/1/gate/bits", json!(7)),
             ("/layers/1/gate", json!({"mode": "mxfp5"})),
             ("/layers/1/gate", json!({"mode": "mxfp4"})),
@@ -553,6 +554,16 @@ mod container {
             let mut container = good();
             *container.pointer_mut(pointer).unwrap() = value.clone();
             assert!(parse(&container).is_err(), "{pointer} = {value}");
+        }
+    }
+
+    #[test]
+    fn a_format_of_no_kind_is_told_the_kinds() {
+        for value in [json!(3), json!({"mode": "mxfp5"}), json!({})] {
+            let mut container = good();
+            container["layers"][1]["gate"] = value.clone();
+            let got = parse(&container).unwrap_err().to_string();
+            assert!(got.contains("a matrix format is an object with `bits`"), "{value}: {got}");
         }
     }
 

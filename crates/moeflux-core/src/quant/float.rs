@@ -43,7 +43,7 @@ impl Float {
 
     /// Decodes little-endian `bytes` into `out`, as many elements as it has.
     pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
-        assert_eq!(bytes.len(), out.len() * self.bytes(), "bytes of so many elements");
+        assert_eq!(bytes.len(), out.len() * self.bytes(), "the bytes of all elements");
         let pairs = || bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
         match self {
             Float::F32 => {

@@ -257,7 +257,7 @@ pub(super) struct Chunk<'a, C> {
 pub(super) enum ChunkUsage {
     /// Nothing, as the client does not want it.
     Absent,
-    /// Null, as another part says it.
+    /// Null: another chunk of the stream has the usage.
     Elsewhere,
     /// Their number.
     Here(Usage),

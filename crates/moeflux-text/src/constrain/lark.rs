@@ -144,7 +144,7 @@ fn call_rules(rules: &mut Rules<'_>, calls: &Calls, tools: &[Value], many: Many)
     let close = rules.loose(close);
     let whole = format!("{} {call} {more} NL? {close}", rules.loose(open));
     let whole = rules.rule(&whole);
-    // Text would take what stands before the token, too.
+    // A text before the section would also match what the section has before its control token.
     let behind_text = rules.split_at_control(open).map(|(before, rest)| {
         let rest = rules.loose(rest);
         let before = rules.text_ending(before, "");
