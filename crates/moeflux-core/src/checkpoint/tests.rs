@@ -517,6 +517,27 @@ mod container {
         assert_eq!(serde_json::to_value(&container).unwrap(), value);
         let formats = container.layers[1].as_ref().unwrap().formats();
         assert!(formats.gate.is_none() && formats.up == formats.down);
+
+        let with = |matrices| ExpertsDecl {
+            layer: LayerIdx(1),
+            prefix: "layers.1.mlp".into(),
+            matrices,
+            n_experts: 2,
+            hidden: 64,
+            intermediate: 128,
+        };
+        let two = ExpertMatrices::Two { parts: ["up", "down"] };
+        assert!(container.layer(Path::new(""), &with(two)).is_ok());
+        let (parts, fused) = (["gate", "up", "down"], FusedOrder::GateThenUp);
+        let three = ExpertMatrices::Three { parts, fused };
+        let refused = |container: &Container, matrices| {
+            let err = container.layer(Path::new(""), &with(matrices)).err();
+            err.expect("another number of matrices").to_string()
+        };
+        let got = refused(&container, three);
+        assert!(got.contains("without a gate, the config asks for them with one"), "{got}");
+        let got = refused(&parse(&good()).unwrap(), two);
+        assert!(got.contains("with a gate, the config asks for them without one"), "{got}");
     }
 
     #[test]
