@@ -60,11 +60,15 @@ pub(super) trait RowBytes<L: Lanes>: Copy {
     fn four_words(self, isa: L, at: usize) -> [L::Words; 4];
 }
 
-/// Implements functions of [`Lanes`] by instructions.
+/// Implements functions of a trait whose values are such a proof, as those of [`Lanes`], by instructions.
 macro_rules! by_instructions {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty { $($body:tt)* })*) => {$(
+    ($(
+        fn $name:ident $(<$(const $generic:ident: $of:ty),*>)? ($($arg:ident: $ty:ty),*) -> $out:ty {
+            $($body:tt)*
+        }
+    )*) => {$(
         #[inline(always)]
-        fn $name(self, $($arg: $ty),*) -> $out {
+        fn $name $(<$(const $generic: $of),*>)? (self, $($arg: $ty),*) -> $out {
             // SAFETY: holding `self` proves that the machine has these instructions.
             unsafe { $($body)* }
         }

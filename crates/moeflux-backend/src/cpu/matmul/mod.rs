@@ -21,8 +21,8 @@
 //!
 //! Where the rows of a matrix are the lanes of vectors, kernels are written once, over `lanes::Lanes`,
 //! which `avx2` and `avx512` implement: `stored_params` makes scales and biases of what planes store,
-//! `block_params` of what blocks store. How codes are unpacked and multiplied differs with what the
-//! instruction set multiplies, and has kernels of its own.
+//! `block_params` of what blocks store. `step_codes` says what bytes of blocks become codes. How codes are
+//! multiplied differs with what the instruction set multiplies, and has kernels of its own.
 //!
 //! No output is ever split, so neither the number of threads nor the number of
 //! rows changes a bit.
@@ -63,6 +63,8 @@ mod small;
 #[cfg(target_arch = "x86_64")]
 mod small_kernels;
 mod staged;
+#[cfg(target_arch = "x86_64")]
+mod step_codes;
 #[cfg(target_arch = "x86_64")]
 mod steps;
 #[cfg(target_arch = "x86_64")]

@@ -11,11 +11,11 @@ use super::block_rows::StepRows;
 use super::lane_sums::{GroupSum, QUADS};
 use super::lanes::Ymm;
 use super::step_x::StepOfX;
-use super::unpack_blocks::unpack;
 use super::vector::{ROWS, load_16, store_bytes};
 use crate::cpu::matmul::by_type::by_type;
 use crate::cpu::matmul::integers::E2M1_INTEGERS;
 use crate::cpu::matmul::lanes::RowBytes;
+use crate::cpu::matmul::step_codes;
 use crate::cpu::matmul::steps::{GROUPS_OF_STEP, STEP_COLS, of};
 
 /// The dots of the groups of a step; types with groups of 32 columns use the first eight.
@@ -380,7 +380,7 @@ fn row_by_row<const TYPE: u8, const N: usize, const VNNI: bool>(
 ) {
     let mut codes = Unpacked([[0; STEP_COLS]; ROWS]);
     for (row, codes) in rows.0.iter().zip(&mut codes.0) {
-        let unpacked = unpack::<TYPE>(*row);
+        let unpacked = step_codes::codes::<_, TYPE>(Ymm::new(), *row);
         for (vector, codes) in unpacked.into_iter().zip(codes.as_chunks_mut::<32>().0) {
             store_bytes(codes, vector);
         }

@@ -14,11 +14,12 @@ use super::lane_sums::is_wide;
 use super::lanes::Ymm;
 use super::step_x::{AlignedStep, Order, OrderedRow};
 use super::stream::{Scales, Sums, prefetch};
-use super::unpack_blocks::unpack;
 use super::vector::{ROWS, store_bytes};
 use crate::cpu::matmul::block_params::StepParams;
+use crate::cpu::matmul::by_type::for_type;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
+use crate::cpu::matmul::step_codes::codes;
 use crate::cpu::matmul::steps::{GROUPS_OF_STEP, STEP_COLS, step_bytes, step_groups};
 
 /// Bytes that blocks are prefetched ahead, at least.
@@ -39,29 +40,6 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH: Cell<Scratch> = Cell::default();
-}
-
-/// Calls `$kernel::<TYPE, N>` for a type, with more generic arguments where there are some; `N` are
-/// the bytes of a step.
-macro_rules! for_type {
-    ($block_type:expr, $kernel:ident$(::<$($generic:ident),*>)?($($arg:expr),*)) => {
-        for_type!(
-            @types $block_type, $kernel, ($($($generic),*)?), ($($arg),*),
-            Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL
-            IQ3_S IQ2_S IQ4_XS IQ1_M TQ1_0 TQ2_0 MXFP4 NVFP4 Q1_0 Q2_0
-        )
-    };
-    (@types $block_type:expr, $kernel:ident, $generics:tt, $args:tt, $($name:ident)*) => {
-        match $block_type {
-            $(
-                BlockType::$name => for_type!(@call $name, $kernel, $generics, $args),
-            )*
-        }
-    };
-    (@call $name:ident, $kernel:ident, ($($generic:ident),*), ($($arg:expr),*)) => {{
-        const TYPE: u8 = BlockType::$name as u8;
-        $kernel::<TYPE, { step_bytes(TYPE) }, $($generic),*>($($arg),*)
-    }};
 }
 
 /// The most rows of activations for which [`integer_row`] is faster than unpacking once.
@@ -96,12 +74,12 @@ pub(in crate::cpu::matmul) fn unpack_codes(
 
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn unpack_steps<const TYPE: u8, const N: usize>(blocks: &[u8], codes: &mut [u8]) -> usize {
+fn unpack_steps<const TYPE: u8, const N: usize>(blocks: &[u8], out: &mut [u8]) -> usize {
     let (steps, _) = blocks.as_chunks::<N>();
-    for (step, codes) in steps.iter().zip(codes.as_chunks_mut::<STEP_COLS>().0) {
-        let unpacked = unpack::<TYPE>(step);
-        for (vector, codes) in unpacked.into_iter().zip(codes.as_chunks_mut::<32>().0) {
-            store_bytes(codes, vector);
+    for (step, out) in steps.iter().zip(out.as_chunks_mut::<STEP_COLS>().0) {
+        let unpacked = codes::<_, TYPE>(Ymm::new(), step);
+        for (vector, out) in unpacked.into_iter().zip(out.as_chunks_mut::<32>().0) {
+            store_bytes(out, vector);
         }
     }
     steps.len() * STEP_COLS

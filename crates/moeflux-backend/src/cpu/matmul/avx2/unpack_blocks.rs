@@ -1,14 +1,15 @@
-//! The codes of 256 columns in blocks of ggml, as [`BlockType::decode`] defines them.
+//! The codes of 256 columns in blocks of ggml.
 
 use std::arch::x86_64::*;
 
 use moeflux_core::quant::{BlockType, Codebooks};
 
+use super::lanes::Ymm;
 use super::unpack_codebooks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs};
 use super::vector::{VECTORS, load_16, load_32};
-use crate::cpu::matmul::by_type::by_type;
-use crate::cpu::matmul::integers::E2M1_INTEGERS;
-use crate::cpu::matmul::steps::{of, step_bytes};
+use crate::cpu::matmul::lanes::by_instructions;
+use crate::cpu::matmul::step_codes::StepCodes;
+use crate::cpu::matmul::steps::of;
 
 /// The largest code of a type.
 pub(super) const fn largest_code(number: u8) -> usize {
@@ -30,47 +31,41 @@ pub(super) const fn largest_code(number: u8) -> usize {
     }
 }
 
-/// Unpacks the blocks of 256 columns, 32 to a vector, in their order.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> [__m256i; VECTORS] {
-    // With a length known here, no load below needs a check.
-    let step = &step[..const { step_bytes(TYPE) }];
-    by_type!(TYPE {
-        BlockType::Q4_0 => nibbles_of_32::<18, 2>(step),
-        BlockType::Q4_1 => nibbles_of_32::<20, 4>(step),
-        BlockType::Q5_0 => add_fifth_bits::<22, 2>(step, nibbles_of_32::<22, 6>(step)),
-        BlockType::Q5_1 => add_fifth_bits::<24, 4>(step, nibbles_of_32::<24, 8>(step)),
-        BlockType::Q8_0 => bytes_of_32(step),
-        BlockType::IQ4_NL => look_up(&Codebooks::IQ4_LEVELS, nibbles_of_32::<18, 2>(step)),
-        BlockType::MXFP4 => look_up(&E2M1_INTEGERS, nibbles_of_32::<17, 1>(step)),
-        BlockType::Q4_K => nibble_planes(&step[16..]),
-        BlockType::Q5_K => add_bit_planes(load_32(&step[16..]), 16, nibble_planes(&step[48..])),
-        BlockType::Q6_K => q6_k(step),
-        BlockType::Q2_K => two_bit_planes(&step[16..]),
-        BlockType::Q3_K => add_bit_planes(load_32(step), 4, two_bit_planes(&step[32..])),
-        BlockType::TQ2_0 => two_bit_planes(step),
-        BlockType::IQ4_XS => look_up(&Codebooks::IQ4_LEVELS, nibbles_of_32::<16, 0>(&step[8..])),
-        BlockType::IQ2_XXS => iq2_xxs(chunk(step)),
-        BlockType::IQ2_XS => iq2_xs(chunk(step)),
-        BlockType::IQ2_S => iq2_s(chunk(step)),
-        BlockType::IQ3_XXS => iq3_xxs(chunk(step)),
-        BlockType::IQ3_S => iq3_s(chunk(step)),
-        BlockType::IQ1_S => iq1_s(chunk(step)),
-        BlockType::IQ1_M => iq1_m(chunk(step)),
-        _ => decoded(const { of(TYPE) }, step),
-    })
+/// The codes of 256 columns, 32 to a vector.
+type Vectors = [__m256i; VECTORS];
+
+impl StepCodes for Ymm {
+    type Codes = Vectors;
+
+    by_instructions! {
+        fn decoded(block_type: BlockType, step: &[u8]) -> Vectors { decoded(block_type, step) }
+        fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> Vectors {
+            nibbles_of_32::<BYTES, AT>(step)
+        }
+        fn add_fifth_bits<const BYTES: usize, const AT: usize>(step: &[u8], codes: Vectors) -> Vectors {
+            add_fifth_bits::<BYTES, AT>(step, codes)
+        }
+        fn signed_bytes_of_32(step: &[u8]) -> Vectors { signed_bytes_of_32(step) }
+        fn nibble_planes(packed: &[u8]) -> Vectors { nibble_planes(packed) }
+        fn add_bit_planes<const VALUE: i8>(bits: &[u8], codes: Vectors) -> Vectors {
+            add_bit_planes::<VALUE>(load_32(bits), codes)
+        }
+        fn two_bit_planes(packed: &[u8]) -> Vectors { two_bit_planes(packed) }
+        fn look_up(table: &[u8; 16], codes: Vectors) -> Vectors { look_up(table, codes) }
+        fn q6_k(step: &[u8]) -> Vectors { q6_k(step) }
+        fn iq2_xxs(block: &[u8; 66]) -> Vectors { iq2_xxs(block) }
+        fn iq2_xs(block: &[u8; 74]) -> Vectors { iq2_xs(block) }
+        fn iq2_s(block: &[u8; 82]) -> Vectors { iq2_s(block) }
+        fn iq3_xxs(block: &[u8; 98]) -> Vectors { iq3_xxs(block) }
+        fn iq3_s(block: &[u8; 110]) -> Vectors { iq3_s(block) }
+        fn iq1_s(block: &[u8; 50]) -> Vectors { iq1_s(block) }
+        fn iq1_m(block: &[u8; 56]) -> Vectors { iq1_m(block) }
+    }
 }
 
-#[inline(always)]
-fn chunk<const N: usize>(step: &[u8]) -> &[u8; N] {
-    step.first_chunk().expect("a block")
-}
-
-/// Through memory.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn decoded(block_type: BlockType, step: &[u8]) -> [__m256i; VECTORS] {
+fn decoded(block_type: BlockType, step: &[u8]) -> Vectors {
     let mut codes = [0; 256];
     block_type.decode_codes(step, &mut codes);
     let mut out = [_mm256_setzero_si256(); VECTORS];
@@ -80,11 +75,9 @@ fn decoded(block_type: BlockType, step: &[u8]) -> [__m256i; VECTORS] {
     out
 }
 
-/// Eight blocks of 32 columns in `BYTES` bytes, whose nibbles begin at `AT`: the lower ones of
-/// sixteen bytes, then the upper ones.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> [__m256i; VECTORS] {
+fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> Vectors {
     let shifts = _mm256_setr_epi64x(0, 0, 4, 4);
     let mask = _mm256_set1_epi8(15);
     let mut out = [_mm256_setzero_si256(); VECTORS];
@@ -95,13 +88,9 @@ fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> [__m256i; 
     out
 }
 
-/// Adds sixteen where the bit of a column is set, in eight blocks of 32 columns.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn add_fifth_bits<const BYTES: usize, const AT: usize>(
-    step: &[u8],
-    mut codes: [__m256i; VECTORS],
-) -> [__m256i; VECTORS] {
+fn add_fifth_bits<const BYTES: usize, const AT: usize>(step: &[u8], mut codes: Vectors) -> Vectors {
     // Byte `i` of the bits in every column of eight, and its bit there.
     let spread =
         _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
@@ -116,10 +105,9 @@ fn add_fifth_bits<const BYTES: usize, const AT: usize>(
     codes
 }
 
-/// Eight blocks of Q8_0.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn bytes_of_32(step: &[u8]) -> [__m256i; VECTORS] {
+fn signed_bytes_of_32(step: &[u8]) -> Vectors {
     let mut out = [_mm256_setzero_si256(); VECTORS];
     for (i, out) in out.iter_mut().enumerate() {
         *out = _mm256_xor_si256(load_32(&step[34 * i + 2..]), _mm256_set1_epi8(-128));
@@ -127,10 +115,9 @@ fn bytes_of_32(step: &[u8]) -> [__m256i; VECTORS] {
     out
 }
 
-/// Two groups of 32 columns for each 32 bytes: the lower nibbles, then the upper ones.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn nibble_planes(packed: &[u8]) -> [__m256i; VECTORS] {
+fn nibble_planes(packed: &[u8]) -> Vectors {
     let mask = _mm256_set1_epi8(15);
     let mut out = [_mm256_setzero_si256(); VECTORS];
     for (i, [low, high]) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
@@ -141,12 +128,10 @@ fn nibble_planes(packed: &[u8]) -> [__m256i; VECTORS] {
     out
 }
 
-/// Adds `value` where the bit of a column is set: bit `i` of 32 bytes belongs to the `i`-th 32
-/// columns.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn add_bit_planes(bits: __m256i, value: i8, mut codes: [__m256i; VECTORS]) -> [__m256i; VECTORS] {
-    let value = _mm256_set1_epi8(value);
+fn add_bit_planes<const VALUE: i8>(bits: __m256i, mut codes: Vectors) -> Vectors {
+    let value = _mm256_set1_epi8(VALUE);
     for (i, codes) in codes.iter_mut().enumerate() {
         let place = _mm256_set1_epi8((1u8 << i).cast_signed());
         let is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, place), place);
@@ -155,10 +140,9 @@ fn add_bit_planes(bits: __m256i, value: i8, mut codes: [__m256i; VECTORS]) -> [_
     codes
 }
 
-/// Four groups of 32 columns for each 32 bytes, two bits each.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn two_bit_planes(packed: &[u8]) -> [__m256i; VECTORS] {
+fn two_bit_planes(packed: &[u8]) -> Vectors {
     let mask = _mm256_set1_epi8(3);
     let mut out = [_mm256_setzero_si256(); VECTORS];
     for (i, planes) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
@@ -175,7 +159,7 @@ fn two_bit_planes(packed: &[u8]) -> [__m256i; VECTORS] {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn q6_k(block: &[u8]) -> [__m256i; VECTORS] {
+fn q6_k(block: &[u8]) -> Vectors {
     let mask = _mm256_set1_epi8(15);
     let mut out = two_bit_planes(&block[128..]);
     for half in 0..2 {
@@ -192,10 +176,9 @@ fn q6_k(block: &[u8]) -> [__m256i; VECTORS] {
     out
 }
 
-/// What codes of four bits stand for.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn look_up(table: &[u8; 16], mut codes: [__m256i; VECTORS]) -> [__m256i; VECTORS] {
+fn look_up(table: &[u8; 16], mut codes: Vectors) -> Vectors {
     let table = _mm256_broadcastsi128_si256(load_16(table));
     // Not `map`, whose closure is not always inlined.
     for codes in &mut codes {

@@ -12,12 +12,13 @@ use moeflux_core::quant::{BlockType, MatrixView};
 use super::dots::{DISTANCE, Line, prefetch, sums_of_fours, sums_of_twos};
 use super::lanes::{SixteenRows, Zmm};
 use super::stream::Sums;
-use super::unpack_blocks::{Lines, unpack};
 use super::vector::{ROWS, STEP_LINES, load_64, store_floats};
 use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::block_params::StepParams;
+use crate::cpu::matmul::by_type::for_type;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
+use crate::cpu::matmul::step_codes::codes;
 use crate::cpu::matmul::steps::{STEP_COLS, of, step_bytes, step_groups};
 
 /// Bytes of the longest step: eight blocks of Q8_0.
@@ -82,23 +83,12 @@ pub(in crate::cpu::matmul) fn integer_row(
     i: usize,
     out: &mut OutPart<'_>,
 ) {
-    macro_rules! dispatch {
-        ($($name:ident)*) => {
-            match block_type {
-                $(BlockType::$name => rows::<{ BlockType::$name as u8 }>(product, blocks, i, out),)*
-                BlockType::TQ1_0 => unreachable!("`streamed_rows` says so"),
-            }
-        };
-    }
-    dispatch!(
-        Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S
-        IQ2_S IQ4_XS IQ1_M TQ2_0 MXFP4 NVFP4 Q1_0 Q2_0
-    );
+    for_type!(block_type, rows(product, blocks, i, out));
 }
 
 #[inline(never)]
 #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn rows<const TYPE: u8>(
+fn rows<const TYPE: u8, const N: usize>(
     product: &IntegerProduct<'_>,
     blocks: &[u8],
     i: usize,
@@ -214,7 +204,7 @@ fn line_sums<const TYPE: u8, const LIMBS: usize>(step: &[u8], x: &[Line]) -> [__
     for line in 0..const { step_bytes(TYPE) / 64 } {
         prefetch(step, DISTANCE + 64 * line);
     }
-    let Lines(codes) = unpack::<TYPE>(step);
+    let codes = codes::<_, TYPE>(Zmm::new(), step);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
     for (line, out) in out.iter_mut().enumerate() {
         for limb in 0..LIMBS {

@@ -1,60 +1,67 @@
-//! The codes of 256 columns in blocks of ggml, as [`BlockType::decode`] defines them.
+//! The codes of 256 columns in blocks of ggml.
 
 use std::arch::x86_64::*;
 
 use moeflux_core::quant::{BlockType, Codebooks};
 
+use super::lanes::Zmm;
 use super::unpack_codebooks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs};
 use super::vector::{STEP_LINES, load_16, load_32, load_64};
-use crate::cpu::matmul::by_type::by_type;
-use crate::cpu::matmul::steps::{of, step_bytes};
+use crate::cpu::matmul::integers::E2M1_INTEGERS;
+use crate::cpu::matmul::lanes::by_instructions;
+use crate::cpu::matmul::step_codes::StepCodes;
 
-/// The codes of 256 columns, 64 to a vector, in their order.
-pub(super) struct Lines(pub(super) [__m512i; STEP_LINES]);
+/// The codes of 256 columns, 64 to a vector.
+type Lines = [__m512i; STEP_LINES];
 
-/// Unpacks the blocks of 256 columns.
-#[inline]
-#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> Lines {
-    // With a length known here, no load below needs a check.
-    let step = &step[..const { step_bytes(TYPE) }];
-    by_type!(TYPE {
-        BlockType::Q4_0 => Lines(nibbles_of_32::<18, 2>(step)),
-        BlockType::Q4_1 => Lines(nibbles_of_32::<20, 4>(step)),
-        BlockType::Q5_0 => Lines(add_fifth_bits::<22, 2>(step, nibbles_of_32::<22, 6>(step))),
-        BlockType::Q5_1 => Lines(add_fifth_bits::<24, 4>(step, nibbles_of_32::<24, 8>(step))),
-        BlockType::Q8_0 => Lines(bytes_of_32(step)),
-        BlockType::IQ4_NL => Lines(nibbles_of_32::<18, 2>(step).map(|codes| levels(codes))),
-        BlockType::MXFP4 => Lines(nibbles_of_32::<17, 1>(step).map(|codes| e2m1(codes))),
-        BlockType::NVFP4 => Lines(nvfp4(step)),
-        BlockType::Q4_K => Lines(nibble_planes(&step[16..])),
-        BlockType::Q5_K => {
-            let low = nibble_planes(&step[48..]);
-            Lines(add_bit_planes::<16>(load_32(&step[16..]), low))
-        },
-        BlockType::Q6_K => Lines(q6_k(step)),
-        BlockType::Q2_K => Lines(two_bit_planes(&step[16..])),
-        BlockType::Q3_K => Lines(add_bit_planes::<4>(load_32(step), two_bit_planes(&step[32..]))),
-        BlockType::TQ2_0 => Lines(two_bit_planes(step)),
-        BlockType::IQ4_XS => Lines(iq4_xs(step)),
-        BlockType::Q1_0 => Lines(q1_0(step)),
-        BlockType::Q2_0 => Lines(q2_0(step)),
-        BlockType::IQ2_XXS => Lines(iq2_xxs(step)),
-        BlockType::IQ2_XS => Lines(iq2_xs(step)),
-        BlockType::IQ2_S => Lines(iq2_s(step)),
-        BlockType::IQ3_XXS => Lines(iq3_xxs(step)),
-        BlockType::IQ3_S => Lines(iq3_s(step)),
-        BlockType::IQ1_S => Lines(iq1_s(step)),
-        BlockType::IQ1_M => Lines(iq1_m(step)),
-        BlockType::TQ1_0 => unreachable!("no kernel unpacks it in registers"),
-    })
+impl StepCodes for Zmm {
+    type Codes = Lines;
+
+    by_instructions! {
+        fn decoded(block_type: BlockType, step: &[u8]) -> Lines { decoded(block_type, step) }
+        fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> Lines {
+            nibbles_of_32::<BYTES, AT>(step)
+        }
+        fn add_fifth_bits<const BYTES: usize, const AT: usize>(step: &[u8], codes: Lines) -> Lines {
+            add_fifth_bits::<BYTES, AT>(step, codes)
+        }
+        fn signed_bytes_of_32(step: &[u8]) -> Lines { signed_bytes_of_32(step) }
+        fn nibble_planes(packed: &[u8]) -> Lines { nibble_planes(packed) }
+        fn add_bit_planes<const VALUE: i8>(bits: &[u8], codes: Lines) -> Lines {
+            add_bit_planes::<VALUE>(load_32(bits), codes)
+        }
+        fn two_bit_planes(packed: &[u8]) -> Lines { two_bit_planes(packed) }
+        fn look_up(table: &[u8; 16], codes: Lines) -> Lines { look_up(table, codes) }
+        fn q6_k(step: &[u8]) -> Lines { q6_k(step) }
+        fn iq4_xs(step: &[u8]) -> Lines { iq4_xs(step) }
+        fn nvfp4(step: &[u8]) -> Lines { nvfp4(step) }
+        fn q1_0(step: &[u8]) -> Lines { q1_0(step) }
+        fn q2_0(step: &[u8]) -> Lines { q2_0(step) }
+        fn iq2_xxs(block: &[u8; 66]) -> Lines { iq2_xxs(block) }
+        fn iq2_xs(block: &[u8; 74]) -> Lines { iq2_xs(block) }
+        fn iq2_s(block: &[u8; 82]) -> Lines { iq2_s(block) }
+        fn iq3_xxs(block: &[u8; 98]) -> Lines { iq3_xxs(block) }
+        fn iq3_s(block: &[u8; 110]) -> Lines { iq3_s(block) }
+        fn iq1_s(block: &[u8; 50]) -> Lines { iq1_s(block) }
+        fn iq1_m(block: &[u8; 56]) -> Lines { iq1_m(block) }
+    }
 }
 
-/// Eight blocks of 32 columns in `BYTES` bytes, whose nibbles begin at `AT`: the lower ones of
-/// sixteen bytes, then the upper ones.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn decoded(block_type: BlockType, step: &[u8]) -> Lines {
+    let mut codes = [0; 64 * STEP_LINES];
+    block_type.decode_codes(step, &mut codes);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (out, codes) in out.iter_mut().zip(codes.as_chunks::<64>().0) {
+        *out = load_64(codes);
+    }
+    out
+}
+
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
-fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> [__m512i; STEP_LINES] {
+fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> Lines {
     let shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
     let mask = _mm512_set1_epi8(15);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
@@ -67,13 +74,9 @@ fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> [__m512i; 
     out
 }
 
-/// Adds sixteen where the bit of a column is set, in eight blocks of 32 columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn add_fifth_bits<const BYTES: usize, const AT: usize>(
-    step: &[u8],
-    mut lines: [__m512i; STEP_LINES],
-) -> [__m512i; STEP_LINES] {
+fn add_fifth_bits<const BYTES: usize, const AT: usize>(step: &[u8], mut lines: Lines) -> Lines {
     let sixteen = _mm512_set1_epi8(16);
     for (i, line) in lines.iter_mut().enumerate() {
         let first = u32_at(step, 2 * i * BYTES + AT);
@@ -84,10 +87,9 @@ fn add_fifth_bits<const BYTES: usize, const AT: usize>(
     lines
 }
 
-/// Eight blocks of Q8_0.
 #[inline]
 #[target_feature(enable = "avx512f,avx2")]
-fn bytes_of_32(step: &[u8]) -> [__m512i; STEP_LINES] {
+fn signed_bytes_of_32(step: &[u8]) -> Lines {
     let sign = _mm512_set1_epi8(-128);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
     for (i, out) in out.iter_mut().enumerate() {
@@ -98,10 +100,9 @@ fn bytes_of_32(step: &[u8]) -> [__m512i; STEP_LINES] {
     out
 }
 
-/// Two groups of 32 columns for each 32 bytes: the lower nibbles, then the upper ones.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx2")]
-fn nibble_planes(packed: &[u8]) -> [__m512i; STEP_LINES] {
+fn nibble_planes(packed: &[u8]) -> Lines {
     let shifts = _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4);
     let mask = _mm512_set1_epi8(15);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
@@ -112,14 +113,9 @@ fn nibble_planes(packed: &[u8]) -> [__m512i; STEP_LINES] {
     out
 }
 
-/// Adds `VALUE` where the bit of a column is set: bit `i` of 32 bytes belongs to the `i`-th 32
-/// columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn add_bit_planes<const VALUE: i8>(
-    bits: __m256i,
-    mut lines: [__m512i; STEP_LINES],
-) -> [__m512i; STEP_LINES] {
+fn add_bit_planes<const VALUE: i8>(bits: __m256i, mut lines: Lines) -> Lines {
     let bits = _mm512_broadcast_i64x4(bits);
     let value = _mm512_set1_epi8(VALUE);
     for (i, line) in lines.iter_mut().enumerate() {
@@ -132,10 +128,9 @@ fn add_bit_planes<const VALUE: i8>(
     lines
 }
 
-/// Four groups of 32 columns for each 32 bytes, two bits each.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx2")]
-fn two_bit_planes(packed: &[u8]) -> [__m512i; STEP_LINES] {
+fn two_bit_planes(packed: &[u8]) -> Lines {
     let mask = _mm512_set1_epi8(3);
     let shifts =
         [_mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2), _mm512_setr_epi64(4, 4, 4, 4, 6, 6, 6, 6)];
@@ -149,7 +144,7 @@ fn two_bit_planes(packed: &[u8]) -> [__m512i; STEP_LINES] {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx2")]
-fn q6_k(block: &[u8]) -> [__m512i; STEP_LINES] {
+fn q6_k(block: &[u8]) -> Lines {
     let mask = _mm512_set1_epi8(15);
     let upper = two_bit_planes(&block[128..]);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
@@ -165,56 +160,48 @@ fn q6_k(block: &[u8]) -> [__m512i; STEP_LINES] {
     out
 }
 
-/// Sixteen bytes for each of eight groups of 32 columns: the lower nibbles, then the upper ones.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
-fn iq4_xs(block: &[u8]) -> [__m512i; STEP_LINES] {
+fn iq4_xs(block: &[u8]) -> Lines {
     let shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
     let mask = _mm512_set1_epi8(15);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
     for (i, out) in out.iter_mut().enumerate() {
         let both = _mm512_castsi256_si512(load_32(&block[8 + 32 * i..]));
         let both = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3), both);
-        *out = levels(_mm512_and_si512(_mm512_srlv_epi64(both, shifts), mask));
+        *out = _mm512_and_si512(_mm512_srlv_epi64(both, shifts), mask);
     }
-    out
+    look_up(&Codebooks::IQ4_LEVELS, out)
 }
 
-/// Four blocks of 64 columns, each of four groups of eight bytes: lower nibbles, upper nibbles.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
-fn nvfp4(step: &[u8]) -> [__m512i; STEP_LINES] {
+fn nvfp4(step: &[u8]) -> Lines {
     let shifts = _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4);
     let mask = _mm512_set1_epi8(15);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
     for (i, out) in out.iter_mut().enumerate() {
         let packed = _mm512_castsi256_si512(load_32(&step[36 * i + 4..]));
         let both = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), packed);
-        *out = e2m1(_mm512_and_si512(_mm512_srlv_epi64(both, shifts), mask));
+        *out = _mm512_and_si512(_mm512_srlv_epi64(both, shifts), mask);
     }
-    out
+    look_up(&E2M1_INTEGERS, out)
 }
 
-/// The levels of IQ4 that nibbles stand for.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx2")]
-fn levels(codes: __m512i) -> __m512i {
-    let table = _mm512_broadcast_i32x4(load_16(&Codebooks::IQ4_LEVELS));
-    _mm512_shuffle_epi8(table, codes)
+fn look_up(table: &[u8; 16], mut codes: Lines) -> Lines {
+    let table = _mm512_broadcast_i32x4(load_16(table));
+    // Not `map`, whose closure is not always inlined.
+    for codes in &mut codes {
+        *codes = _mm512_shuffle_epi8(table, *codes);
+    }
+    codes
 }
 
-/// The integers that codes of E2M1 stand for.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx2")]
-fn e2m1(codes: __m512i) -> __m512i {
-    let table = _mm512_broadcast_i32x4(load_16(&super::super::integers::E2M1_INTEGERS));
-    _mm512_shuffle_epi8(table, codes)
-}
-
-/// Two blocks of 128 columns, a bit each.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn q1_0(step: &[u8]) -> [__m512i; STEP_LINES] {
+fn q1_0(step: &[u8]) -> Lines {
     let two = _mm512_set1_epi8(2);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
     for (i, out) in out.iter_mut().enumerate() {
@@ -224,10 +211,9 @@ fn q1_0(step: &[u8]) -> [__m512i; STEP_LINES] {
     out
 }
 
-/// Four blocks of 64 columns, four columns a byte.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
-fn q2_0(step: &[u8]) -> [__m512i; STEP_LINES] {
+fn q2_0(step: &[u8]) -> Lines {
     let mask = _mm512_set1_epi8(3);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
     for (i, out) in out.iter_mut().enumerate() {
