@@ -4,6 +4,7 @@
 
 mod gguf;
 mod shapes;
+mod tokenizer;
 
 use moeflux_backend::{GatedActivation, PerExpert, Scoring};
 use moeflux_core::LayerIdx;
@@ -29,6 +30,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     skipped_parts: &["embed_vision", "embed_audio"],
     experts_switch: Some("enable_moe_block"),
     ..Family::new("gemma4", &["gemma4_text", "gemma4"], include_str!("keys.json"), build)
