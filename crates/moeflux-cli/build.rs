@@ -38,13 +38,12 @@ fn of_package(package: &Path) -> Option<String> {
 /// as a vendored one, says nothing of it.
 fn of_repository(package: &Path) -> Option<String> {
     let marker = package.ancestors().nth(2)?.join(".git");
-    let git = match marker.is_dir() {
-        true => marker.clone(),
+    let git = if marker.is_dir() {
+        marker.clone()
+    } else {
         // Of a linked working tree.
-        false => {
-            let text = fs::read_to_string(&marker).ok()?;
-            marker.parent()?.join(text.strip_prefix("gitdir:")?.trim())
-        }
+        let text = fs::read_to_string(&marker).ok()?;
+        marker.parent()?.join(text.strip_prefix("gitdir:")?.trim())
     };
     let head_file = git.join("HEAD");
     let head = fs::read_to_string(&head_file).ok()?;

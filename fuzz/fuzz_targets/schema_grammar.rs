@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
+use moeflux_engine::dialects;
 use moeflux_text::{AnswerShape, Grammar, Grammars, OutputFormat, Tokenizer};
 
 /// A vocabulary, and what grammars of it share.
@@ -15,7 +16,7 @@ struct Model {
 
 static MODEL: LazyLock<Model> = LazyLock::new(|| {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-cli/demo");
-    let tokenizer = Arc::new(Tokenizer::from_dir(Path::new(dir)).expect("the demo model's"));
+    let tokenizer = Arc::new(Tokenizer::from_dir(Path::new(dir), dialects()).expect("the demo model's"));
     let grammars = Grammars::new(&tokenizer).expect("its tokens end answers");
     Model { tokenizer, grammars }
 });

@@ -6,12 +6,13 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_core::TokenId;
+use moeflux_engine::dialects;
 use moeflux_text::{Special, Tokenizer};
 
 const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-engine/tests/golden/hf-bf16");
 static TOKENIZER: LazyLock<Tokenizer> =
-    LazyLock::new(|| Tokenizer::from_dir(Path::new(MODEL)).expect("the model has a tokenizer"));
+    LazyLock::new(|| Tokenizer::from_dir(Path::new(MODEL), dialects()).expect("the model has a tokenizer"));
 
 fuzz_target!(|ids: Vec<u8>| {
     let ids: Vec<TokenId> = ids.into_iter().map(|id| TokenId(id.into())).collect();

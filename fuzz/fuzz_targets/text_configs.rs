@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use moeflux_engine::dialects;
 use moeflux_text::{ChatTemplate, Markup, Message, OutputFormat, RenderRequest, Tokenizer};
 
 const TOKENIZER: &[u8] =
@@ -22,7 +23,7 @@ fuzz_target!(|input: &str| {
     let dir = DIR.path();
     fs::write(dir.join("tokenizer_config.json"), text).expect("room for a config");
     fs::write(dir.join("generation_config.json"), generation).expect("room for a config");
-    let Ok(tokenizer) = Tokenizer::from_dir(dir) else { return };
+    let Ok(tokenizer) = Tokenizer::from_dir(dir, dialects()) else { return };
     let _ = (tokenizer.generation_defaults(), OutputFormat::of(&tokenizer));
     let _ = tokenizer.encode_prompt("a", Markup::Literal, usize::MAX);
     if let Some(Ok(template)) = ChatTemplate::of(&tokenizer, false) {

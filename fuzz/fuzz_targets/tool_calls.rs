@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use moeflux_engine::dialects;
 use moeflux_text::{Delta, OutputFormat, OutputParser, Tokenizer, ToolSyntax};
 use serde_json::{Value, json};
 
 static FORMAT: LazyLock<OutputFormat> = LazyLock::new(|| {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-cli/demo");
-    OutputFormat::of(&Tokenizer::from_dir(Path::new(dir)).expect("the demo model's"))
+    OutputFormat::of(&Tokenizer::from_dir(Path::new(dir), dialects()).expect("the demo model's"))
 });
 
 static TOOLS: LazyLock<Value> = LazyLock::new(|| {

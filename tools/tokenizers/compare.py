@@ -3,8 +3,8 @@
     compare.py [--tokenize BINARY] [--count 1000] FOLDER...
 
 A folder holds what a model's repository holds: tokenizer.json, tiktoken.model, vocab.json with merges.txt, or
-tokenizer.model, and tokenizer_config.json. BINARY is the example of moeflux-text `tokenize`
-(`cargo build -p moeflux-text --example tokenize`). Ends with 1 where anything differs.
+tokenizer.model, and tokenizer_config.json. BINARY is the example of moeflux-engine `tokenize`
+(`cargo build -p moeflux-engine --example tokenize`). Ends with 1 where anything differs.
 """
 
 import argparse

@@ -36,12 +36,11 @@ pub(crate) const ABOUT: &str =
 /// Says what answers, and what it can answer, or why it has not; and that a prompt which looks like
 /// a model is not one.
 pub(crate) fn introduce(prompt: &str, is_withheld: bool, is_quiet: bool) {
-    match is_withheld {
-        true if !is_quiet => decline(),
-        _ => {
-            report::aside(is_quiet, ABOUT);
-            report::aside(is_quiet, &quoted_questions());
-        }
+    if is_withheld && !is_quiet {
+        decline();
+    } else {
+        report::aside(is_quiet, ABOUT);
+        report::aside(is_quiet, &quoted_questions());
     }
     report::aside(is_quiet, "--model names another model: a folder, or org/name on the Hub");
     let is_path = prompt.contains(['/', '\\']) && Path::new(prompt).exists();

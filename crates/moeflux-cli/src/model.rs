@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use moeflux_convert::pack;
 use moeflux_convert::synth::{self, SynthOptions};
-use moeflux_engine::{Device, Engine, EngineOptions, Inspection, Speculation};
+use moeflux_engine::{Device, Engine, EngineOptions, Inspection, Speculation, dialects};
 use moeflux_hub::{Download, Remote};
 use moeflux_text::{TextSource, Tokenizer};
 
@@ -101,7 +101,7 @@ pub(crate) fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Re
 
 /// The files of a tokenizer, how many tokens it has, and the names of its chat templates.
 fn describe_tokenizer(source: &TextSource) -> Result<String, String> {
-    let tokenizer = Tokenizer::open(source).map_err(|err| err.to_string())?;
+    let tokenizer = Tokenizer::open(source, dialects()).map_err(|err| err.to_string())?;
     let files = source.names().map_err(|err| err.to_string())?;
     let names: Vec<&str> = tokenizer.chat_template_names().collect();
     let templates = match names.as_slice() {

@@ -66,13 +66,12 @@ fn width() -> usize {
 
 /// Prints a note that is less important than the answer: dimmed on terminals that have styles.
 pub(crate) fn aside(is_quiet: bool, text: &str) {
-    match io::stderr().is_terminal() {
-        true if !is_quiet => {
-            let text = wrapped(&visible(text), width());
-            // As in `note`.
-            let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
-        }
-        _ => note(is_quiet, text),
+    if io::stderr().is_terminal() && !is_quiet {
+        let text = wrapped(&visible(text), width());
+        // As in `note`.
+        let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
+    } else {
+        note(is_quiet, text);
     }
 }
 

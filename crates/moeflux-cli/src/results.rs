@@ -240,7 +240,7 @@ mod tests {
             memory_gb_s: 50.0,
             model: Model {
                 shape: Some(String::from("mid")),
-                family: String::from("qwen3_5_moe"),
+                family: String::from("a family"),
                 layers: 8,
                 experts: 256,
                 experts_per_token: 8,

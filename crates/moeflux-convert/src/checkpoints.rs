@@ -37,7 +37,7 @@ pub fn synthesise(
     options: &SynthOptions,
     progress: &mut OnSynthProgress<'_>,
 ) -> Result<u64, SynthError> {
-    let mtp = if options.has_mtp { WithMtp::Always } else { WithMtp::Never };
+    let mtp = if options.has_mtp { WithMtp::IfSupported } else { WithMtp::Never };
     let manifest = |config: &_| {
         let declared = Declared::of_config(config, mtp)?;
         if options.has_mtp && !declared.shape.has_mtp() {

@@ -94,10 +94,12 @@ fn refused(what: &str) -> io::Error {
 }
 
 fn check_kind(found: &Metadata) -> io::Result<()> {
-    match found.is_file() {
-        true => Ok(()),
-        false if found.is_dir() => Err(refused("a directory")),
-        false => Err(refused(special_kind(found))),
+    if found.is_file() {
+        Ok(())
+    } else if found.is_dir() {
+        Err(refused("a directory"))
+    } else {
+        Err(refused(special_kind(found)))
     }
 }
 
@@ -142,10 +144,7 @@ fn check_file_system(file: &File) -> io::Result<()> {
     /// `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
     const MADE_UP: [u64; 5] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x6367_7270];
     let kind = rustix::fs::fstatfs(file)?.f_type as u64;
-    match MADE_UP.contains(&kind) {
-        true => Err(refused("a file that the kernel makes up")),
-        false => Ok(()),
-    }
+    if MADE_UP.contains(&kind) { Err(refused("a file that the kernel makes up")) } else { Ok(()) }
 }
 
 #[cfg(not(target_os = "linux"))]

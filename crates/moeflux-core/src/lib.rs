@@ -28,6 +28,7 @@ pub mod system;
 mod tensor;
 mod thread_limits;
 pub mod threads;
+mod tokenizer_dialect;
 mod visible;
 mod write_error;
 
@@ -49,5 +50,6 @@ pub use random::{SplitMix64, fnv1a_64};
 pub use rows::{RowBank, RowEncoding, RowPart, RowTable};
 pub use stand_in::{StandIn, is_unfinished_name};
 pub use thread_limits::explain_thread_error;
+pub use tokenizer_dialect::{OwnTemplate, Patterns, Splitter, Splitting, TokenizerDialect};
 pub use visible::visible;
 pub use write_error::WriteError;

@@ -111,8 +111,7 @@ mod tests {
 
     #[test]
     fn conversations_come_back() {
-        let model =
-            ModelName { name: "a b".into(), family: "mixtral".into(), identity: "01".into() };
+        let model = ModelName { name: "a b".into(), family: "c".into(), identity: "01".into() };
         let messages = vec![Message::new("user", "a\u{7f}"), Message::new("assistant", "")];
         for model in [None, Some(model)] {
             let conversation = Conversation { messages: messages.clone(), model };

@@ -72,7 +72,7 @@ impl Engine {
     /// # Errors
     /// Where the model has none, or it is damaged.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        Ok(Tokenizer::open(&self.info.text)?)
+        Ok(Tokenizer::open(&self.info.text, moeflux_model::dialects())?)
     }
 
     /// The model's family.

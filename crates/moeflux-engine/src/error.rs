@@ -180,9 +180,8 @@ impl EngineError {
     /// What it is about.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            EngineError::Load(LoadError::IndexedInEights { .. }) | EngineError::Option { .. } => {
-                ErrorKind::Option
-            }
+            EngineError::Load(LoadError::EightBitIndexedCache { .. })
+            | EngineError::Option { .. } => ErrorKind::Option,
             EngineError::Load(_) | EngineError::NotFinite { .. } => ErrorKind::Model,
             EngineError::Store(err) => kind_of_store(err),
             EngineError::Text(err) => kind_of_text(err),
@@ -205,7 +204,7 @@ impl EngineError {
             EngineError::Option { option, .. }
             | EngineError::Sampler(SamplerError::Option { option, .. })
             | EngineError::Snapshot(SnapshotError::OtherOption { option, .. }) => Some(*option),
-            EngineError::Load(LoadError::IndexedInEights { .. }) => Some(OptionId::KvType),
+            EngineError::Load(LoadError::EightBitIndexedCache { .. }) => Some(OptionId::KvType),
             EngineError::Store(err) => err.option(),
             EngineError::Device(DeviceError::OutOfMemory { .. }) => Some(OptionId::DeviceCache),
             #[cfg(feature = "gpu")]

@@ -16,7 +16,7 @@ use crate::speculation::options::Speculation;
 pub enum Activations {
     /// As they are: for comparison with references.
     Full,
-    /// Rounded to sixteen bits, in two digits of eight: next to nothing is
+    /// Rounded to sixteen bits, which are multiplied as a high and a low byte: next to nothing is
     /// lost, and nothing takes longer while memory or the drive is the limit.
     #[default]
     Int16,
@@ -200,7 +200,7 @@ setters! {
 
 impl EngineOptions {
     pub(crate) fn variant(&self) -> Variant {
-        let mtp = WithMtp::Found;
+        let mtp = WithMtp::IfStored;
         Variant { top_k: self.experts.per_token, kv_type: self.memory.kv_type, mtp }
     }
 }

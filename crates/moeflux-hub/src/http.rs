@@ -95,10 +95,11 @@ impl Client {
                 return Ok(Answer { response, etag, linked_size });
             }
             let is_of_storage = origin(&at) != origin(url);
-            return Err(match is_of_storage && status != 429 && status < 500 {
+            return Err(if is_of_storage && status != 429 && status < 500 {
                 // The time that the address was signed for is over, say: the Hub signs another.
-                true => HubError::Storage { url: without_query(&at), status },
-                false => self.refusal(status, response.headers(), &request),
+                HubError::Storage { url: without_query(&at), status }
+            } else {
+                self.refusal(status, response.headers(), &request)
             });
         }
         Err(HubError::Answer { url: url.to_owned(), problem: "too many redirects".into() })

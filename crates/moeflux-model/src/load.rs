@@ -40,7 +40,7 @@ pub enum LoadError {
          100 most likely tokens of its test models (bf16: 1 to 8); use bf16 or f32",
         OptionId::KvType
     )]
-    IndexedInEights {
+    EightBitIndexedCache {
         /// The family.
         family: &'static str,
     },

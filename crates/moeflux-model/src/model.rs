@@ -38,9 +38,9 @@ pub struct Variant {
 pub enum WithMtp {
     /// Where the checkpoint has it.
     #[default]
-    Found,
+    IfStored,
     /// Wherever the family can.
-    Always,
+    IfSupported,
     /// Even where the checkpoint has it.
     Never,
 }

@@ -17,7 +17,7 @@ use crate::marked::marked;
 use crate::settings::Settings;
 
 /// What a client wants to know.
-pub(crate) struct Ask {
+pub(crate) struct PreparedRequest {
     /// What the model reads; read in one way, all of them.
     pub(crate) prompts: Vec<Prepared>,
     pub(crate) settings: Settings,
@@ -37,7 +37,7 @@ pub(crate) enum Update {
 }
 
 /// Answers on their way. Dropped, they are not wanted any more.
-pub(crate) struct Answers {
+pub(crate) struct PendingAnswers {
     app: Arc<App>,
     events: UnboundedReceiver<(usize, Event)>,
     readers: Vec<AnswerReader>,
@@ -49,12 +49,12 @@ pub(crate) struct Answers {
 }
 
 /// Queues what a client wants.
-pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
+pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingAnswers> {
     let ctx = app.loaded.engine().plan().ctx;
     let (sender, events) = mpsc::unbounded_channel();
     let cancelled = Arc::new(AtomicBool::new(false));
     let (mut orders, mut readers) = (Vec::new(), Vec::new());
-    let Ask { prompts, settings } = ask;
+    let PreparedRequest { prompts, settings } = ask;
     let n_prompt = prompts.first().map_or(0, |prompt| prompt.turn.tokens.len());
     let may_think = prompts.first().is_some_and(|prompt| prompt.may_think);
     for prompt in &prompts {
@@ -82,10 +82,10 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     let n_open = orders.len();
     app.loaded.submit(orders).inspect_err(|_| app.metrics.refused())?;
     let app = Arc::clone(app);
-    Ok(Answers { app, events, readers, n_open, cancelled, n_prompt, may_think })
+    Ok(PendingAnswers { app, events, readers, n_open, cancelled, n_prompt, may_think })
 }
 
-impl Answers {
+impl PendingAnswers {
     /// Tokens of the prompt.
     pub(crate) fn n_prompt(&self) -> usize {
         self.n_prompt
@@ -104,10 +104,10 @@ impl Answers {
         reader: AnswerReader,
         n_prompt: usize,
         may_think: bool,
-    ) -> Answers {
+    ) -> PendingAnswers {
         let (readers, cancelled) = (vec![reader], Arc::default());
         let (app, n_open) = (Arc::clone(app), 1);
-        Answers { app, events, readers, n_open, cancelled, n_prompt, may_think }
+        PendingAnswers { app, events, readers, n_open, cancelled, n_prompt, may_think }
     }
 
     /// The next of any answer; `None` when all have ended.
@@ -167,7 +167,7 @@ fn failure(err: &EngineError) -> ApiError {
     }
 }
 
-impl Drop for Answers {
+impl Drop for PendingAnswers {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -175,7 +175,7 @@ impl Drop for Answers {
 
 /// A whole answer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Whole {
+pub(crate) struct WholeAnswer {
     pub(crate) reasoning: String,
     pub(crate) content: String,
     /// Names and arguments.
@@ -184,7 +184,7 @@ pub(crate) struct Whole {
     pub(crate) answer: Option<Answer>,
 }
 
-impl Whole {
+impl WholeAnswer {
     pub(crate) fn add(&mut self, deltas: Vec<Delta>) {
         for delta in deltas {
             match delta {
@@ -202,8 +202,8 @@ impl Whole {
 }
 
 /// Waits for all answers to end.
-pub(crate) async fn collect(mut answers: Answers) -> ApiResult<Vec<Whole>> {
-    let mut all = vec![Whole::default(); answers.readers.len()];
+pub(crate) async fn collect(mut answers: PendingAnswers) -> ApiResult<Vec<WholeAnswer>> {
+    let mut all = vec![WholeAnswer::default(); answers.readers.len()];
     while let Some((i, update)) = answers.next().await {
         match update {
             Update::Prompt { .. } => {}

@@ -12,7 +12,7 @@ use hyper::body::{Body, Bytes, Frame};
 use serde::Serialize;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::ask::{Answers, Update};
+use crate::ask::{PendingAnswers, Update};
 use crate::reply::{NDJSON, Reply, set, text};
 
 /// Time without an event after which a dialect sends one that changes nothing. Clients give up
@@ -72,7 +72,7 @@ impl Events {
 
 /// A body of such events.
 pub(crate) struct EventStream {
-    answers: Answers,
+    answers: PendingAnswers,
     encoder: Box<dyn Encoder>,
     /// Runs out when the encoder must send a sign of life.
     alive: Pin<Box<Sleep>>,
@@ -87,7 +87,7 @@ enum State {
 }
 
 impl EventStream {
-    pub(crate) fn new(answers: Answers, encoder: Box<dyn Encoder>) -> EventStream {
+    pub(crate) fn new(answers: PendingAnswers, encoder: Box<dyn Encoder>) -> EventStream {
         EventStream { answers, encoder, alive: Box::pin(sleep(KEEP_ALIVE)), state: State::New }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use moeflux_text::Prepared;
 
 use crate::app::App;
-use crate::ask::{Answers, Ask, submit};
+use crate::ask::{PendingAnswers, PreparedRequest, submit};
 use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult, Overflow};
 use crate::model::Model;
@@ -13,7 +13,7 @@ use crate::offload::offload;
 use crate::settings::Settings;
 
 /// Queues a conversation.
-pub(crate) async fn ask(app: &Arc<App>, request: ConversationRequest) -> ApiResult<Answers> {
+pub(crate) async fn ask(app: &Arc<App>, request: ConversationRequest) -> ApiResult<PendingAnswers> {
     let settings = request.settings.clone();
     let shared = Arc::clone(app);
     let prepared = offload(move || prepare(&shared, &request)).await??;
@@ -25,8 +25,8 @@ pub(crate) fn submit_prepared(
     app: &Arc<App>,
     prepared: Prepared,
     settings: Settings,
-) -> ApiResult<Answers> {
-    submit(app, Ask { prompts: vec![prepared], settings })
+) -> ApiResult<PendingAnswers> {
+    submit(app, PreparedRequest { prompts: vec![prepared], settings })
 }
 
 /// Tokens of a conversation, its answer not counted.

@@ -31,7 +31,7 @@ pub use experts::{
 };
 pub use memory::{MemoryLimit, headroom, usable_memory};
 pub use options::{
-    CachePolicy, DEFAULT_READERS, IoChoice, IoMode, Prefetch, SlotAlloc, StoreOptions, gate,
+    CachePolicy, DEFAULT_READERS, IoChoice, IoMode, Prefetch, SlotAlloc, StoreOptions, resolve_io,
 };
 pub use replay::{PrefetchReplay, Replay, Replayer};
 pub use rows::{

@@ -1,4 +1,4 @@
-//! The options of a store, and the gate that chooses how experts are read.
+//! The options of a store, and the choice of how experts are read.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,7 +61,7 @@ pub enum IoMode {
 /// The user's choice of how records come into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
-    /// The mode that [`gate`] selects.
+    /// The mode that [`resolve_io`] selects.
     #[default]
     Auto,
     /// [`IoMode::Mmap`].
@@ -130,7 +130,7 @@ impl FromStr for IoChoice {
 /// and Windows. Smaller banks are mapped. An explicit cache budget is a bound, which mapped pages
 /// do not have. It selects [`IoMode::Pread`], where the page cache serves as a second tier in
 /// memory that is otherwise free.
-pub fn gate(
+pub fn resolve_io(
     choice: IoChoice,
     expert_bytes: u64,
     memory_bytes: u64,

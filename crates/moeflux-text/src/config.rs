@@ -50,7 +50,7 @@ pub(super) struct TextConfig {
     pub(super) add_bos: Option<bool>,
     pub(super) bos_id: Option<u32>,
     pub(super) eos_ids: Vec<u32>,
-    /// What `config.json` calls the architecture.
+    /// What `config.json` or the metadata of a GGUF file calls the architecture.
     pub(super) model_type: Option<String>,
     /// Chat templates by name; the usual one is `default`.
     pub(super) templates: BTreeMap<String, String>,

@@ -78,10 +78,10 @@ pub(super) struct MetadataText {
 }
 
 impl MetadataText {
-    pub(super) fn read(metadata: &Metadata) -> Result<Self, TextError> {
-        let reason = match gguf::vocabulary(metadata) {
+    pub(super) fn read(metadata: &Metadata, dialects: &Dialects) -> Result<Self, TextError> {
+        let reason = match gguf::vocabulary(metadata, dialects) {
             Ok(vocabulary) => {
-                let config = TextConfig::of_metadata(metadata)?;
+                let config = TextConfig::of_metadata(metadata, dialects)?;
                 return Ok(Self { path: metadata.path().to_owned(), vocabulary, config });
             }
             Err(reason) => reason,
@@ -91,16 +91,17 @@ impl MetadataText {
             // The whole of the text side is elsewhere, or nowhere.
             let Ok(files) = VocabularyFiles::find(dir) else { return Err(reason) };
             let config = TextConfig::read(dir)?;
-            let vocabulary = files.read(&config.vocabulary)?;
+            let vocabulary = files.read(&config.vocabulary, dialects)?;
             return Ok(Self { path: files.path().to_owned(), vocabulary, config });
         }
         let path = dir.join(TOKENIZER_JSON);
         if !path.is_file() {
             return Err(reason);
         }
-        let vocabulary = VocabularyFiles::Json(path.clone()).read(&VocabularyFacts::default())?;
+        let facts = VocabularyFacts::default();
+        let vocabulary = VocabularyFiles::Json(path.clone()).read(&facts, dialects)?;
         gguf::check_same_tokens(metadata, &path, &vocabulary.json)?;
-        Ok(Self { path, vocabulary, config: TextConfig::of_metadata(metadata)? })
+        Ok(Self { path, vocabulary, config: TextConfig::of_metadata(metadata, dialects)? })
     }
 }
 

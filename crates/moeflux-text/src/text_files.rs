@@ -2,6 +2,7 @@
 //!
 //! A packed container has its tokenizer in files of its own.
 
+use moeflux_core::Dialects;
 use moeflux_core::checkpoint::companions::TOKENIZER_JSON;
 use moeflux_core::gguf::Metadata;
 use serde_json::{Map, Value, json};
@@ -37,8 +38,8 @@ pub struct TextFile {
 ///
 /// # Errors
 /// As that has.
-pub fn text_files(metadata: &Metadata) -> Result<Vec<TextFile>, TextError> {
-    let MetadataText { vocabulary, config, .. } = MetadataText::read(metadata)?;
+pub fn text_files(metadata: &Metadata, dialects: &Dialects) -> Result<Vec<TextFile>, TextError> {
+    let MetadataText { vocabulary, config, .. } = MetadataText::read(metadata, dialects)?;
     let file = |name, content: &Value| TextFile { name, content: format!("{content:#}\n") };
     Ok(vec![
         TextFile { name: TOKENIZER_JSON, content: vocabulary.json.to_string() },

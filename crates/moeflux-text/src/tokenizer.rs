@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::gguf::{Metadata, read_metadata};
 use moeflux_core::{Dialects, TokenId};
 
@@ -23,12 +22,6 @@ use crate::vocabulary::files::Vocabulary;
 /// Encoded once when a tokenizer is opened, because some files make the library panic on any text.
 const PROBE: &str = "Hello, World 123!\n\t  a\u{301} é ™ 世界 ﬁ 😀 \u{1}";
 
-/// The token inside the tags of DeepSeek-V3.2's calls.
-pub(crate) const DSML: &str = "｜DSML｜";
-
-/// What DeepSeek-V3.2 reads.
-const DEEPSEEK_V32: &str = include_str!("deepseek_v32.jinja");
-
 /// A tokenizer with the special tokens, templates and defaults of its model.
 ///
 /// A control token is any added token, special or not (`<think>`, `<tool_call>`), but for those
@@ -47,25 +40,15 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Opens the tokenizer of a model.
+    /// Opens the tokenizer of a model. `dialects` are those of the families that may run it, and say
+    /// what its files leave to code.
     ///
     /// # Errors
     /// [`TextError::NoTokenizer`] where there is no vocabulary, else what cannot be used and why.
-    pub fn open(source: &TextSource) -> Result<Tokenizer, TextError> {
+    pub fn open(source: &TextSource, dialects: &Dialects) -> Result<Tokenizer, TextError> {
         match source {
-            TextSource::Directory(dir) => Tokenizer::from_dir(dir),
-            TextSource::Gguf(path) => Tokenizer::from_metadata(&read_metadata(path)?),
-        }
-    }
-
-    /// The tokenizer of an open checkpoint, whatever its format.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::open`].
-    pub fn of(checkpoint: &Checkpoint) -> Result<Tokenizer, TextError> {
-        match checkpoint.gguf() {
-            Some(metadata) => Tokenizer::from_metadata(metadata),
-            None => Tokenizer::open(&TextSource::of(checkpoint)),
+            TextSource::Directory(dir) => Tokenizer::from_dir(dir, dialects),
+            TextSource::Gguf(path) => Tokenizer::from_metadata(&read_metadata(path)?, dialects),
         }
     }
 
@@ -74,7 +57,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`TextSource::at`] and [`Tokenizer::open`].
     pub fn at(path: &Path, dialects: &Dialects) -> Result<Tokenizer, TextError> {
-        Tokenizer::open(&TextSource::at(path, dialects)?)
+        Tokenizer::open(&TextSource::at(path, dialects)?, dialects)
     }
 
     /// Opens the vocabulary of a model directory
@@ -85,9 +68,9 @@ impl Tokenizer {
     /// # Errors
     /// [`TextError::NoTokenizer`] where there is no vocabulary, else the file that cannot be used
     /// and why.
-    pub fn from_dir(dir: &Path) -> Result<Tokenizer, TextError> {
+    pub fn from_dir(dir: &Path, dialects: &Dialects) -> Result<Tokenizer, TextError> {
         let files = VocabularyFiles::find(dir)?;
-        Tokenizer::of_files(&files, TextConfig::read(dir)?)
+        Tokenizer::of_files(&files, TextConfig::read(dir)?, dialects)
     }
 
     /// Opens the vocabulary in the metadata of a GGUF file, with its special tokens, templates and
@@ -97,9 +80,11 @@ impl Tokenizer {
     ///
     /// # Errors
     /// The key that cannot be used and why.
-    pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, TextError> {
-        let MetadataText { path, vocabulary, config } = MetadataText::read(metadata)?;
-        Tokenizer::assemble(&path, vocabulary, config)
+    pub fn from_metadata(metadata: &Metadata, dialects: &Dialects) -> Result<Tokenizer, TextError> {
+        let MetadataText { path, vocabulary, config } = MetadataText::read(metadata, dialects)?;
+        let mut tokenizer = Tokenizer::assemble(&path, vocabulary, config)?;
+        tokenizer.add_known_template(dialects);
+        Ok(tokenizer)
     }
 
     /// Opens a `tokenizer.json` alone: no end-of-text tokens, no template.
@@ -107,11 +92,19 @@ impl Tokenizer {
     /// # Errors
     /// Where the file cannot be used.
     pub fn from_file(path: &Path) -> Result<Self, TextError> {
-        Self::of_files(&VocabularyFiles::Json(path.to_owned()), TextConfig::default())
+        let files = VocabularyFiles::Json(path.to_owned());
+        Self::of_files(&files, TextConfig::default(), &Dialects::default())
     }
 
-    fn of_files(files: &VocabularyFiles, config: TextConfig) -> Result<Self, TextError> {
-        Self::assemble(files.path(), files.read(&config.vocabulary)?, config)
+    fn of_files(
+        files: &VocabularyFiles,
+        config: TextConfig,
+        dialects: &Dialects,
+    ) -> Result<Self, TextError> {
+        let vocabulary = files.read(&config.vocabulary, dialects)?;
+        let mut tokenizer = Self::assemble(files.path(), vocabulary, config)?;
+        tokenizer.add_known_template(dialects);
+        Ok(tokenizer)
     }
 
     /// A tokenizer of a vocabulary, whatever it was made from; `path` is what errors name.
@@ -146,7 +139,6 @@ impl Tokenizer {
         // A text that it cannot encode is that text's error.
         catch_panic(|| drop(tokenizer.encoder.inner.encode(PROBE, true)))
             .map_err(|err| refuse(err.into()))?;
-        tokenizer.add_known_template();
         Ok(tokenizer)
     }
 
@@ -159,16 +151,20 @@ impl Tokenizer {
         eos
     }
 
-    /// DeepSeek-V3.2 comes with a Python script where others have a template.
-    fn add_known_template(&mut self) {
-        let model_type = self.config.model_type.as_deref();
-        let tokens = [DSML, "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"];
-        let knows = |token: &&str| self.id_of(token).is_some_and(|id| self.is_control(id));
-        let is_v32 = model_type.is_none_or(|model_type| model_type == "deepseek_v32")
-            && tokens.iter().all(knows);
-        if is_v32 && self.config.templates.is_empty() {
-            self.config.templates.insert("default".into(), DEEPSEEK_V32.into());
+    /// Some models come with a program where others have a template. Without a `model_type` their
+    /// tokens tell them.
+    fn add_known_template(&mut self, dialects: &Dialects) {
+        if !self.config.templates.is_empty() {
+            return;
         }
+        let model_type = self.config.model_type.as_deref();
+        let knows = |token: &&str| self.id_of(token).is_some_and(|id| self.is_control(id));
+        let found = dialects.templates().find(|template| {
+            let is_of = |name: &str| template.models.contains(&name);
+            model_type.is_none_or(is_of) && template.tokens.iter().all(knows)
+        });
+        let added = found.map(|template| ("default".to_owned(), template.source.to_owned()));
+        self.config.templates.extend(added);
     }
 
     /// `add_bos_token` decides; if it is absent, what the post-processor puts before an empty text.

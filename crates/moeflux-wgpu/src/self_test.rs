@@ -76,9 +76,10 @@ fn compare(
     let want = run(&mut Cpu::new(1, Isa::detect())).ok_or(SelfTestError::Failed)?;
     let got = run(&mut Wgpu::with_tiles(Arc::clone(context), None, best_tiles(context)))
         .ok_or(SelfTestError::Failed)?;
-    match got.len() == want.len() && are_close(&got, &want, TOLERANCE) {
-        true => Ok(()),
-        false => Err(SelfTestError::Differs { what: name.to_owned() }),
+    if got.len() == want.len() && are_close(&got, &want, TOLERANCE) {
+        Ok(())
+    } else {
+        Err(SelfTestError::Differs { what: name.to_owned() })
     }
 }
 

@@ -3,13 +3,19 @@
 //! The routed experts of a model stay on the drive and stream into a bounded cache as tokens choose
 //! them; everything else stays in memory. Checkpoints are opened as they were published.
 //!
-//! ```no_run
+//! ```
 //! # fn main() -> Result<(), moeflux::Error> {
-//! let model = moeflux::Model::open("models/qwen3.6-35b-a3b")?;
+//! # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../moeflux-cli/demo");
+//! # // The published crate comes without a model.
+//! # if !std::path::Path::new(folder).exists() {
+//! #     return Ok(());
+//! # }
+//! let model = moeflux::Model::open(folder)?;
 //! let mut chat = model.chat()?;
 //! for piece in chat.send("Why is the sky blue?")? {
 //!     print!("{}", piece?);
 //! }
+//! assert_eq!(chat.messages().len(), 2);
 //! # Ok(())
 //! # }
 //! ```

@@ -117,13 +117,19 @@ impl Model {
     /// Answers a conversation, which the caller keeps: the answer is owned and may go to
     /// any thread. What the conversation has in common with earlier ones is not evaluated again.
     ///
-    /// ```no_run
+    /// ```
     /// use moeflux::{Message, Model, Request};
     ///
     /// # fn main() -> Result<(), moeflux::Error> {
-    /// let model = Model::open("models/qwen3.6-35b-a3b")?;
+    /// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../moeflux-cli/demo");
+    /// # // The published crate comes without a model.
+    /// # if !std::path::Path::new(folder).exists() {
+    /// #     return Ok(());
+    /// # }
+    /// let model = Model::open(folder)?;
     /// let messages = [Message::new("user", "Why is the sky blue?")];
-    /// println!("{}", model.answer(&messages, &Request::default())?.text()?);
+    /// let text = model.answer(&messages, &Request::default().max_tokens(20))?.text()?;
+    /// assert!(!text.is_empty());
     /// # Ok(())
     /// # }
     /// ```

@@ -100,9 +100,12 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
         let weight = b.load_vector(&Numbers::new(seed).floats(x.head_dim));
         RmsNorm { out: x, x, weight, eps: 1e-6 }
     };
-    let norms = norm_heads.map(|of_heads| match of_heads {
-        true => (norm(q, 85), norm(k.heads(n_kv_heads), 86)),
-        false => (norm(plain.heads(1), 85), norm(k.heads(1), 86)),
+    let norms = norm_heads.map(|of_heads| {
+        if of_heads {
+            (norm(q, 85), norm(k.heads(n_kv_heads), 86))
+        } else {
+            (norm(plain.heads(1), 85), norm(k.heads(1), 86))
+        }
     });
     let inv_freq = (0..17).map(|i| 0.7f32.powi(i)).collect();
     let pairs = if are_apart { RopePairs::Adjacent } else { RopePairs::Halves };

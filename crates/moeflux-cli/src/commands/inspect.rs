@@ -1,7 +1,9 @@
 //! `moeflux inspect`: what a model's files hold.
 
 use anyhow::Result;
-use moeflux_engine::{CheckpointKind, Device, DeviceChoice, DeviceFacts, Inspection, devices};
+use moeflux_engine::{
+    CheckpointKind, Device, DeviceChoice, DeviceFacts, Inspection, devices, dialects,
+};
 use moeflux_hub::Download;
 use moeflux_text::{OutputFormat, Tokenizer, ToolSyntax};
 use serde_json::json;
@@ -178,7 +180,7 @@ fn to_text(found: &Inspected) -> String {
 /// How the model writes calls and thoughts, where its files are here.
 fn output_format(found: &Inspected) -> Option<OutputFormat> {
     let text = Some(&found.facts.text).filter(|_| found.has_content)?;
-    Some(OutputFormat::of(&Tokenizer::open(text).ok()?))
+    Some(OutputFormat::of(&Tokenizer::open(text, dialects()).ok()?))
 }
 
 fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {

@@ -25,16 +25,15 @@ pub(super) fn shape(flag: Option<&str>) -> Result<AnswerShape> {
     if text == "json" {
         return Ok(AnswerShape::Json(json!({"type": "object"})));
     }
-    let (schema, source) = match text.starts_with(['{', '[', '"']) {
-        true => (text.as_bytes().to_vec(), String::from("--schema")),
-        false => {
-            let refuse = |err| {
-                UsageError(format!(
-                    "--schema: cannot read {text}: {err}; name a file, or give a JSON schema"
-                ))
-            };
-            (files::read(Path::new(text)).map_err(refuse)?, format!("--schema {text}"))
-        }
+    let (schema, source) = if text.starts_with(['{', '[', '"']) {
+        (text.as_bytes().to_vec(), String::from("--schema"))
+    } else {
+        let refuse = |err| {
+            UsageError(format!(
+                "--schema: cannot read {text}: {err}; name a file, or give a JSON schema"
+            ))
+        };
+        (files::read(Path::new(text)).map_err(refuse)?, format!("--schema {text}"))
     };
     let refuse = |problem: String| UsageError(format!("{source}: {problem}"));
     let schema: Value = serde_json::from_slice(&schema)

@@ -143,7 +143,8 @@ const JINJA: [&str; 40] = [
 
 fn seeds() -> Vec<String> {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/chat_template.jinja");
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-text/src/deepseek_v32.jinja");
+    let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-model/src/families");
+    let own = families.join("deepseek_v32/template.jinja");
     let deep = |n: usize| format!("{{{{ {}1 }}}}", "1+".repeat(n));
     let nest = "{% set ns=namespace(s=[]) %}{% for i in range(9000) %}{% set ns.s=[ns.s] %}\
                 {% endfor %}{{ ns.s }}";

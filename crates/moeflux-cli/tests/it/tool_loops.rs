@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::server::Server;
 use crate::templates::{TOKENS, letters, write_tokenizer};
+use moeflux_core::Dialects;
 use moeflux_text::{ChatTemplate, Message, RenderRequest, Tokenizer};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
@@ -41,7 +42,7 @@ fn tools() -> Value {
 fn written(template: &str, turn: &Turn, thinks: bool) -> String {
     let dir = tempfile::tempdir().unwrap();
     write_tokenizer(dir.path(), template, &[]);
-    let tokenizer = Tokenizer::from_dir(dir.path()).unwrap();
+    let tokenizer = Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap();
     let template = ChatTemplate::of(&tokenizer, true).unwrap().unwrap();
     let question = Message::new("user", "Which is colder?");
     let calls = turn.city.map(|city| {
@@ -123,7 +124,7 @@ fn write_model(dir: &Path, template: &str, pieces: &[String]) {
     config["num_hidden_layers"] = json!(1);
     fs::write(dir.join("config.json"), config.to_string()).unwrap();
     fs::write(dir.join("generation_config.json"), "{\"do_sample\": false}").unwrap();
-    let tokenizer = Tokenizer::from_dir(dir).unwrap();
+    let tokenizer = Tokenizer::from_dir(dir, &Dialects::default()).unwrap();
     let script: Vec<usize> = pieces
         .iter()
         .map(|piece| tokenizer.id_of(piece).or_else(|| tokenizer.id_of(&letters(piece))).unwrap())

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use moeflux_core::checkpoint::{
     Dtype, Extent, FileReader, FormatError, PackedLayer, open_safetensors,
 };
-use moeflux_core::quant::{Feedback, Float};
+use moeflux_core::quant::{ErrorFeedback, Float};
 
 use crate::error::PackError;
 use crate::files::checksum_of;
@@ -133,7 +133,7 @@ impl Importance {
                 && n_experts > 0
                 && hidden > 0
                 && top_k > 0
-                && Feedback::n_moments(hidden).is_some_and(|n| n <= MAX_MOMENTS);
+                && ErrorFeedback::n_moments(hidden).is_some_and(|n| n <= MAX_MOMENTS);
             if !belong {
                 return Err(wrong("parts that do not belong together").into());
             }
@@ -250,7 +250,7 @@ impl Importance {
 impl LayerImportance {
     /// How the columns of an expert's gate and up depend on each other, where
     /// the samples say, and how much each column of its matrices matters.
-    pub(crate) fn of_expert(&self, expert: usize) -> (Option<Feedback>, [Vec<f32>; 2]) {
+    pub(crate) fn of_expert(&self, expert: usize) -> (Option<ErrorFeedback>, [Vec<f32>; 2]) {
         let n_rows = f64::from(self.rows[expert]);
         let share = n_rows / (n_rows + PRIOR_ROWS);
         // Columns of gate and up are the same for all experts; those of down are each

@@ -2,7 +2,7 @@
 //! which columns of an expert's inputs are correlated.
 
 use moeflux_core::ExpertId;
-use moeflux_core::quant::{Feedback, Float};
+use moeflux_core::quant::{ErrorFeedback, Float};
 
 /// How inputs are kept.
 pub(crate) const STORED: Float = Float::BF16;
@@ -96,13 +96,13 @@ impl Samples {
 
     /// How the inputs of one expert depend on each other. The rows of all experts count besides,
     /// the less the more rows this one got.
-    pub(crate) fn of_expert(&self, expert: usize, pooled: &[f32]) -> Option<Feedback> {
+    pub(crate) fn of_expert(&self, expert: usize, pooled: &[f32]) -> Option<ErrorFeedback> {
         let (mut moments, n_rows) = self.moments(|id| id as usize == expert);
         let share = (n_rows as f64 / (n_rows as f64 + PRIOR_ROWS)) as f32;
         for (own, all) in moments.iter_mut().zip(pooled) {
             *own = share * *own + (1.0 - share) * all;
         }
-        Feedback::new(&moments, self.hidden)
+        ErrorFeedback::new(&moments, self.hidden)
     }
 
     /// Second moments of the rows of some experts, in units of the mean square,
@@ -124,7 +124,7 @@ impl Samples {
                 (count, x)
             })
             .collect();
-        let n_moments = Feedback::n_moments(self.hidden).expect("inputs are in memory");
+        let n_moments = ErrorFeedback::n_moments(self.hidden).expect("inputs are in memory");
         let mut moments = vec![0.0; n_moments];
         add_products(&mut moments, &rows);
         let squares = |(count, x): &(f32, Vec<f32>)| -> f64 {
@@ -156,7 +156,7 @@ fn keep_even<T: Copy>(rows: &mut Vec<T>, width: usize) {
 fn add_products(mut moments: &mut [f32], rows: &[(f32, Vec<f32>)]) {
     let Some((_, row)) = rows.first() else { return };
     let mut first = 0;
-    for n in Feedback::blocks(row.len()) {
+    for n in ErrorFeedback::blocks(row.len()) {
         let (block, rest) = moments.split_at_mut(n * n);
         for (i, sums) in block.chunks_exact_mut(n).enumerate() {
             for (count, x) in rows {

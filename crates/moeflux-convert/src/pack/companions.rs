@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::checkpoint::companions::TEMPLATE_FOLDER;
 use moeflux_core::files::read_bounded;
+use moeflux_model::dialects;
 use moeflux_text::text_files;
 
 use crate::error::PackError;
@@ -74,7 +75,7 @@ impl Companion {
 /// If the metadata of a GGUF file describes no tokenizer that can be read.
 pub(super) fn companions_of(checkpoint: &Checkpoint) -> Result<Vec<Companion>, PackError> {
     if let Some(metadata) = checkpoint.gguf() {
-        let files = text_files(metadata)?.into_iter();
+        let files = text_files(metadata, dialects())?.into_iter();
         let made = files.map(|file| Companion {
             name: file.name.to_owned(),
             content: Content::Made(file.content.into_bytes()),

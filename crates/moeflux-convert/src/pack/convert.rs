@@ -5,8 +5,8 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use moeflux_core::quant::{
-    Feedback, MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows, feedback_rows,
-    fit_rows, quantise_rows,
+    ErrorFeedback, MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows,
+    feedback_rows, quantise_rows, quantise_rows_weighted,
 };
 use moeflux_core::threads::share_out;
 
@@ -23,7 +23,7 @@ pub(super) enum Inputs<'a> {
     /// How much each matters.
     Importance(&'a [f32]),
     /// How they depend on each other.
-    Feedback(&'a Feedback),
+    ErrorFeedback(&'a ErrorFeedback),
 }
 
 /// Appends the rows of `view`, in `target` format, to `out`.
@@ -56,11 +56,13 @@ pub(super) fn convert_rows(
         let refuse = |err: QuantiseError| QuantiseError { idx: err.idx + start * view.cols, ..err };
         let quantised = match (rounding, inputs) {
             (Rounding::Nearest, _) => quantise_rows(values, affine, out),
-            (Rounding::Fitted, Inputs::Unknown) => fit_rows(values, affine, &all_alike, out),
-            (Rounding::Fitted, Inputs::Importance(importance)) => {
-                fit_rows(values, affine, importance, out)
+            (Rounding::Fitted, Inputs::Unknown) => {
+                quantise_rows_weighted(values, affine, &all_alike, out)
             }
-            (Rounding::Fitted, Inputs::Feedback(feedback)) => {
+            (Rounding::Fitted, Inputs::Importance(importance)) => {
+                quantise_rows_weighted(values, affine, importance, out)
+            }
+            (Rounding::Fitted, Inputs::ErrorFeedback(feedback)) => {
                 feedback_rows(values, affine, feedback, out)
             }
         };

@@ -146,7 +146,7 @@ fn convert(
         let inputs = match &importance {
             None => Inputs::Unknown,
             // Gate and up have the same inputs.
-            Some((Some(first), _)) if !is_down => Inputs::Feedback(first),
+            Some((Some(first), _)) if !is_down => Inputs::ErrorFeedback(first),
             Some((_, columns)) => Inputs::Importance(&columns[usize::from(is_down)]),
         };
         let view = matrix.view();

@@ -12,10 +12,7 @@ const MAX_JSON_BYTES: u64 = 512 << 20;
 /// Reads a JSON file of bounded length.
 pub(super) fn read_json(path: &Path) -> Result<Vec<u8>, FormatError> {
     let bytes = read_bounded(path, MAX_JSON_BYTES).map_err(FormatError::io(path))?;
-    match bytes.is_empty() {
-        true => Err(FormatError::io(path)(StandIn::Empty.into())),
-        false => Ok(bytes),
-    }
+    if bytes.is_empty() { Err(FormatError::io(path)(StandIn::Empty.into())) } else { Ok(bytes) }
 }
 
 /// Whether a relative path stays below its start, on every system.

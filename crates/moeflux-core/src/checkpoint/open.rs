@@ -247,9 +247,12 @@ fn is_gguf(path: &Path) -> Result<bool, FormatError> {
 fn root_of_file(path: &Path) -> Result<PathBuf, FormatError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let path_buf = || path.to_path_buf();
-    let not_a_checkpoint = || match is_unfinished_name(name) {
-        true => FormatError::PartOfDownload { path: path_buf(), name: name.to_owned() },
-        false => FormatError::NotACheckpoint { path: path_buf() },
+    let not_a_checkpoint = || {
+        if is_unfinished_name(name) {
+            FormatError::PartOfDownload { path: path_buf(), name: name.to_owned() }
+        } else {
+            FormatError::NotACheckpoint { path: path_buf() }
+        }
     };
     let is_known = name.ends_with(".safetensors")
         || name.ends_with(".safetensors.index.json")

@@ -26,7 +26,7 @@ const DAMPING: f64 = 0.05;
 
 /// The dependence of a matrix's columns on each other, computed from its inputs.
 #[derive(Clone, Debug)]
-pub struct Feedback {
+pub struct ErrorFeedback {
     cols: usize,
     blocks: Vec<Block>,
 }
@@ -40,7 +40,7 @@ struct Block {
     carried: Vec<f32>,
 }
 
-impl Feedback {
+impl ErrorFeedback {
     /// Widths of the blocks of a matrix with `cols` columns.
     pub fn blocks(cols: usize) -> impl Iterator<Item = usize> {
         (0..cols).step_by(FEEDBACK_COLUMNS).map(move |start| FEEDBACK_COLUMNS.min(cols - start))
@@ -55,16 +55,16 @@ impl Feedback {
     /// Computes the feedback from the second moments of `cols` inputs. `moments` has a symmetric
     /// matrix for each block, row-major, of which only the lower half is used. `None` if a matrix
     /// is not positive definite.
-    pub fn new(moments: &[f32], cols: usize) -> Option<Feedback> {
-        assert_eq!(Some(moments.len()), Feedback::n_moments(cols), "moments of every pair");
+    pub fn new(moments: &[f32], cols: usize) -> Option<ErrorFeedback> {
+        assert_eq!(Some(moments.len()), ErrorFeedback::n_moments(cols), "moments of every pair");
         let mut rest = moments;
         let block = |n: usize| {
             let (moments, after) = rest.split_at(n * n);
             rest = after;
             Block::new(moments, n)
         };
-        let blocks = Feedback::blocks(cols).map(block).collect::<Option<_>>()?;
-        Some(Feedback { cols, blocks })
+        let blocks = ErrorFeedback::blocks(cols).map(block).collect::<Option<_>>()?;
+        Some(ErrorFeedback { cols, blocks })
     }
 }
 
@@ -107,7 +107,7 @@ impl Block {
 pub fn feedback_rows(
     values: &[f32],
     affine: Affine,
-    feedback: &Feedback,
+    feedback: &ErrorFeedback,
     out: &mut QuantisedRows,
 ) -> Result<QuantError, QuantiseError> {
     let cols = feedback.cols;
@@ -202,7 +202,7 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Float, fit_rows};
+    use super::super::{Float, quantise_rows_weighted};
     use super::*;
 
     const AFFINE: Affine = Affine::new(2, 32, Float::BF16);
@@ -230,7 +230,7 @@ mod tests {
     fn moments(inputs: &[f32], cols: usize) -> Vec<f32> {
         let mut out = Vec::new();
         let mut first = 0;
-        for n in Feedback::blocks(cols) {
+        for n in ErrorFeedback::blocks(cols) {
             for i in first..first + n {
                 for j in first..first + n {
                     let terms = inputs.chunks_exact(cols).map(|x| f64::from(x[i] * x[j]));
@@ -262,9 +262,10 @@ mod tests {
         let (cols, inputs) = (128, inputs(400, 128));
         // The number of rows is not a multiple of `ROWS`.
         let values = noise((ROWS + 3) * cols, 1);
-        let feedback = Feedback::new(&moments(&inputs, cols), cols).expect("positive definite");
+        let feedback =
+            ErrorFeedback::new(&moments(&inputs, cols), cols).expect("positive definite");
         let (mut alone, mut together) = (QuantisedRows::default(), QuantisedRows::default());
-        fit_rows(&values, AFFINE, &vec![1.0; cols], &mut alone).unwrap();
+        quantise_rows_weighted(&values, AFFINE, &vec![1.0; cols], &mut alone).unwrap();
         let error = feedback_rows(&values, AFFINE, &feedback, &mut together).unwrap();
         together.view(cols, AFFINE).assert_sizes();
         let [alone, with] =
@@ -279,10 +280,10 @@ mod tests {
         let mut moments = vec![0.0; cols * cols];
         let values = noise(5 * cols, 2);
         (0..cols).for_each(|i| moments[i * cols + i] = 2.0);
-        let feedback = Feedback::new(&moments, cols).unwrap();
+        let feedback = ErrorFeedback::new(&moments, cols).unwrap();
         let (mut alone, mut together) = (QuantisedRows::default(), QuantisedRows::default());
         let importance = [(1.0 + DAMPING) as f32; 64];
-        fit_rows(&values, AFFINE, &importance, &mut alone).unwrap();
+        quantise_rows_weighted(&values, AFFINE, &importance, &mut alone).unwrap();
         feedback_rows(&values, AFFINE, &feedback, &mut together).unwrap();
         assert_eq!(alone, together);
     }
@@ -291,7 +292,7 @@ mod tests {
     fn rows_do_not_depend_on_each_other() {
         let cols = FEEDBACK_COLUMNS + 64;
         let inputs = inputs(30, cols);
-        let feedback = Feedback::new(&moments(&inputs, cols), cols).unwrap();
+        let feedback = ErrorFeedback::new(&moments(&inputs, cols), cols).unwrap();
         let values = noise(ROWS * 2 * cols, 4);
         let mut all = QuantisedRows::default();
         feedback_rows(&values, AFFINE, &feedback, &mut all).unwrap();
@@ -304,16 +305,17 @@ mod tests {
 
     #[test]
     fn what_is_not_positive_definite_is_told() {
-        assert!(Feedback::new(&[0.0; 32 * 32], 32).is_none());
+        assert!(ErrorFeedback::new(&[0.0; 32 * 32], 32).is_none());
         assert!(
-            Feedback::new(&[f32::MAX; 32 * 32], 32).is_some_and(|feedback| feedback.cols == 32)
+            ErrorFeedback::new(&[f32::MAX; 32 * 32], 32)
+                .is_some_and(|feedback| feedback.cols == 32)
         );
         let mut odd = vec![0.0; 32 * 32];
         (0..32).for_each(|i| odd[i * 32 + i] = 1.0);
         odd[32] = 5.0;
         odd[1] = 5.0;
-        assert!(Feedback::new(&odd, 32).is_none());
-        assert_eq!(Feedback::n_moments(usize::MAX), None);
+        assert!(ErrorFeedback::new(&odd, 32).is_none());
+        assert_eq!(ErrorFeedback::n_moments(usize::MAX), None);
     }
 
     #[test]
@@ -322,7 +324,7 @@ mod tests {
         values[33 * 64 + 40] = f32::INFINITY;
         let mut moments = vec![0.0; 64 * 64];
         (0..64).for_each(|i| moments[i * 64 + i] = 1.0);
-        let feedback = Feedback::new(&moments, 64).unwrap();
+        let feedback = ErrorFeedback::new(&moments, 64).unwrap();
         let got = feedback_rows(&values, AFFINE, &feedback, &mut QuantisedRows::default());
         assert_eq!(got.unwrap_err().idx, 33 * 64 + 40);
     }

@@ -28,7 +28,7 @@ const ROUNDS: usize = 6;
 ///
 /// # Errors
 /// If a value is not finite, or so large that its scale is not finite.
-pub fn fit_rows(
+pub fn quantise_rows_weighted(
     values: &[f32],
     affine: Affine,
     importance: &[f32],
@@ -288,7 +288,9 @@ mod tests {
     }
 
     fn fitted(importance: &[f32]) -> impl Fn(&[f32], Affine, &mut QuantisedRows) -> QuantError {
-        move |values, affine, out| fit_rows(values, affine, importance, out).expect("finite values")
+        move |values, affine, out| {
+            quantise_rows_weighted(values, affine, importance, out).expect("finite values")
+        }
     }
 
     /// Sums of twelve uniform random numbers: nearly normally distributed.
@@ -338,7 +340,8 @@ mod tests {
         let affine = Affine::new(3, 32, Float::BF16);
         let mut values = vec![1.0; 128];
         values[101] = f32::NAN;
-        let got = fit_rows(&values, affine, &[1.0; 64], &mut QuantisedRows::default());
+        let got =
+            quantise_rows_weighted(&values, affine, &[1.0; 64], &mut QuantisedRows::default());
         assert_eq!(got.unwrap_err().idx, 101);
     }
 
@@ -377,7 +380,7 @@ mod tests {
             let importance: Vec<f32> = floats(&importance).iter().map(|value| value.abs()).collect();
             let affine = Affine::new(3, 64, Float::BF16);
             let mut rows = QuantisedRows::default();
-            if fit_rows(&values, affine, &importance, &mut rows).is_ok() {
+            if quantise_rows_weighted(&values, affine, &importance, &mut rows).is_ok() {
                 let mut out = vec![0.0; 64];
                 rows.view(64, affine).decode_row(0, &mut out);
                 prop_assert!(out.iter().all(|value| value.is_finite()), "{out:?}");

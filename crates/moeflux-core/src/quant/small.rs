@@ -280,10 +280,7 @@ mod tests {
             };
             let scales = vec![scale; format.n_groups(64)];
             let stored_global_scale = 0.375f32.to_le_bytes();
-            let (global_scale, biases) = match format.has_global_scale {
-                true => (0.375, &stored_global_scale[..]),
-                false => (1.0, &[][..]),
-            };
+            let (global_scale, biases) = if format.has_global_scale { (0.375, &stored_global_scale[..]) } else { (1.0, &[][..]) };
             let format = MatrixFormat::Micro(format);
             let view = MatrixView {
                 rows: 1, cols: 64, format, weight: &weight, scales: &scales, biases,

@@ -258,10 +258,11 @@ fn open_on(
     let top_k = [shape.top_k, shape.config_top_k];
     let [identity, model_identity] = snapshot::identities(&checkpoint, family, &bank, top_k)?;
     let config = declared.family.resolve(checkpoint.config())?;
-    let wire = match rows.tables.is_empty() {
-        true => WireShape::new(&config, shape.own_caches(), shape.n_layers),
+    let wire = if rows.tables.is_empty() {
+        WireShape::new(&config, shape.own_caches(), shape.n_layers)
+    } else {
         // Rows follow from tokens, which the format does not have.
-        false => Err(StateError::NoSuchLayers { what: "it looks up rows by tokens" }),
+        Err(StateError::NoSuchLayers { what: "it looks up rows by tokens" })
     };
     let prefix_cache = options.prompt_cache.as_ref().map(PrefixCache::open).transpose()?;
 

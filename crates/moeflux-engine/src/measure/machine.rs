@@ -52,7 +52,7 @@ impl Machine {
 
     fn of_gpu(gpu: GpuLimits, options: &EngineOptions) -> Result<Machine, EngineError> {
         let [two_digits, one_digit] = gpu.product_tflop_s.map(|rate| 1e3 * rate);
-        // Products of two digits count twice.
+        // Products of a high and a low byte count twice.
         let integers = match options.compute.activations {
             Activations::Int8 => one_digit,
             Activations::Int16 | Activations::Full => 2.0 * two_digits,

@@ -177,11 +177,10 @@ impl Resident {
             let bytes = source.format.matrix_bytes(decl.rows, decl.cols) as u64;
             resident.total += bytes;
             let is_lookup = decl.role == Role::Embedding && !is_tied;
-            resident.per_token += match checkpoint.is_optional(&decl.name) {
-                true => 0,
-                false if is_lookup => bytes / decl.rows as u64,
-                false => bytes,
-            };
+            if !checkpoint.is_optional(&decl.name) {
+                let n_rows = if is_lookup { decl.rows as u64 } else { 1 };
+                resident.per_token += bytes / n_rows;
+            }
         }
         for decl in &manifest.vectors {
             let n_elements = decl.shapes.first().map_or(0, |dims| dims.iter().product::<usize>());

@@ -3,7 +3,7 @@
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{ExpertBank, OptionId};
 use moeflux_model::Declared;
-use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, headroom, usable_memory};
+use moeflux_store::{IoChoice, IoMode, MemoryLimit, headroom, resolve_io, usable_memory};
 
 use super::ModelFacts;
 use crate::device::DeviceLimits;
@@ -396,7 +396,7 @@ impl MemoryPlanner {
         let (options, limits) = (&self.options, &self.limits);
         let is_given = options.experts.cache.is_some();
         let expert_bytes = self.model.expert_bytes;
-        let mut io_mode = gate(options.experts.io, expert_bytes, self.memory.total, is_given);
+        let mut io_mode = resolve_io(options.experts.io, expert_bytes, self.memory.total, is_given);
         let is_open = options.experts.io == IoChoice::Auto && io_mode == IoMode::Mmap;
         if self.model.are_experts_derived && io_mode == IoMode::Mmap {
             // What is computed when it is read cannot be mapped.

@@ -140,10 +140,12 @@ impl Evaluator<'_> {
             return Ok(());
         }
         let n_since = n_cached - self.state.checkpoints.nearest(n_cached);
-        let retention = match is_requested {
-            true => Retention::Requested,
-            false if n_since >= CHECKPOINT_DISTANCE => Retention::Periodic,
-            false => return Ok(()),
+        let retention = if is_requested {
+            Retention::Requested
+        } else if n_since >= CHECKPOINT_DISTANCE {
+            Retention::Periodic
+        } else {
+            return Ok(());
         };
         if self.state.checkpoints.fits(self.engine.plan().state_bytes, retention) {
             let states = read_states(self.engine, self.core, self.state.sequence)?;

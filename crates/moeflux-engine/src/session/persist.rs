@@ -143,10 +143,12 @@ impl Session {
         let before_end =
             if has_end { checkpoints.len().saturating_sub(1) } else { checkpoints.len() };
         // Where caches can be cut anywhere, the longest prefix contains all shorter ones.
-        let first = match self.state.has_cut_points() {
-            true => 0,
-            false if has_end => before_end,
-            false => before_end.saturating_sub(1),
+        let first = if self.state.has_cut_points() {
+            0
+        } else if has_end {
+            before_end
+        } else {
+            before_end.saturating_sub(1)
         };
         for position in &checkpoints[first..before_end] {
             match self.store_prefix(*position) {

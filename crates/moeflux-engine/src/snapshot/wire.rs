@@ -97,18 +97,20 @@ impl WireShape {
         };
         let [conv, ssm] = first_state.unwrap_or([0, 0]);
         let nominal = |key| config.usize(key).map_err(|_| refuse("its config has no head sizes"));
-        let attention = match is_latent {
+        let attention = if is_latent {
             // These layers of the original have no cache.
-            true => [
+            [
                 nominal("num_attention_heads")?,
                 nominal("qk_nope_head_dim")? + widths[1],
                 conv,
                 ssm,
                 widths[0],
                 widths[1],
-            ],
-            false if widths[0] == widths[1] => [heads, widths[0] / heads, conv, ssm, 0, 0],
-            false => return Err(refuse("keys and values differ in length")),
+            ]
+        } else if widths[0] == widths[1] {
+            [heads, widths[0] / heads, conv, ssm, 0, 0]
+        } else {
+            return Err(refuse("keys and values differ in length"));
         };
         let mut fields = [0; 8];
         for (field, value) in

@@ -20,3 +20,4 @@ mod same_bits;
 mod scheduler;
 mod sessions;
 mod together;
+mod tokenizers;

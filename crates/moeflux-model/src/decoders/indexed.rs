@@ -30,7 +30,7 @@ pub(crate) fn decoder(
     differences: &Differences,
 ) -> Result<Box<dyn Model>, LoadError> {
     if build.variant.kv_type == KvType::Q8 {
-        return Err(LoadError::IndexedInEights { family: differences.name });
+        return Err(LoadError::EightBitIndexedCache { family: differences.name });
     }
     let outline = Outline::read(config)?;
     let attention = MlaShape::read(config)?;

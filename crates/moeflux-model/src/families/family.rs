@@ -1,5 +1,6 @@
 //! A model family: all that other code would otherwise look up by its name.
 
+use moeflux_core::TokenizerDialect;
 use moeflux_core::checkpoint::Config;
 use moeflux_core::gguf::Architecture;
 
@@ -36,6 +37,8 @@ pub struct Family {
     /// Names, below the block, of the module with the rows of gate and of up of all experts, and of that
     /// with the rows of down.
     pub(super) joined_experts: &'static [[&'static str; 2]],
+    /// What its files leave to the code of tokenizers.
+    pub(super) tokenizer: TokenizerDialect,
     /// Reads the shape from a resolved config and loads the weights.
     pub(super) build: BuildModel,
     /// The config keys it reads, as JSON that [`FamilyKeys`] explains.
@@ -68,6 +71,7 @@ impl Family {
             skipped_parts: &[],
             mtp_parts: &[],
             joined_experts: &[],
+            tokenizer: TokenizerDialect::NONE,
             build,
             keys,
         }

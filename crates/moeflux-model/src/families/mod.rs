@@ -111,6 +111,7 @@ pub fn dialects() -> &'static Dialects {
             dialects.skipped_parts.extend(family.skipped_parts);
             dialects.mtp_parts.extend(family.mtp_parts);
             dialects.joined_experts.extend(family.joined_experts);
+            dialects.tokenizers.push(&family.tokenizer);
         }
         dialects.architectures.sort_unstable_by_key(|architecture| architecture.name);
         dialects
@@ -125,6 +126,10 @@ pub fn dialects() -> &'static Dialects {
 pub fn open_checkpoint(path: &Path) -> Result<Checkpoint, FormatError> {
     Checkpoint::open(path, dialects())
 }
+
+/// A family whose experts are chosen by sigmoids and whose heads rotate, for tests of layers.
+#[cfg(test)]
+pub(crate) const EXAMPLE: &Family = &glm4_moe::FAMILY;
 
 /// A config as the family that it names reads it.
 #[cfg(test)]

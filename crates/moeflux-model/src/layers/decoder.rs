@@ -164,8 +164,8 @@ impl Builder<'_, '_> {
         let n_caches = self.caches.len();
         let mut mtp_layer = None;
         let is_wanted = |names: &MtpNames| match self.build.variant.mtp {
-            WithMtp::Found => names.are_in(self.build.weights),
-            WithMtp::Always => true,
+            WithMtp::IfStored => names.are_in(self.build.weights),
+            WithMtp::IfSupported => true,
             WithMtp::Never => false,
         };
         if let Some(names) = mtp.filter(is_wanted) {

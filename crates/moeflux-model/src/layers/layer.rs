@@ -1,6 +1,6 @@
 //! One layer of a decoder: a list of halves, each of which reads the residual and joins it.
 
-use moeflux_backend::Stage;
+use moeflux_backend::{Cols, Stage};
 
 use super::builder::{Builder, Residual};
 use super::connection::Connection;
@@ -37,18 +37,36 @@ pub(crate) enum Half {
 /// What stands between reading the residual and joining it.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// Attention or a recurrence, and the norm of what it gives.
-    Mixer { mixer: Box<dyn Mixer>, post_norm: Option<Norm> },
+    /// Attention or a recurrence, and what is done to its output.
+    Mixer { mixer: Box<dyn Mixer>, after: After },
     /// An MLP that every row gets.
     Dense(Dense),
     /// Routed experts.
     Moe(Box<Moe>),
 }
 
-impl Body {
-    /// A mixer whose output joins the residual as it is.
-    pub(crate) fn mixer(mixer: Box<dyn Mixer>) -> Body {
-        Body::Mixer { mixer, post_norm: None }
+/// What is done to the output of a mixer before it joins the residual. Experts have factors in the
+/// weights of their routing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum After {
+    /// Nothing.
+    Nothing,
+    /// A norm.
+    Norm(Norm),
+    /// A factor.
+    Factor(f32),
+}
+
+impl After {
+    fn run(self, step: &mut Step<'_>, output: Cols) {
+        match self {
+            After::Nothing => {}
+            After::Norm(norm) => norm.forward(step, output, output),
+            After::Factor(factor) => {
+                let rows = step.rows();
+                step.backend.scale(rows, output, factor);
+            }
+        }
     }
 }
 
@@ -60,12 +78,23 @@ impl Layer {
         mixer: Box<dyn Mixer>,
         mlp: Body,
     ) -> Result<Layer, LoadError> {
+        let mixer = Body::Mixer { mixer, after: After::Nothing };
+        Layer::of(builder, name, mixer, mlp)
+    }
+
+    /// The same of a mixer to whose output something is done.
+    pub(crate) fn of(
+        builder: &mut Builder<'_, '_>,
+        name: &str,
+        mixer: Body,
+        mlp: Body,
+    ) -> Result<Layer, LoadError> {
         let part = |part: &str| format!("{name}.{part}");
         let (norm, gates) = (part("input_layernorm"), part("attn_hyper_connection"));
         let before_mixer = builder.connection(&norm, &gates, true)?;
         let (norm, gates) = (part("post_attention_layernorm"), part("mlp_hyper_connection"));
         let before_mlp = builder.connection(&norm, &gates, true)?;
-        let mixer = Half::Body(Box::new(before_mixer), Body::mixer(mixer));
+        let mixer = Half::Body(Box::new(before_mixer), mixer);
         Ok(Layer { halves: vec![mixer, Half::Body(Box::new(before_mlp), mlp)] })
     }
 
@@ -194,11 +223,9 @@ impl Body {
         let Residual { hidden, normed, mixed, streams } = *residual;
         connection.read(step, normed, hidden);
         let out = match self {
-            Body::Mixer { mixer, post_norm } => {
+            Body::Mixer { mixer, after } => {
                 mixer.forward(step, mixed, normed);
-                if let Some(norm) = post_norm {
-                    norm.forward(step, mixed, mixed);
-                }
+                after.run(step, mixed);
                 mixed
             }
             Body::Dense(dense) => dense.forward(step, normed),

@@ -300,7 +300,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::families::resolved;
+    use crate::families::{EXAMPLE, resolved};
 
     fn config(root: Value) -> Config {
         Config::from_value(Path::new("config.json"), root).expect("an object")
@@ -324,7 +324,7 @@ mod tests {
     fn check_refused(mut root: Value, message: &str) {
         let keys = root.as_object_mut().unwrap();
         keys.entry("rope_theta").or_insert(json!(10000.0));
-        root["model_type"] = json!("glm4_moe");
+        root["model_type"] = json!(EXAMPLE.name);
         root.as_object_mut().unwrap().entry("partial_rotary_factor").or_insert(json!(1.0));
         let got =
             resolved(root).and_then(|config| read(&config, 16)).expect_err("refused").to_string();

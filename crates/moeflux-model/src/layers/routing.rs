@@ -64,14 +64,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::families::resolved;
+    use crate::families::{EXAMPLE, resolved};
 
     fn read(more: Value) -> Result<SigmoidRouting, LoadError> {
         let mut root = json!({
             "n_routed_experts": 12, "num_experts_per_tok": 4, "moe_intermediate_size": 8
         });
         root.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        root["model_type"] = json!("glm4_moe");
+        root["model_type"] = json!(EXAMPLE.name);
         let config = resolved(root)?;
         let mut moe = MoeShape::read(&config, "n_routed_experts", "moe_intermediate_size")?;
         SigmoidRouting::read(&config, "routed_scaling_factor", &mut moe)

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::app::App;
-use crate::ask::{Update, Whole};
+use crate::ask::{Update, WholeAnswer};
 use crate::error::ApiError;
 use crate::events::{Encoder, Events};
 use crate::reply::{Dialect, ErrorReply};
@@ -196,8 +196,8 @@ impl MessageEnd {
 }
 
 /// An answer at once.
-pub(super) fn whole(app: &App, whole: Whole) -> MessageReply<'_> {
-    let Whole { reasoning, content, calls, answer, .. } = whole;
+pub(super) fn whole(app: &App, whole: WholeAnswer) -> MessageReply<'_> {
+    let WholeAnswer { reasoning, content, calls, answer, .. } = whole;
     let has_calls = !calls.is_empty();
     let mut blocks = Vec::new();
     if !reasoning.is_empty() {

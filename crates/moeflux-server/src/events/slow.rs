@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Encoder, EventStream, KEEP_ALIVE};
 use crate::app::App;
-use crate::ask::Answers;
+use crate::ask::PendingAnswers;
 use crate::options::ServerOptions;
 
 /// Time in the queue, and then for the prompt.
@@ -33,7 +33,7 @@ pub(crate) fn app() -> Arc<App> {
 
 /// The events of an [answer](text), of which none is a comment: their data.
 pub(crate) async fn stream(
-    answers: Answers,
+    answers: PendingAnswers,
     sender: mpsc::UnboundedSender<(usize, Event)>,
     encoder: Box<dyn Encoder>,
     pieces: &'static [&'static str],
@@ -45,7 +45,7 @@ pub(crate) async fn stream(
 /// The stream of an answer that says `pieces`. It waits in the queue first, and then for its
 /// prompt. Checks that clients never wait for an event much longer than the server means them to.
 pub(crate) async fn text(
-    answers: Answers,
+    answers: PendingAnswers,
     sender: mpsc::UnboundedSender<(usize, Event)>,
     encoder: Box<dyn Encoder>,
     pieces: &'static [&'static str],
@@ -98,9 +98,9 @@ pub(crate) fn answers(
     app: &Arc<App>,
     parser: OutputParser,
     may_think: bool,
-) -> (Answers, mpsc::UnboundedSender<(usize, Event)>) {
+) -> (PendingAnswers, mpsc::UnboundedSender<(usize, Event)>) {
     let (sender, events) = mpsc::unbounded_channel();
-    (Answers::of_events(app, events, parser.into(), N_PROMPT, may_think), sender)
+    (PendingAnswers::of_events(app, events, parser.into(), N_PROMPT, may_think), sender)
 }
 
 fn answer() -> Answer {

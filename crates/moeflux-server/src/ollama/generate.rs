@@ -13,7 +13,7 @@ use super::names;
 use super::options::{self, Options};
 use super::reply::{Loading, Shape, Target, answer, loaded};
 use crate::app::App;
-use crate::ask::Answers;
+use crate::ask::PendingAnswers;
 use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
@@ -153,7 +153,7 @@ async fn after(
     app: &Arc<App>,
     before: Vec<TokenId>,
     request: ConversationRequest,
-) -> ApiResult<(Answers, Vec<TokenId>)> {
+) -> ApiResult<(PendingAnswers, Vec<TokenId>)> {
     let settings = request.settings.clone();
     let shared = Arc::clone(app);
     let mut prepared = offload(move || prepare(&shared, &request)).await??;
@@ -174,7 +174,7 @@ async fn raw(
     prompt: String,
     settings: Settings,
     shape: AnswerShape,
-) -> ApiResult<Answers> {
+) -> ApiResult<PendingAnswers> {
     let shared = Arc::clone(app);
     let prepared = offload(move || prepare_raw(&shared, &prompt, &shape)).await??;
     submit_prepared(app, prepared, settings)

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::app::App;
-use crate::ask::{Answers, Update, Whole, collect};
+use crate::ask::{PendingAnswers, Update, WholeAnswer, collect};
 use crate::error::{ApiError, ApiResult};
 use crate::events;
 use crate::events::{Encoder, EventStream, Events};
@@ -71,7 +71,7 @@ pub(super) fn loaded(model: &str, shape: Shape, loading: Loading) -> Reply {
 /// Sends an answer, as it is made or at once.
 pub(super) async fn answer(
     app: Arc<App>,
-    answers: Answers,
+    answers: PendingAnswers,
     target: Target,
     is_stream: bool,
 ) -> ApiResult<Reply> {
@@ -80,7 +80,7 @@ pub(super) async fn answer(
         return Ok(events::lines(EventStream::new(answers, Box::new(encoder))));
     }
     let whole = collect(answers).await?.into_iter().next().unwrap_or_default();
-    let Whole { reasoning, content, calls, logprobs, answer } = whole;
+    let WholeAnswer { reasoning, content, calls, logprobs, answer } = whole;
     let mut piece = Piece { text: content, thinking: reasoning, ..Piece::default() };
     for (name, arguments) in calls {
         piece.calls.extend(whole_call(&app, piece.calls.len(), name, &arguments));

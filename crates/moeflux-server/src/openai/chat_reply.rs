@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::usage::Usage;
 use crate::app::App;
-use crate::ask::{self, Update, Whole};
+use crate::ask::{self, Update, WholeAnswer};
 use crate::events::{Encoder, Events};
 use crate::ids::now;
 use crate::logprobs;
@@ -171,7 +171,7 @@ impl Head {
 }
 
 /// All answers at once.
-pub(crate) fn whole<'a>(app: &'a App, head: &'a Head, all: Vec<Whole>) -> ChatCompletion<'a> {
+pub(crate) fn whole<'a>(app: &'a App, head: &'a Head, all: Vec<WholeAnswer>) -> ChatCompletion<'a> {
     let mut usage = ask::Usage::default();
     let mut choices = Vec::with_capacity(all.len());
     for (index, whole) in all.into_iter().enumerate() {
@@ -195,8 +195,8 @@ pub(crate) fn whole<'a>(app: &'a App, head: &'a Head, all: Vec<Whole>) -> ChatCo
 }
 
 impl AnswerMessage {
-    fn of(app: &App, whole: Whole, shape: CallShape) -> AnswerMessage {
-        let Whole { reasoning, content, calls, .. } = whole;
+    fn of(app: &App, whole: WholeAnswer, shape: CallShape) -> AnswerMessage {
+        let WholeAnswer { reasoning, content, calls, .. } = whole;
         let content = if content.is_empty() && !calls.is_empty() { None } else { Some(content) };
         let mut functions =
             calls.into_iter().map(|(name, arguments)| CalledFunction { name, arguments });

@@ -13,7 +13,7 @@ use super::chat_request::StreamOptions;
 use super::prompts::Prompts;
 use super::usage::Usage;
 use crate::app::App;
-use crate::ask::{self, Ask, Update, Whole, collect, submit};
+use crate::ask::{self, PreparedRequest, Update, WholeAnswer, collect, submit};
 use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
 use crate::offload::offload;
@@ -169,7 +169,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let head = Head::new(&app, "cmpl-", settings.n, with_logprobs);
     // The text may offer tools in the client's own words: calls are not ruled out.
     let prompts = prompts.into_iter().map(|prompt| Prepared::of_tokens(prompt.tokens)).collect();
-    let answers = submit(&app, Ask { prompts, settings })?;
+    let answers = submit(&app, PreparedRequest { prompts, settings })?;
     if streaming.is_on {
         let encoder = TextStream::new(app, head, streaming, echoes);
         return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
@@ -232,7 +232,12 @@ impl TextEnd {
     }
 }
 
-fn whole<'a>(app: &'a App, head: &'a Head, echoes: &[String], all: Vec<Whole>) -> Completion<'a> {
+fn whole<'a>(
+    app: &'a App,
+    head: &'a Head,
+    echoes: &[String],
+    all: Vec<WholeAnswer>,
+) -> Completion<'a> {
     let mut usage = ask::Usage::default();
     let mut choices = Vec::with_capacity(all.len());
     for (index, whole) in all.into_iter().enumerate() {

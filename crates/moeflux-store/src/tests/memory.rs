@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::memory::{stalled_under, usable_memory_under};
-use crate::{IoChoice, IoMode, MemoryLimit, StoreError, gate, usable_memory};
+use crate::{IoChoice, IoMode, MemoryLimit, StoreError, resolve_io, usable_memory};
 
 const MEMINFO: &str = "MemTotal:       16000 kB\nMemFree:  1000 kB\nMemAvailable:   12000 kB\n";
 
@@ -119,7 +119,7 @@ fn the_gate_maps_what_fits_and_reads_what_does_not() {
         (IoChoice::Pread, 0, u64::MAX, false, IoMode::Pread),
         (IoChoice::Direct, 0, u64::MAX, false, IoMode::Direct),
     ] {
-        let got = gate(choice, expert_bytes, memory_bytes, explicit_budget);
+        let got = resolve_io(choice, expert_bytes, memory_bytes, explicit_budget);
         assert_eq!(got, want, "{choice:?} {expert_bytes} of {memory_bytes}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use moeflux_core::Dialects;
 use moeflux_core::gguf::{Metadata, Value};
 
 use super::{GenerationDefaults, MAX_TEMPLATE_BYTES, MAX_TEMPLATES, TextConfig, template_files};
@@ -40,7 +41,10 @@ impl TextConfig {
     /// Reads what the metadata says. Template files next to the file (`chat_template.jinja`, the
     /// folder `additional_chat_templates`) take the place of its templates, which are those of the
     /// day of its conversion.
-    pub(in super::super) fn of_metadata(metadata: &Metadata) -> Result<Self, TextError> {
+    pub(in super::super) fn of_metadata(
+        metadata: &Metadata,
+        dialects: &Dialects,
+    ) -> Result<Self, TextError> {
         let mut config = Self::default();
         let tokens = metadata.texts(key::TOKENS)?.unwrap_or_default();
         for (name, key) in NAMED {
@@ -57,8 +61,8 @@ impl TextConfig {
             config.eos_ids.extend(token_id(metadata, key, tokens.len())?);
         }
         stops::add_named(metadata, tokens, &mut config.eos_ids)?;
-        config.add_bos = metadata.bool(key::ADD_BOS)?.or_else(|| adds_bos(metadata));
-        config.model_type = model_type(metadata)?;
+        config.add_bos = metadata.bool(key::ADD_BOS)?.or_else(|| adds_bos(metadata, dialects));
+        config.model_type = metadata.text(ARCHITECTURE)?.map(str::to_owned);
         config.sampling = sampling(metadata)?;
         config.read_metadata_templates(metadata)?;
         Ok(config)
@@ -99,19 +103,12 @@ fn token_id(metadata: &Metadata, key: &str, n_tokens: usize) -> Result<Option<u3
 
 /// What holds where the file does not say whether a text begins with a token of its own. A
 /// `tokenizer.json` says it by itself.
-fn adds_bos(metadata: &Metadata) -> Option<bool> {
-    match Kind::of(metadata) {
+fn adds_bos(metadata: &Metadata, dialects: &Dialects) -> Option<bool> {
+    match Kind::of(metadata, dialects) {
         Ok(Kind::ByteLevel(splitter)) => Some(splitter.adds_bos),
         Ok(Kind::SentencePiece | Kind::MergedPieces) => Some(true),
         Ok(Kind::Json) | Err(_) => None,
     }
-}
-
-/// What `config.json` would call the architecture. Files of DeepSeek-V3.2 bear several names; its
-/// tokens tell it.
-fn model_type(metadata: &Metadata) -> Result<Option<String>, TextError> {
-    let name = metadata.text(ARCHITECTURE)?.filter(|name| !name.starts_with("deepseek"));
-    Ok(name.map(str::to_owned))
 }
 
 /// Chat templates by name: `tokenizer.chat_template`, and `tokenizer.chat_template.NAME`.

@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::tokenizer::{DSML, Tokenizer};
+use crate::output::DSML;
+use crate::tokenizer::Tokenizer;
 
 /// Values of definitions, each counted once for each argument that leads to it, as every argument
 /// has a grammar of its own.

@@ -138,10 +138,10 @@ impl Search<'_> {
             Value::Bool(false) => json!({"not": {}}),
             _ => return Ok(()),
         };
-        match self.hides_references {
-            true => hide_references(&mut whole),
-            false if self.definitions.is_object() => whole["$defs"] = self.definitions.clone(),
-            false => {}
+        if self.hides_references {
+            hide_references(&mut whole);
+        } else if self.definitions.is_object() {
+            whole["$defs"] = self.definitions.clone();
         }
         self.trials.compile(whole, self.options.is_lenient)
     }

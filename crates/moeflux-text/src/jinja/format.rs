@@ -13,9 +13,10 @@ use super::python::{check_len, check_width, push_escape, repr, text};
 /// `text % values`, where `values` are a tuple, a dict or one value.
 pub(super) fn percent_format(format: &str, values: &Value) -> Result<String, Error> {
     let is_tuple = values.is_tuple();
-    let positional = match is_tuple {
-        true => values.try_iter()?.checked().collect::<Result<Vec<_>, Error>>()?,
-        false => vec![values.clone()],
+    let positional = if is_tuple {
+        values.try_iter()?.checked().collect::<Result<Vec<_>, Error>>()?
+    } else {
+        vec![values.clone()]
     };
     let mut fields = Fields {
         chars: format.chars().peekable(),

@@ -21,9 +21,10 @@ fn result(source: &str) -> Result<String, String> {
 
 #[track_caller]
 fn check(expression: &str, want: &str) {
-    let source = match expression.contains("{%") || expression.contains("{{") {
-        true => expression.to_owned(),
-        false => format!("{{{{ {expression} }}}}"),
+    let source = if expression.contains("{%") || expression.contains("{{") {
+        expression.to_owned()
+    } else {
+        format!("{{{{ {expression} }}}}")
     };
     assert_eq!(result(&source).as_deref(), Ok(want), "{source}");
 }

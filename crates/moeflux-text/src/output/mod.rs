@@ -26,7 +26,7 @@ pub use self::no_calls::NoCalls;
 pub(crate) use self::parameters::{Kind, Parameters};
 pub use self::parser::{Delta, OutputParser};
 use self::syntax::marks_in;
-pub(crate) use self::syntax::{Calls, JsonCalls, TaggedCalls};
+pub(crate) use self::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
 pub use self::table::ToolSyntax;
 pub(crate) use self::thinking::{THINK, Thinking};
 

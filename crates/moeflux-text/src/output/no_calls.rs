@@ -113,12 +113,12 @@ impl Rules {
         tokens.dedup();
         let begins = calls.begins().trim_start();
         let first = *marks.first()?;
-        let text = match tokens.is_empty() {
-            true if begins.starts_with(first) => {
-                Some(TextRule::new(first, Scope::Lines, tokenizer))
-            }
-            true => return None,
-            false => None,
+        let text = if !tokens.is_empty() {
+            None
+        } else if begins.starts_with(first) {
+            Some(TextRule::new(first, Scope::Lines, tokenizer))
+        } else {
+            return None;
         };
         Some(Rules { tokens, text, shows_calls: first.to_owned() })
     }

@@ -292,10 +292,12 @@ impl OutputParser {
         let (text, is_done) = span.take(&mut self.pending);
         self.arguments(text);
         let is_channels = self.thinking == Thinking::Channels;
-        self.state = match is_done {
-            true if is_channels => State::Header,
-            true => State::Close,
-            false => State::JsonArguments(span),
+        self.state = if !is_done {
+            State::JsonArguments(span)
+        } else if is_channels {
+            State::Header
+        } else {
+            State::Close
         };
         is_done
     }

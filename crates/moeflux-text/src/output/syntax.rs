@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::tokenizer::DSML;
+/// The token inside the tags of calls in the syntax that is named after it.
+pub(crate) const DSML: &str = "｜DSML｜";
 
 /// Calls whose arguments are JSON text, or the same with other quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::syntax::{Calls, JsonCalls, TaggedCalls};
-use crate::tokenizer::DSML;
+use super::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
 
 /// Calls in a syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]

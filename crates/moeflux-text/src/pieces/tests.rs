@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use moeflux_core::SplitMix64;
+use moeflux_core::{Dialects, SplitMix64};
 use serde_json::{Value, json};
 
 use crate::{Markup, Rendered, TextError, Tokenizer};
@@ -103,7 +103,7 @@ fn tokenizers() -> Vec<(&'static str, Value)> {
 fn open(json: &Value) -> Tokenizer {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("tokenizer.json"), json.to_string()).unwrap();
-    Tokenizer::from_dir(dir.path()).unwrap()
+    Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap()
 }
 
 /// A text of all kinds, at least this long, with the marks, runs and joins that tokenizers treat specially.

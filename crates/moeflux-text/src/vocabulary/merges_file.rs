@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use moeflux_core::Dialects;
 use serde_json::{Value, json};
 
 use super::classes;
 use super::facts::VocabularyFacts;
 use super::parts::Tokens;
+use super::patterns;
 use crate::error::{TextError, excerpt};
 use crate::vocabulary::files::{Vocabulary, damaged, without_bom};
 
@@ -22,9 +24,10 @@ pub(super) struct Pair<'a> {
 pub(super) fn vocabulary(
     pair: &Pair<'_>,
     facts: &VocabularyFacts,
+    dialects: &Dialects,
 ) -> Result<Vocabulary, TextError> {
     let path = pair.vocab_path;
-    let splitting = classes::of_merges(path, facts)?;
+    let splitting = classes::of_merges(path, facts, dialects)?;
     let ids = pair.vocab.as_object().filter(|ids| !ids.is_empty());
     let ids =
         ids.ok_or_else(|| damaged(path, "this must be an object with an id for each token"))?;
@@ -40,7 +43,7 @@ pub(super) fn vocabulary(
     let merges = read_merges(pair.merges_path, &pair.merges, &tokens)?;
     tokens.add_all(path, facts)?;
     let prefix_space = facts.add_prefix_space.unwrap_or(false);
-    let json = tokens.into_byte_level(merges, false, splitting.parts(prefix_space));
+    let json = tokens.into_byte_level(merges, false, patterns::parts(splitting, prefix_space));
     Ok(Vocabulary { json, named: classes::named_tokens(path, facts) })
 }
 

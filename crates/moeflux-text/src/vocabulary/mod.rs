@@ -13,12 +13,14 @@ pub(crate) mod gguf;
 mod merges;
 mod merges_file;
 mod parts;
+mod patterns;
 mod sentencepiece;
 mod tiktoken;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use moeflux_core::Dialects;
 use moeflux_core::checkpoint::companions::{MERGES, SENTENCEPIECE, TIKTOKEN, VOCAB};
 
 use super::error::TextError;
@@ -88,12 +90,16 @@ impl VocabularyFiles {
         }
     }
 
-    /// Reads the vocabulary.
+    /// Reads the vocabulary; `dialects` say what files leave to the code of a model.
     ///
     /// # Errors
     /// Where a file cannot be read, is damaged, or leaves to a class that is not known how texts
     /// are split.
-    pub(super) fn read(&self, facts: &VocabularyFacts) -> Result<Vocabulary, TextError> {
+    pub(super) fn read(
+        &self,
+        facts: &VocabularyFacts,
+        dialects: &Dialects,
+    ) -> Result<Vocabulary, TextError> {
         match self {
             Self::Json(path) => {
                 let json = parse_json(path, &read(path, MAX_JSON_BYTES)?)?;
@@ -101,7 +107,7 @@ impl VocabularyFiles {
             }
             Self::Tiktoken(path) => tiktoken::vocabulary(path, &read(path, MAX_BYTES)?, facts),
             Self::Merges { vocab, merges } => {
-                merges_file::vocabulary(&read_pair(vocab, merges)?, facts)
+                merges_file::vocabulary(&read_pair(vocab, merges)?, facts, dialects)
             }
             Self::SentencePiece(path) => {
                 let bytes = read(path, MAX_BYTES)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use moeflux_core::TokenId;
+use moeflux_core::{Dialects, Patterns, Splitting, TokenId, TokenizerDialect};
 use prost::Message;
 use serde_json::{Value, json};
 
@@ -35,17 +35,26 @@ impl Dir {
     }
 
     fn open(&self) -> Tokenizer {
-        Tokenizer::from_dir(self.path()).unwrap()
+        Tokenizer::from_dir(self.path(), &dialects()).unwrap()
     }
 
     #[track_caller]
     fn refused(&self, want: &[&str]) {
-        let error = Tokenizer::from_dir(self.path()).unwrap_err().to_string();
+        let error = Tokenizer::from_dir(self.path(), &dialects()).unwrap_err().to_string();
         assert!(!error.contains('\n'), "{error}");
         for part in want {
             assert!(error.contains(part), "{error:?} does not contain {part:?}");
         }
     }
+}
+
+/// Two types of models: one whose marks belong to words, one of which nothing is known.
+fn dialects() -> Dialects {
+    static OF_TYPES: TokenizerDialect = TokenizerDialect {
+        merges: &[("marked", Some(Splitting::composed(Patterns::Qwen3_5))), ("unpublished", None)],
+        ..TokenizerDialect::NONE
+    };
+    Dialects { tokenizers: vec![&OF_TYPES], ..Dialects::default() }
 }
 
 fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
@@ -194,13 +203,14 @@ fn a_pair_of_vocabulary_and_merges_is_split_as_its_class_does() {
     assert_eq!(texts(&qwen2, "e\u{301}"), ["é"]);
     assert_eq!(ids(&qwen2, "<|im_end|><tool_call>ab"), [302, 305, 256]);
     assert_eq!(qwen2.eos_ids(), [TokenId(302)]);
-    // Marks belong to words since Qwen3.5, whatever class its repository names.
+    // The type of the model goes before the class that its repository names.
+    let of_type = |name: &str| pair(&qwen).with_json("config.json", &json!({"model_type": name}));
     let thai = "ก\u{e34}ab";
-    let qwen3_5 =
-        pair(&qwen).with_json("config.json", &json!({"model_type": "qwen3_5_moe"})).open();
-    assert_eq!(qwen2.decode(&qwen2.encode(thai, Markup::Parse).unwrap()), thai);
-    assert_eq!(qwen3_5.decode(&qwen3_5.encode(thai, Markup::Parse).unwrap()), thai);
-    let by_type = json!({"model_type": "qwen3_moe"});
+    for tokenizer in [&qwen2, &of_type("marked").open()] {
+        assert_eq!(tokenizer.decode(&tokenizer.encode(thai, Markup::Parse).unwrap()), thai);
+    }
+    of_type("unpublished").refused(&["the tokenizer class of unpublished", "tokenizer.json"]);
+    let by_type = json!({"model_type": "qwen"});
     let none = pair(&json!({})).with_json("config.json", &by_type).open();
     assert_eq!(texts(&none, "123"), ["1", "2", "3"]);
 }

@@ -13,6 +13,7 @@ use super::classes;
 use super::facts::{AddedToken, VocabularyFacts};
 use super::merges::merges;
 use super::parts::Tokens;
+use super::patterns;
 use crate::byte_level::char_of_byte;
 use crate::error::{TextError, excerpt};
 use crate::vocabulary::files::{Vocabulary, damaged, without_bom};
@@ -68,7 +69,7 @@ pub(super) fn vocabulary(
         reserve(&mut tokens, n_ranks, facts);
     }
     let prefix_space = facts.add_prefix_space.unwrap_or(false);
-    let json = tokens.into_byte_level(merges, true, splitting.parts(prefix_space));
+    let json = tokens.into_byte_level(merges, true, patterns::parts(splitting, prefix_space));
     Ok(Vocabulary { json, named: classes::named_tokens(path, facts) })
 }
 

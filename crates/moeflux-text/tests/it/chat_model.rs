@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use moeflux_core::OptionId;
+use moeflux_core::{Dialects, OptionId};
 use moeflux_text::{
     AnswerShape, ChatModel, ChatTemplate, Conversation, Delta, Markup, Message, PromptError,
     RenderRequest, Tokenizer, ToolChoice, Tools, Turn,
@@ -18,14 +18,17 @@ const THINKS: &str = include_str!("../templates/qwen3_8.jinja");
 
 fn demo() -> Arc<Tokenizer> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
-    Arc::new(Tokenizer::from_dir(&dir).unwrap())
+    Arc::new(Tokenizer::from_dir(&dir, &Dialects::default()).unwrap())
 }
 
 /// A model with this template.
 fn with_template(template: &str) -> ChatModel {
     let dir = tempfile::tempdir().unwrap();
     write_tokenizer(dir.path(), template, &[]);
-    ChatModel::new(Arc::new(Tokenizer::from_dir(dir.path()).unwrap()), usize::MAX)
+    ChatModel::new(
+        Arc::new(Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap()),
+        usize::MAX,
+    )
 }
 
 fn without_template() -> ChatModel {
@@ -35,7 +38,10 @@ fn without_template() -> ChatModel {
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     config.as_object_mut().unwrap().remove("chat_template");
     fs::write(path, config.to_string()).unwrap();
-    ChatModel::new(Arc::new(Tokenizer::from_dir(dir.path()).unwrap()), usize::MAX)
+    ChatModel::new(
+        Arc::new(Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap()),
+        usize::MAX,
+    )
 }
 
 fn asking(question: &str) -> Conversation {

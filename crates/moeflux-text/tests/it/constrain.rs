@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use moeflux_core::TokenId;
+use moeflux_core::{Dialects, TokenId};
 use moeflux_text::{AnswerShape, Constraint, Grammar, Grammars, Markup, OutputFormat, Tokenizer};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn tokenizer(tokens: &[&str], template: &str) -> Arc<Tokenizer> {
     let mut config = read("tokenizer_config.json");
     config["chat_template"] = json!(template);
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
-    Arc::new(Tokenizer::from_dir(dir.path()).unwrap())
+    Arc::new(Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap())
 }
 
 struct Subject {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use moeflux_core::Dialects;
 use moeflux_text::{ChatTemplate, Message, RenderRequest, Tokenizer};
 use serde_json::{Map, Value, json};
 
@@ -17,7 +18,9 @@ fn template(name: &str) -> ChatTemplate {
 fn of_source(source: &str) -> ChatTemplate {
     let dir = tempfile::tempdir().unwrap();
     write_tokenizer(dir.path(), source, &[]);
-    ChatTemplate::of(&Tokenizer::from_dir(dir.path()).unwrap(), true).unwrap().unwrap()
+    ChatTemplate::of(&Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap(), true)
+        .unwrap()
+        .unwrap()
 }
 
 fn render(template: &ChatTemplate, messages: &Value) -> String {

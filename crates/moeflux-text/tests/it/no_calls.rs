@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use moeflux_core::TokenId;
+use moeflux_core::{Dialects, TokenId};
 use moeflux_text::{
     ChatTemplate, Markup, Message, NoCalls, OutputFormat, RenderRequest, Special, Tokenizer,
     ToolSyntax, Turn,
@@ -50,7 +50,7 @@ impl Subject {
             }
         }
         fs::write(path, json.to_string()).unwrap();
-        let tokenizer = Tokenizer::from_dir(dir.path()).unwrap();
+        let tokenizer = Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap();
         let format = OutputFormat::of(&tokenizer);
         Subject { tokenizer, format }
     }
@@ -192,17 +192,11 @@ fn a_header_of_channels_names_no_recipient() {
 
 #[test]
 fn a_call_between_tags_with_a_token_inside_does_not_begin() {
-    // DeepSeek-V3.2 comes without a template.
-    let names = "｜DSML｜<｜User｜><｜Assistant｜><think></think><｜end▁of▁sentence｜>";
+    let template = "{# <think></think> #}{{ messages[0].content }}\
+                    {% if tools %}{{ tools }}<｜DSML｜function_calls>{% endif %}";
     let dir = tempfile::tempdir().unwrap();
-    write_tokenizer(dir.path(), names, &[]);
-    for (file, key) in [("tokenizer_config.json", "chat_template"), ("config.json", "model_type")] {
-        let path = dir.path().join(file);
-        let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        json.as_object_mut().unwrap().remove(key);
-        fs::write(path, json.to_string()).unwrap();
-    }
-    let tokenizer = Tokenizer::from_dir(dir.path()).unwrap();
+    write_tokenizer(dir.path(), template, &[]);
+    let tokenizer = Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap();
     let format = OutputFormat::of(&tokenizer);
     assert_eq!(format.syntax(), Some(ToolSyntax::Dsml));
     let subject = Subject { tokenizer, format };

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use moeflux_core::Dialects;
 use moeflux_text::{
     AnswerShape, ChatTemplate, Delta, Grammar, Grammars, Markup, Message, OutputFormat,
     OutputParser, RenderRequest, Tokenizer, ToolSyntax,
@@ -263,7 +264,7 @@ impl Subject {
         let source = fs::read_to_string(path).unwrap();
         let dir = tempfile::tempdir().unwrap();
         write_tokenizer(dir.path(), &source, &[]);
-        let tokenizer = Arc::new(Tokenizer::from_dir(dir.path()).unwrap());
+        let tokenizer = Arc::new(Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap());
         let template = ChatTemplate::of(&tokenizer, true)?.ok()?;
         Some(Subject {
             name: path.file_stem().unwrap().to_string_lossy().into_owned(),

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use moeflux_core::Dialects;
 use moeflux_text::{
     AnswerShape, Constraint, ConstraintError, Grammar, Grammars, Markup, OutputFormat,
     OutputParser, Tokenizer,
@@ -50,7 +51,7 @@ fn model(template: &str) -> Model {
 }
 
 fn open(dir: &Path) -> Model {
-    let tokenizer = Arc::new(Tokenizer::from_dir(dir).unwrap());
+    let tokenizer = Arc::new(Tokenizer::from_dir(dir, &Dialects::default()).unwrap());
     let format = OutputFormat::of(&tokenizer);
     assert!(format.syntax().is_some());
     Model { grammars: Grammars::new(&tokenizer).unwrap(), tokenizer, format }

@@ -54,10 +54,8 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
         }
         return;
     }
-    let fused_quant = match many.is_empty() {
-        true => fused_quant(b, out, n_rows(spans), QuantSpan::Head),
-        false => None,
-    };
+    let fused_quant =
+        if many.is_empty() { fused_quant(b, out, n_rows(spans), QuantSpan::Head) } else { None };
     let keep = b.keep.clone();
     for group in together(b, few.iter(), [op.delta.cache, op.conv.cache], &keep) {
         delta_mixer(b, &op, &group, fused_quant.as_ref());

@@ -265,6 +265,22 @@ fn nameless(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
     found.map(|(i, _)| (i, "`it` is no name for what a closure takes".into())).collect()
 }
 
+/// Arms `true` and `false` of a `match`, which `if` says in fewer words.
+fn arms_of_bools(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
+    let is_arm = |code: &str, word: &str| {
+        let mut places = code.match_indices(word);
+        places.any(|(at, _)| {
+            let before = code[..at].trim_end();
+            let after = code[at + word.len()..].trim_start();
+            let begins = before.is_empty() || before.ends_with(['{', ',']);
+            begins && (after.starts_with("=>") || after.starts_with("if "))
+        })
+    };
+    let found = lines.iter().enumerate();
+    let found = found.filter(|(_, line)| is_arm(&line.code, "true") || is_arm(&line.code, "false"));
+    found.map(|(i, _)| (i, "an arm of a match on a bool: write `if`".into())).collect()
+}
+
 fn macros(lines: &[Line], names: &[&str]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (i, line) in lines.iter().enumerate() {
@@ -459,6 +475,22 @@ fn finds_a_closure_that_names_nothing() {
         "a.map(|it| it + 1);\nb.all(|(i, &it)| it);\nc.map(|item| item | (it & 1));",
         2,
     );
+}
+
+#[test]
+fn bools_are_not_matched() {
+    check_tree(&["rs"], arms_of_bools);
+}
+
+#[test]
+fn finds_a_match_on_a_bool() {
+    for text in ["match a {\n    true => 1,\n    _ => 2,\n}", "match a { false if b => 1, _ => 2 }"]
+    {
+        check_text(arms_of_bools, "a.rs", text, 1);
+    }
+    let others =
+        "Some(true) => 1,\n(true, false) => 2,\nA { b: true } => 3,\n// true => 4\nif a == true";
+    check_text(arms_of_bools, "a.rs", others, 0);
 }
 
 #[test]

@@ -302,10 +302,8 @@ fn integers<'a>(
         });
     };
     let are_codes_rows = matrix.codes == CodeLayout::Rows;
-    let weight = match are_codes_rows {
-        true => Parts::Whole(tensors.codes.extent),
-        false => derive(Plane::Codes),
-    };
+    let weight =
+        if are_codes_rows { Parts::Whole(tensors.codes.extent) } else { derive(Plane::Codes) };
     let keeps_scales = are_codes_rows && matrix.is_symmetric() && group_cols == matrix.group_cols;
     let (params, scales) = if keeps_scales {
         (matrix.scales, Parts::Whole(tensors.scales.extent))

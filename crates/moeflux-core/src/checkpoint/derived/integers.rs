@@ -366,9 +366,10 @@ mod tests {
             }
             CodeLayout::Awq => awq(cols, rows, code),
         };
-        let places: Vec<(usize, usize)> = match by_row {
-            true => (0..rows).flat_map(|row| (0..n_groups).map(move |g| (row, g))).collect(),
-            false => (0..n_groups).flat_map(|g| (0..rows).map(move |row| (row, g))).collect(),
+        let places: Vec<(usize, usize)> = if by_row {
+            (0..rows).flat_map(|row| (0..n_groups).map(move |g| (row, g))).collect()
+        } else {
+            (0..n_groups).flat_map(|g| (0..rows).map(move |row| (row, g))).collect()
         };
         let scales = places.iter().flat_map(|(row, g)| scale(*row, *g).to_le_bytes()).collect();
         let zeros = match matrix.zeros {

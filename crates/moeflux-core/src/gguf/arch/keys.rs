@@ -162,9 +162,10 @@ impl<'a> Keys<'a> {
         }
         let all = self.numbers(suffix)?.unwrap_or_default();
         let first = all.first().copied();
-        match all.iter().all(|number| Some(*number) == first) {
-            true => Ok(first),
-            false => Err(self.refuse(suffix, "hold equal numbers for all layers")),
+        if all.iter().all(|number| Some(*number) == first) {
+            Ok(first)
+        } else {
+            Err(self.refuse(suffix, "hold equal numbers for all layers"))
         }
     }
 

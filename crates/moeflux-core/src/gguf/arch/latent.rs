@@ -39,9 +39,10 @@ fn heads(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     let rank = keys.number(q_rank)?.filter(|rank| *rank > 0);
     keys.put_from("q_lora_rank", q_rank, rank.map_or(Value::Null, |rank| json!(rank)));
     let is_new = keys.holds("attention.key_length_mla");
-    let [key, value] = match is_new {
-        true => ["attention.key_length_mla", "attention.value_length_mla"],
-        false => ["attention.key_length", "attention.value_length"],
+    let [key, value] = if is_new {
+        ["attention.key_length_mla", "attention.value_length_mla"]
+    } else {
+        ["attention.key_length", "attention.value_length"]
     };
     let v_dim = keys.required(value)?;
     keys.put_from("v_head_dim", value, json!(v_dim));

@@ -50,9 +50,10 @@ pub fn rotated_part(keys: &mut Keys<'_>, head_dim: usize) -> Result<(), FormatEr
 
 /// Refuses files in which a part of a head is not rotated.
 pub fn rotates_whole(keys: &mut Keys<'_>, head_dim: usize) -> Result<(), FormatError> {
-    match rotated_columns(keys, head_dim)? == head_dim {
-        true => Ok(()),
-        false => Err(keys.refuse(COUNT, &format!("be the columns of a head, {head_dim}"))),
+    if rotated_columns(keys, head_dim)? == head_dim {
+        Ok(())
+    } else {
+        Err(keys.refuse(COUNT, &format!("be the columns of a head, {head_dim}")))
     }
 }
 
@@ -60,9 +61,10 @@ const COUNT: &str = "rope.dimension_count";
 
 fn rotated_columns(keys: &Keys<'_>, head_dim: usize) -> Result<usize, FormatError> {
     let columns = keys.number(COUNT)?.unwrap_or(head_dim);
-    match columns > 0 && columns <= head_dim && columns.is_multiple_of(2) {
-        true => Ok(columns),
-        false => Err(keys.refuse(COUNT, &format!("be an even number from 2 to {head_dim}"))),
+    if columns > 0 && columns <= head_dim && columns.is_multiple_of(2) {
+        Ok(columns)
+    } else {
+        Err(keys.refuse(COUNT, &format!("be an even number from 2 to {head_dim}")))
     }
 }
 
@@ -76,9 +78,10 @@ pub fn check_sections(keys: &Keys<'_>, head_dim: usize) -> Result<(), FormatErro
     let is_split = sections.len() <= 4
         && sections.iter().all(is_good)
         && sections.iter().sum::<i64>() == pairs as i64;
-    match is_split {
-        true => Ok(()),
-        false => Err(keys.refuse(key, &format!("be up to 4 numbers whose sum is {pairs}"))),
+    if is_split {
+        Ok(())
+    } else {
+        Err(keys.refuse(key, &format!("be up to 4 numbers whose sum is {pairs}")))
     }
 }
 

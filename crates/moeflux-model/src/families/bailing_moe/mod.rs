@@ -1,6 +1,8 @@
 //! Ling and Ring of the first generation: grouped-query attention whose queries, keys and values are
 //! one projection, and experts that probabilities choose. As in the publisher's `modeling_bailing_moe`.
 
+mod tokenizer;
+
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -11,8 +13,10 @@ use crate::layers::mlps::{MlpShape, MlpTerms};
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 
-pub(crate) const FAMILY: Family =
-    Family::new("bailing_moe", &["bailing_moe"], include_str!("keys.json"), build);
+pub(crate) const FAMILY: Family = Family {
+    tokenizer: tokenizer::TOKENIZER,
+    ..Family::new("bailing_moe", &["bailing_moe"], include_str!("keys.json"), build)
+};
 
 const NAMES: AttentionNames = AttentionNames {
     block: "attention",

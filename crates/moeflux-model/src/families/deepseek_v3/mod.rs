@@ -4,6 +4,7 @@
 
 pub(super) mod gguf;
 pub(super) mod shapes;
+mod tokenizer;
 
 use super::Family;
 use crate::decoders::latent;
@@ -11,6 +12,7 @@ use crate::decoders::latent;
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     // Of Kimi K2.5.
     skipped_parts: &["mm_projector"],
     ..Family::new(

@@ -4,6 +4,7 @@
 
 mod gguf;
 mod shapes;
+mod tokenizer;
 
 use moeflux_backend::{GatedActivation, PerExpert, Scoring};
 use moeflux_core::LayerIdx;
@@ -17,7 +18,7 @@ use crate::layers::attention::{
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::connection::Connection;
 use crate::layers::expert_shape::{Activation, ExpertShape, GatedExpert};
-use crate::layers::layer::{Body, Half, Layer};
+use crate::layers::layer::{After, Body, Half, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::parallel_mlp::{ParallelBlocks, ParallelNorms, StreamNorms};
@@ -29,6 +30,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     skipped_parts: &["embed_vision", "embed_audio"],
     experts_switch: Some("enable_moe_block"),
     ..Family::new("gemma4", &["gemma4_text", "gemma4"], include_str!("keys.json"), build)
@@ -233,7 +235,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let part = |part: &str| format!("{name}.{part}");
         let input_norm = builder.norm(&part("input_layernorm"), hidden)?;
         let mixer = Box::new(attentions.load(idx, &part("self_attn"), builder)?);
-        let post_norm = Some(builder.norm(&part("post_attention_layernorm"), hidden)?);
+        let after = After::Norm(builder.norm(&part("post_attention_layernorm"), hidden)?);
         let dense = builder.norm(&part("pre_feedforward_layernorm"), hidden)?;
         // The router's input is divided by the root of its size, too.
         let factor = 1.0 / (hidden as f32).sqrt();
@@ -254,7 +256,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
             mlps.load(&part("mlp"), &norms, StreamNorms { dense, router }, experts, builder)?;
         let scale = builder.number(&part("layer_scalar"))?;
         let mixer =
-            Half::Body(Box::new(Connection::Norm(input_norm)), Body::Mixer { mixer, post_norm });
+            Half::Body(Box::new(Connection::Norm(input_norm)), Body::Mixer { mixer, after });
         Ok(Layer { halves: vec![mixer, Half::Parallel(mlp), Half::Scale(scale)] })
     })
 }

@@ -4,6 +4,7 @@
 
 mod gguf;
 pub(super) mod shapes;
+mod tokenizer;
 
 use moeflux_core::checkpoint::Config;
 
@@ -18,6 +19,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     ..Family::new("glm4_moe", &["glm4_moe"], include_str!("keys.json"), build)
 };
 

@@ -3,6 +3,7 @@
 
 mod gguf;
 mod shapes;
+mod tokenizer;
 
 use moeflux_core::checkpoint::Config;
 
@@ -14,6 +15,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     ..Family::new("glm_moe_dsa", &["glm_moe_dsa"], include_str!("keys.json"), build)
 };
 

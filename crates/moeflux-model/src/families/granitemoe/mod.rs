@@ -1,8 +1,5 @@
 //! Granite 3 with experts: grouped-query attention, softmax routing, and factors of the embedding,
 //! of what joins the residual, of scores and of logits. As in transformers' `modeling_granitemoe`.
-//!
-//! The residual is kept divided by the factor `r` of what joins it, which then joins as it is. Norms
-//! give the same for it with an epsilon of `eps / r²`.
 
 mod gguf;
 mod shapes;
@@ -13,7 +10,7 @@ use moeflux_core::checkpoint::Config;
 use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
-use crate::layers::layer::{Body, Layer};
+use crate::layers::layer::{After, Body, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
@@ -27,24 +24,21 @@ pub(crate) const FAMILY: Family = Family {
     ..Family::new("granitemoe", &["granitemoe"], include_str!("keys.json"), build)
 };
 
-/// A factor, which a division or a root follows.
-fn factor(config: &Config, key: &str) -> Result<f32, LoadError> {
+/// A number that others are divided by.
+fn divisor(config: &Config, key: &str) -> Result<f32, LoadError> {
     const LEAST: f32 = 1e-6;
-    let factor = config.f32(key)?;
-    match factor >= LEAST {
-        true => Ok(factor),
-        false => Err(config.refuse(key, &format!("be at least {LEAST:e}")).into()),
+    let divisor = config.f32(key)?;
+    if divisor < LEAST {
+        return Err(config.refuse(key, &format!("be at least {LEAST:e}")).into());
     }
+    Ok(divisor)
 }
 
 fn outline(config: &Config) -> Result<Outline, LoadError> {
-    let joining = factor(config, "residual_multiplier")?;
-    let outline = Outline::read(config)?;
     Ok(Outline {
-        eps: outline.eps / (joining * joining),
-        embed_scale: Some(config.f32("embedding_multiplier")? / joining),
-        logit_scale: Some(1.0 / factor(config, "logits_scaling")?),
-        ..outline
+        embed_scale: Some(config.f32("embedding_multiplier")?),
+        logit_scale: Some(1.0 / divisor(config, "logits_scaling")?),
+        ..Outline::read(config)?
     })
 }
 
@@ -61,6 +55,8 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = outline(config)?;
     let attention = attention_shape(config)?;
+    // Multiplies what joins the residual.
+    let joining = config.f32("residual_multiplier")?;
     let moe = MoeShape {
         router: "router.layer",
         ..MoeShape::read(config, "num_local_experts", "intermediate_size")?
@@ -74,9 +70,10 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let moe = MoeBlocks::new(moe, &mut builder);
     builder.finish(|builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
-        let scoring = Scoring::softmax(true);
+        let mixer = Body::Mixer { mixer, after: After::Factor(joining) };
+        let scoring = Scoring::Softmax { per_expert: None, renormalise: true, scale: joining };
         let moe = moe.load(idx, &format!("{name}.block_sparse_moe"), scoring, builder)?;
-        Layer::load(builder, name, mixer, Body::Moe(moe))
+        Layer::of(builder, name, mixer, Body::Moe(moe))
     })
 }
 

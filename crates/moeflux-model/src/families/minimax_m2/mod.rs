@@ -4,6 +4,7 @@
 
 mod gguf;
 mod shapes;
+mod tokenizer;
 
 use moeflux_core::checkpoint::Config;
 
@@ -22,6 +23,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     ..Family::new("minimax_m2", &["minimax_m2", "minimax"], include_str!("keys.json"), build)
 };
 

@@ -4,6 +4,7 @@
 
 mod gguf;
 mod shapes;
+mod tokenizer;
 
 use moeflux_backend::Scoring;
 use moeflux_core::checkpoint::Config;
@@ -25,6 +26,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     ..Family::new(
         "qwen3_5_moe",
         &["qwen3_5_moe", "qwen3_5_moe_text"],

@@ -3,6 +3,7 @@
 //! As in transformers' `modeling_qwen4_exp`.
 
 mod shapes;
+mod tokenizer;
 
 use moeflux_backend::{GateFunction, Rope, RopeSpec, Scoring};
 use moeflux_core::checkpoint::Config;
@@ -26,6 +27,7 @@ use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     ..Family::new("qwen4_exp", &["qwen4_exp", "qwen4_exp_text"], include_str!("keys.json"), build)
 };
 

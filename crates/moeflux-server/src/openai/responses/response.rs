@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::item::{Item, Kind, OutputItem, Status};
 use super::tools::ToolTable;
 use crate::app::App;
-use crate::ask::Whole;
+use crate::ask::WholeAnswer;
 use crate::error::ApiError;
 use crate::ids::now;
 use crate::logprobs;
@@ -241,8 +241,8 @@ pub(super) fn n_tokens(app: &App, text: &str) -> usize {
 }
 
 /// An answer at once.
-pub(super) fn whole(app: &App, begun: Response, table: &ToolTable, whole: Whole) -> Response {
-    let Whole { reasoning, content, calls, logprobs, answer } = whole;
+pub(super) fn whole(app: &App, begun: Response, table: &ToolTable, whole: WholeAnswer) -> Response {
+    let WholeAnswer { reasoning, content, calls, logprobs, answer } = whole;
     let Some(answer) = answer else { return begun };
     let mut items = Vec::new();
     if !reasoning.is_empty() {

@@ -61,16 +61,16 @@ impl Bounds {
         };
         let value = bound.as_f64().unwrap_or(f64::INFINITY * sign);
         let outwards = value * sign;
-        let problem = match is_integer {
-            _ if value.to_string().len() > MAX_DIGITS => Some("it has too many digits"),
-            true if outwards > TOO_LARGE || outwards <= -TOO_LARGE => {
-                Some("no integer of 64 bits is that large")
-            }
-            true if outwards == TOO_LARGE && sign < 0.0 => {
-                Some("the smallest integer of 64 bits cannot be a bound")
-            }
-            false if value.abs() > LARGEST => Some("no number that large can be a bound"),
-            _ => None,
+        let problem = if value.to_string().len() > MAX_DIGITS {
+            Some("it has too many digits")
+        } else if !is_integer {
+            (value.abs() > LARGEST).then_some("no number that large can be a bound")
+        } else if outwards > TOO_LARGE || outwards <= -TOO_LARGE {
+            Some("no integer of 64 bits is that large")
+        } else if outwards == TOO_LARGE && sign < 0.0 {
+            Some("the smallest integer of 64 bits cannot be a bound")
+        } else {
+            None
         };
         match problem {
             Some(problem) => self.lost.push((from, problem)),

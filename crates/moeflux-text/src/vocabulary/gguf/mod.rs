@@ -6,21 +6,22 @@
 
 pub(crate) mod key;
 mod same;
-pub(crate) mod splitters;
+mod splitters;
 mod tokens;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use moeflux_core::gguf::{Metadata, Value};
+use moeflux_core::{Dialects, Splitter};
 use serde_json::{Value as Json, json};
 
-use self::splitters::Splitter;
 use self::tokens::{TokenList, Use};
 use super::facts::{AddedToken, VocabularyFacts};
 use super::files::{MAX_JSON_BYTES, Vocabulary, damaged, without_bom};
 use super::merges::{MAX_MERGES, merges};
 use super::parts::Tokens;
+use super::patterns;
 use super::sentencepiece::{self, Model, ModelKind, NormalizerSettings, Piece, PieceKind, Trainer};
 use crate::error::{TextError, excerpt};
 
@@ -36,18 +37,18 @@ pub(crate) enum Kind {
     ByteLevel(Splitter),
     /// Pieces of sentencepiece.
     SentencePiece,
-    /// Pieces of whole texts, which merges make of characters (Gemma 4).
+    /// Pieces of whole texts, which merges make of characters.
     MergedPieces,
     /// The whole `tokenizer.json`.
     Json,
 }
 
 impl Kind {
-    /// The kind of the vocabulary in a file.
+    /// The kind of the vocabulary in a file, with the names that families have for them.
     ///
     /// # Errors
     /// Where there is none, or none that is known for sure.
-    pub(crate) fn of(metadata: &Metadata) -> Result<Kind, TextError> {
+    pub(crate) fn of(metadata: &Metadata, dialects: &Dialects) -> Result<Kind, TextError> {
         if metadata.text(key::HUGGINGFACE_JSON)?.is_some() {
             return Ok(Kind::Json);
         }
@@ -55,7 +56,9 @@ impl Kind {
         match metadata.text(key::MODEL)? {
             Some("gpt2") => {}
             Some("llama") => return Ok(Kind::SentencePiece),
-            Some("gemma4") => return Ok(Kind::MergedPieces),
+            Some(other) if dialects.merged_pieces().any(|name| name == other) => {
+                return Ok(Kind::MergedPieces);
+            }
             None | Some("none" | "no_vocab") => {
                 return refuse(format!(
                     "the file has no tokenizer ({} is {})",
@@ -64,34 +67,39 @@ impl Kind {
                 ));
             }
             Some(other) => {
+                let known = ["gpt2", "llama"].into_iter().chain(dialects.merged_pieces());
                 return refuse(format!(
-                    "{} is {:?}, only gpt2, llama and gemma4 are read",
+                    "{} is {:?}, which is not read (known are {})",
                     key::MODEL,
-                    excerpt(other)
+                    excerpt(other),
+                    known.collect::<Vec<_>>().join(", ")
                 ));
             }
         }
         match metadata.text(key::PRE)? {
             None => refuse(format!("{} is missing, which says how texts are split", key::PRE)),
-            Some(name) => match splitters::named(name) {
+            Some(name) => match splitters::named(name, dialects) {
                 Some(splitter) => Ok(Kind::ByteLevel(splitter)),
                 None => refuse(format!(
                     "{} is {:?}, a way to split texts that is not known here (known are {})",
                     key::PRE,
                     excerpt(name),
-                    splitters::names()
+                    splitters::names(dialects)
                 )),
             },
         }
     }
 }
 
-/// Reads the vocabulary.
+/// Reads the vocabulary, with the names that families have for kinds and splits.
 ///
 /// # Errors
 /// Where there is none, or it is damaged.
-pub(crate) fn vocabulary(metadata: &Metadata) -> Result<Vocabulary, TextError> {
-    let json = match Kind::of(metadata)? {
+pub(crate) fn vocabulary(
+    metadata: &Metadata,
+    dialects: &Dialects,
+) -> Result<Vocabulary, TextError> {
+    let json = match Kind::of(metadata, dialects)? {
         Kind::Json => whole_json(metadata)?,
         Kind::ByteLevel(splitter) => byte_level(metadata, splitter)?,
         Kind::MergedPieces => merged_pieces(metadata)?,
@@ -116,8 +124,7 @@ fn byte_level(metadata: &Metadata, splitter: Splitter) -> Result<Json, TextError
     let list = TokenList::read(metadata)?;
     let merges = match metadata.texts(key::MERGES)? {
         Some(lines) => read_merges(path, lines, &list)?,
-        // The first files of Kimi K2 leave its merges to be found by rank.
-        None if splitters::named("kimi-k2") == Some(splitter) => merges_by_rank(path, &list)?,
+        None if splitters::finds_merges_by_rank(&splitter) => merges_by_rank(path, &list)?,
         None => {
             let rule = format!("list the merges; {REMEDY}");
             return Err(metadata.missing(key::MERGES, &rule).into());
@@ -136,7 +143,7 @@ fn byte_level(metadata: &Metadata, splitter: Splitter) -> Result<Json, TextError
         };
         inserted.map_err(|what| damaged(path, format!("{}: {what}", key::TOKENS)))?;
     }
-    let parts = splitter.splitting.parts(false);
+    let parts = patterns::parts(splitter.splitting, false);
     Ok(tokens.into_byte_level(merges, splitter.ignores_merges, parts))
 }
 

@@ -2,13 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use moeflux_core::TokenId;
 use moeflux_core::gguf::{Array, Metadata, Value};
+use moeflux_core::{Dialects, Patterns, Splitter, Splitting, TokenId, TokenizerDialect};
 use serde_json::json;
 
 use super::splitters;
 use crate::byte_level::char_of_byte;
 use crate::{Markup, Tokenizer, text_files, tokenizer_bytes};
+
+/// The names of three families.
+fn dialects() -> Dialects {
+    static NAMES: TokenizerDialect = TokenizerDialect {
+        splitters: &[
+            ("marked", Splitter::new(Splitting::composed(Patterns::Qwen3_5))),
+            ("whole", Splitter::ignoring_merges(Splitting::of(Patterns::Gpt4))),
+            ("plain", Splitter::new(Splitting::of(Patterns::DeepSeek))),
+        ],
+        merged_pieces: &["pieces"],
+        ..TokenizerDialect::NONE
+    };
+    Dialects { tokenizers: vec![&NAMES], ..Dialects::default() }
+}
 
 /// A file's keys, and the folder that it is in.
 struct File {
@@ -54,12 +68,13 @@ impl File {
 
     #[track_caller]
     fn open(&self) -> Tokenizer {
-        Tokenizer::from_metadata(&self.metadata()).unwrap()
+        Tokenizer::from_metadata(&self.metadata(), &dialects()).unwrap()
     }
 
     #[track_caller]
     fn refused(&self, want: &[&str]) {
-        let error = Tokenizer::from_metadata(&self.metadata()).unwrap_err().to_string();
+        let error =
+            Tokenizer::from_metadata(&self.metadata(), &dialects()).unwrap_err().to_string();
         assert!(!error.contains('\n') && error.contains("model.gguf"), "{error}");
         for part in want {
             assert!(error.contains(part), "{error:?} does not contain {part:?}");
@@ -127,15 +142,15 @@ fn texts_are_split_as_the_name_says() {
     assert_eq!(split("qwen2", "ab123"), ["ab", "1", "2", "3"]);
     assert_eq!(split("llama-bpe", "ab123"), ["ab", "123"]);
     // Composed only where the original composes.
-    assert_eq!(ids(&byte_level("qwen35").open(), "e\u{301}"), [261]);
-    assert_eq!(ids(&byte_level("deepseek-v3").open(), "e\u{301}").len(), 2);
+    assert_eq!(ids(&byte_level("marked").open(), "e\u{301}"), [261]);
+    assert_eq!(ids(&byte_level("plain").open(), "e\u{301}").len(), 2);
     // A piece that is a token, whatever its merges give.
     let unreachable = |pre: &str| {
         let file = byte_level(pre);
         let merges: Vec<&str> = MERGES.iter().copied().filter(|merge| *merge != "a b").collect();
         pieces(&file.with("tokenizer.ggml.merges", texts(&merges)).open(), "abc")
     };
-    assert_eq!(unreachable("glm4"), ["abc"]);
+    assert_eq!(unreachable("whole"), ["abc"]);
     assert_eq!(unreachable("qwen2"), ["a", "b", "c"]);
 }
 
@@ -143,11 +158,11 @@ fn texts_are_split_as_the_name_says() {
 fn every_name_makes_a_tokenizer_that_gives_texts_back() {
     let hard =
         "It's 12345 we'LL, naïve e\u{301} 你好かな한국 \u{e01}\u{e49} ABCabc a.b/c\r\n\n  x½😀";
-    for name in splitters::names().split(", ") {
+    for name in splitters::names(&dialects()).split(", ") {
         let tokenizer = byte_level(name).open();
         let back = tokenizer.decode(&tokenizer.encode(hard, Markup::Parse).unwrap());
         let composed = hard.replace("e\u{301}", "é");
-        let composes = ["qwen", "olmo"].iter().any(|start| name.starts_with(start));
+        let composes = ["qwen2", "marked"].contains(&name);
         assert!(back == hard || (composes && back == composed), "{name}: {back}");
     }
 }
@@ -169,8 +184,8 @@ fn whether_a_text_has_a_beginning_follows_key_and_name() {
 #[test]
 fn answers_end_with_all_tokens_that_are_called_so() {
     let ends = |file: File| -> Vec<u32> { file.open().eos_ids().iter().map(|id| id.0).collect() };
-    assert_eq!(ends(byte_level("glm4")), [264, 265]);
-    let file = byte_level("glm4").with("tokenizer.ggml.eot_token_id", Value::Integer(268));
+    assert_eq!(ends(byte_level("whole")), [264, 265]);
+    let file = byte_level("whole").with("tokenizer.ggml.eot_token_id", Value::Integer(268));
     assert_eq!(ends(file), [264, 265, 268]);
     // In messages of several parts one end is not the end.
     let harmony = |last: &str| {
@@ -238,9 +253,9 @@ fn a_whole_tokenizer_in_the_file_is_preferred() {
 #[test]
 fn a_tokenizer_next_to_the_file_serves_where_its_own_cannot_be_read() {
     let file = byte_level("no such name");
-    file.refused(&["tokenizer.ggml.pre is \"no such name\"", "qwen35", "tokenizer.json"]);
+    file.refused(&["tokenizer.ggml.pre is \"no such name\"", "marked", "tokenizer.json"]);
     let known = byte_level("qwen2");
-    let json = super::vocabulary(&known.metadata()).unwrap().json;
+    let json = super::vocabulary(&known.metadata(), &dialects()).unwrap().json;
     let file = file.beside("tokenizer.json", json.to_string());
     let tokenizer = file.open();
     assert_eq!(ids(&tokenizer, "ab123<|im_end|>"), ids(&known.open(), "ab123<|im_end|>"));
@@ -270,10 +285,10 @@ fn files_made_of_the_metadata_say_the_same() {
     for file in [file, sentencepiece(&WORDS), byte_level("qwen2")] {
         let own = file.open();
         let dir = tempfile::tempdir().unwrap();
-        for file in text_files(&file.metadata()).unwrap() {
+        for file in text_files(&file.metadata(), &dialects()).unwrap() {
             std::fs::write(dir.path().join(file.name), file.content).unwrap();
         }
-        let made = Tokenizer::from_dir(dir.path()).unwrap();
+        let made = Tokenizer::from_dir(dir.path(), &dialects()).unwrap();
         for hard in ["ab123 abc<think>é e\u{301}<|im_end|>", "", "<unk>  lo [PAD266]"] {
             let prompt =
                 |tokenizer: &Tokenizer| tokenizer.encode_prompt(hard, Markup::Parse, 99).unwrap();
@@ -297,9 +312,11 @@ fn a_file_without_a_tokenizer_says_so() {
         "put the tokenizer.json",
     ]);
     File::new().refused(&["has no tokenizer (tokenizer.ggml.model is missing)"]);
-    byte_level("x").with("tokenizer.ggml.model", text("bert")).refused(&["is \"bert\", only gpt2"]);
+    byte_level("x")
+        .with("tokenizer.ggml.model", text("bert"))
+        .refused(&["is \"bert\", which is not read (known are gpt2, llama, pieces)"]);
     byte_level("x").without("tokenizer.ggml.pre").refused(&["tokenizer.ggml.pre is missing"]);
-    let json = super::vocabulary(&byte_level("qwen2").metadata()).unwrap().json;
+    let json = super::vocabulary(&byte_level("qwen2").metadata(), &dialects()).unwrap().json;
     let file = file
         .beside("tokenizer.json", json.to_string())
         .beside("generation_config.json", "{\"eos_token_id\": 265}");
@@ -424,7 +441,7 @@ fn pieces_are_merged_over_spaces_and_bytes_stand_for_what_has_none() {
     let tokens =
         ["<unk>", "<bos>", "<|turn>", "<0xC3>", "<0xA9>", "\u{2581}", "a", "b", "ab", "\u{2581}ab"];
     let file = File::new()
-        .with("tokenizer.ggml.model", text("gemma4"))
+        .with("tokenizer.ggml.model", text("pieces"))
         .with("tokenizer.ggml.tokens", texts(&tokens))
         .with("tokenizer.ggml.token_type", integers(&[2, 3, 4, 6, 6, 1, 1, 1, 1, 1]))
         .with("tokenizer.ggml.merges", texts(&["a b", "\u{2581} ab"]));

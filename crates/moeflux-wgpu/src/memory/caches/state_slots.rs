@@ -87,9 +87,10 @@ impl Pool {
         }
         if !self.grow(encoder) {
             let bytes = self.slot_bytes();
-            let mem = match must {
-                true => encoder.buffers.storage(bytes, "states"),
-                false => Mem::new(encoder.context().try_storage(bytes, "states")?),
+            let mem = if must {
+                encoder.buffers.storage(bytes, "states")
+            } else {
+                Mem::new(encoder.context().try_storage(bytes, "states")?)
             };
             if encoder.buffers.is_stand_in(&mem) {
                 return None;

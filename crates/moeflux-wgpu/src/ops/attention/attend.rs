@@ -61,9 +61,10 @@ fn attend_spans(
 ) {
     assert!(op.out.buf != op.q.buf, "an op writes a buffer that it also reads");
     b.written(op.out.buf);
-    let fused_quant = match are_merged(b, &op, spans) {
-        true => fused_quant(b, op.out, n_rows(spans), QuantSpan::Elements),
-        false => None,
+    let fused_quant = if are_merged(b, &op, spans) {
+        fused_quant(b, op.out, n_rows(spans), QuantSpan::Elements)
+    } else {
+        None
     };
     b.encoder.begin();
     let have_pages = match op.append {

@@ -48,9 +48,12 @@ pub(crate) fn layout(b: &Wgpu, kind: ProductKind, matrices: MatrixRows, most: us
     let ProductKind { decoder, quant, cols } = kind;
     let n_rows = matrices.n_rows;
     let context = b.encoder.context();
-    let plain = || match quant.is_some() && most > 2 && n_rows >= ROWS_FOR_SEVERAL {
-        true => Layout::SEVERAL,
-        false => Layout::plain(decoder.n_units(cols), n_rows),
+    let plain = || {
+        if quant.is_some() && most > 2 && n_rows >= ROWS_FOR_SEVERAL {
+            Layout::SEVERAL
+        } else {
+            Layout::plain(decoder.n_units(cols), n_rows)
+        }
     };
     let mut layout = b.layout.unwrap_or_else(|| {
         let n_limbs = quant.map_or(0, |quant| quant.n_limbs);
@@ -77,10 +80,8 @@ pub(crate) fn effective(mut layout: Layout, kind: ProductKind, lanes: u32) -> La
     }
     if quant.is_none() {
         // Decoding is unrolled too, and kernels have to be compiled.
-        let (rows, depth) = match decoder.is_e2m1() {
-            true => (4, 2),
-            false => (2, if n_units >= cols / 8 { 2 } else { 1 }),
-        };
+        let (rows, depth) =
+            if decoder.is_e2m1() { (4, 2) } else { (2, if n_units >= cols / 8 { 2 } else { 1 }) };
         layout.rows = layout.rows.min(rows);
         layout.groups = u32::MAX;
         layout.depth = layout.depth.min(depth);

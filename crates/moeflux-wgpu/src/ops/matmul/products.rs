@@ -39,10 +39,8 @@ pub(crate) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
         if jobs.is_empty() {
             continue;
         }
-        let part_rows = |job: &Job| match is_narrow(quant, job.n_rows) {
-            true => NARROW_PART_ROWS,
-            false => PART_ROWS,
-        };
+        let part_rows =
+            |job: &Job| if is_narrow(quant, job.n_rows) { NARROW_PART_ROWS } else { PART_ROWS };
         let alike = measured_as(&jobs);
         let jobs = if are_few { in_parts(jobs, lists, part_rows) } else { jobs };
         let most = jobs.iter().map(|job| job.n_rows_of(&lists[job.list])).max().unwrap_or(0);

@@ -96,12 +96,11 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
         let prequantized = between.run(b, ids.list(0), n, &activated, rounding);
         (activated, prequantized)
     };
-    let out = match goes_along {
-        true => {
-            let mem = b.scratch.outputs.words(&mut b.encoder, n * acc.len);
-            Outputs { mem, width: acc.len }
-        }
-        false => Outputs { mem: b.written(slots).mem, width: b.buf(slots).width },
+    let out = if goes_along {
+        let mem = b.scratch.outputs.words(&mut b.encoder, n * acc.len);
+        Outputs { mem, width: acc.len }
+    } else {
+        Outputs { mem: b.written(slots).mem, width: b.buf(slots).width }
     };
     let source = Source::of_rows(activated, intermediate, n, prequantized);
     down(b, experts, chosen, &source, &out);

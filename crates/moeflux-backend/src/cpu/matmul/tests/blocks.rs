@@ -14,9 +14,10 @@ fn check_every_type(shapes: &[(usize, usize, usize)], is_largest: bool) {
             if is_largest {
                 matrix.fill_with_largest();
             }
-            let x: Vec<f32> = match is_largest {
-                true => vec![-1.0; n * cols],
-                false => (0..n * cols).map(|_| noise.float()).collect(),
+            let x: Vec<f32> = if is_largest {
+                vec![-1.0; n * cols]
+            } else {
+                (0..n * cols).map(|_| noise.float()).collect()
             };
             check_integer(&matrix, &x);
             check_full(&matrix, &x);

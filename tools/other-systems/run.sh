@@ -2,8 +2,8 @@
 # What can be known on Linux of other systems: whether the workspace and its tests
 # compile for macOS and Windows, and whether tests pass on Windows as Wine has it.
 #
-#     tools/elsewhere/run.sh check            compiles, links nothing
-#     tools/elsewhere/run.sh wine [ARGS]      cargo test ARGS, run by Wine
+#     tools/other-systems/run.sh check            compiles, links nothing
+#     tools/other-systems/run.sh wine [ARGS]      cargo test ARGS, run by Wine
 #
 # Debian 12 has a compiler that comes with the sources of its standard library:
 #

@@ -11,7 +11,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use moeflux_core::Dialects;
+use moeflux_engine::dialects;
 use moeflux_text::{Markup, TextSource, Tokenizer};
 use serde_json::json;
 
@@ -21,12 +21,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     // The keys of a GGUF file need no family that runs it.
     let is_gguf = model.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
-    let source = if is_gguf {
-        TextSource::Gguf(model)
-    } else {
-        TextSource::at(&model, &Dialects::default())?
-    };
-    let tokenizer = Tokenizer::open(&source)?;
+    let source =
+        if is_gguf { TextSource::Gguf(model) } else { TextSource::at(&model, dialects())? };
+    let tokenizer = Tokenizer::open(&source, dialects())?;
     let seconds = start.elapsed().as_secs_f64();
     let mut out = stdout().lock();
     let facts = json!({
