@@ -179,12 +179,8 @@ pub struct StateSpace {
     pub c: Heads,
     /// `n_heads` a row: the lengths of steps, before their bias and their activation.
     pub dt: Cols,
-    /// `n_heads`.
-    pub dt_bias: Vector,
-    /// `n_heads`.
-    pub a_log: Vector,
-    /// `n_heads`: how much of an input is added to its output.
-    pub skip: Vector,
+    /// `(3, n_heads)`: `dt_bias`, `a_log` and `skip`, in one piece because devices bind few buffers.
+    pub of_heads: Vector,
     /// `n_heads` [matrices](crate::StateShape::Matrices) of `(state_size, head_dim)`: the columns of a
     /// head are independent of each other, so that no sum goes across them.
     pub cache: Cache,

@@ -66,9 +66,7 @@ impl Ops {
             b: x.slice(12, 5).heads(1),
             c: x.slice(17, 5).heads(1),
             dt: x.slice(22, 2),
-            dt_bias: delta.dt_bias,
-            a_log: delta.a_log,
-            skip: b.load_vector(&[0.5, -0.6]),
+            of_heads: b.load_vector(&[0.3, 0.4, 0.1, -0.2, 0.5, -0.6]),
             cache: Cache(3),
         };
         let conv = CausalConv { out: out[0], x, weight, bias: None, cache: Cache(0) };

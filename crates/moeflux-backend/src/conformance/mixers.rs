@@ -116,16 +116,13 @@ fn state_space(suite: &Suite<'_>, shape: StateSpaceShape) {
         let (cols, group_cols) = (n_heads * head_dim, n_groups * state_size);
         let all = filled(b, LONG, 2 * group_cols + cols + n_heads, 150);
         let out = filled(b, LONG, cols, 151);
-        let mut vector = |seed| b.load_vector(&Numbers::new(seed).floats(n_heads));
         let op = StateSpace {
             out: out.heads(n_heads),
             x: all.slice(0, cols).heads(n_heads),
             b: all.slice(cols, group_cols).heads(n_groups),
             c: all.slice(cols + group_cols, group_cols).heads(n_groups),
             dt: all.slice(cols + 2 * group_cols, n_heads),
-            dt_bias: vector(152),
-            a_log: vector(153),
-            skip: vector(154),
+            of_heads: b.load_vector(&Numbers::new(152).floats(3 * n_heads)),
             cache: Cache(1),
         };
         let spec = [

@@ -323,14 +323,14 @@ fn advance_head(
     state: &mut [f32],
     out: &mut Columns<'_>,
 ) {
-    let of_head = |vector| cpu.vector(vector)[head];
-    let dt_bias = of_head(op.dt_bias);
+    let of_head = |i: usize| cpu.vector(op.of_heads)[i * op.x.n_heads + head];
+    let [dt_bias, a_log, skip] = [0, 1, 2].map(of_head);
     let (mut dt, mut gates) = ([0.0; MOST_POSITIONS], [Gates::default(); MOST_POSITIONS]);
     let (dt, gates) = (&mut dt[..rows.len()], &mut gates[..rows.len()]);
     for (dt, row) in dt.iter_mut().zip(rows.clone()) {
         *dt = cpu.buf(op.dt.buf).cols(row, op.dt)[head] + dt_bias;
     }
-    state_space::gates(cpu.isa, gates, of_head(op.a_log), dt);
+    state_space::gates(cpu.isa, gates, a_log, dt);
     let strided = |heads: Heads, head: usize| {
         let buf = cpu.buf(heads.buf);
         let first = rows.start * buf.width + heads.start + head * heads.stride;
@@ -342,7 +342,7 @@ fn advance_head(
         b: strided(op.b, group),
         c: strided(op.c, group),
         gates,
-        skip: of_head(op.skip),
+        skip,
     };
     state_space::steps(cpu.isa, state, out, run);
 }

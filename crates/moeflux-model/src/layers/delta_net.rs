@@ -224,13 +224,15 @@ impl DeltaNetBlocks {
         let norm = Norm::load(weights, &norm, v_dim, NormWeights::Plain, eps)?;
         let conv = weights.vector(&conv_name(name), &conv_shapes(channels, kernel))?;
         let conv = weights.backend().load_vector(&by_taps(&conv.values, channels, kernel));
+        let a_log = a_log(name, n_v_heads, builder)?;
+        let a_log = builder.build.backend().load_vector(&a_log);
         Ok(DeltaNetLayer {
             input,
             out_proj: builder.projection(&format!("{name}.out_proj"), hidden, v_cols)?,
             conv,
             conv_cache: builder
                 .cache(CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels })),
-            a_log: a_log(name, n_v_heads, builder)?,
+            a_log,
             dt_bias: builder.vector(&format!("{name}.dt_bias"), n_v_heads)?,
             delta_cache: builder.cache(CacheSpec::State(StateShape::Matrices {
                 n: n_v_heads,

@@ -100,9 +100,8 @@ pub(crate) struct MambaLayer {
     conv: Vector,
     conv_bias: Option<Vector>,
     conv_cache: Cache,
-    dt_bias: Vector,
-    a_log: Vector,
-    skip: Vector,
+    /// `(3, n_heads)`: biases of steps, logarithms of rates of decay, what is added of inputs.
+    of_heads: Vector,
     state: Cache,
     norm: Norm,
     n_groups: usize,
@@ -152,9 +151,7 @@ impl MambaBlocks {
             conv,
             conv_bias,
             conv_cache: builder.cache(CacheSpec::State(history)),
-            dt_bias: builder.vector(&format!("{name}.dt_bias"), n_heads)?,
-            a_log: a_log(name, n_heads, builder)?,
-            skip: per_head(&format!("{name}.D"), n_heads, builder)?,
+            of_heads: of_heads(name, n_heads, builder)?,
             state: builder.cache(CacheSpec::State(state)),
             norm: self.norm(name, builder)?,
             n_groups,
@@ -174,11 +171,15 @@ impl MambaBlocks {
     }
 }
 
-/// A vector of one number a head, which GGUF files hold as a matrix of one column.
-fn per_head(name: &str, n: usize, builder: &mut Builder<'_, '_>) -> Result<Vector, LoadError> {
+/// What each head has, one after the other. GGUF files hold some of it as matrices of one column.
+fn of_heads(name: &str, n: usize, builder: &mut Builder<'_, '_>) -> Result<Vector, LoadError> {
+    let logarithms = a_log(name, n, builder)?;
     let weights = &mut *builder.build.weights;
-    let values = weights.vector(name, &[vec![n], vec![n, 1]])?.values;
-    Ok(weights.backend().load_vector(&values))
+    let mut values = |part: &str| -> Result<Vec<f32>, LoadError> {
+        Ok(weights.vector(&format!("{name}.{part}"), &[vec![n], vec![n, 1]])?.values)
+    };
+    let all = [values("dt_bias")?, logarithms, values("D")?].concat();
+    Ok(weights.backend().load_vector(&all))
 }
 
 impl Mixer for MambaLayer {
@@ -209,9 +210,7 @@ impl Mixer for MambaLayer {
             b: self.scratch.b,
             c: self.scratch.c,
             dt,
-            dt_bias: self.dt_bias,
-            a_log: self.a_log,
-            skip: self.skip,
+            of_heads: self.of_heads,
             cache: self.state,
         };
         backend.state_space(state_space, spans);

@@ -1,7 +1,5 @@
 //! How checkpoints store the short convolutions and the rates of decay of recurrent layers.
 
-use moeflux_backend::Vector;
-
 use crate::layers::builder::Builder;
 use crate::load::LoadError;
 
@@ -26,11 +24,11 @@ pub(super) fn a_log(
     name: &str,
     n: usize,
     builder: &mut Builder<'_, '_>,
-) -> Result<Vector, LoadError> {
+) -> Result<Vec<f32>, LoadError> {
     let (logarithms, rates) = (format!("{name}.A_log"), format!("{name}.A"));
     let weights = &mut *builder.build.weights;
     if weights.holds(&logarithms) || !weights.holds(&rates) {
-        return builder.vector(&logarithms, n);
+        return Ok(weights.vector(&logarithms, &[vec![n]])?.values);
     }
     let mut values = weights.vector(&rates, &[vec![n], vec![n, 1]])?.values;
     if let Some(rate) = values.iter().find(|rate| **rate > 0.0) {
@@ -39,5 +37,5 @@ pub(super) fn a_log(
     for value in &mut values {
         *value = (-*value).ln();
     }
-    Ok(weights.backend().load_vector(&values))
+    Ok(values)
 }

@@ -83,7 +83,7 @@ kernel! {
 
 kernel! {
     /// The recurrence of state-space layers.
-    StateSpace in "state_space/rows"("wrrrrrrrw") feature [WritesFirst];
+    StateSpace in "state_space/rows"("wrrrrrw") feature [WritesFirst];
     {}
     {
         state_size: u32 = STATE,

@@ -36,7 +36,7 @@ fn run(b: &mut Wgpu, op: &StateSpace, Together { states, spans, .. }: &Together<
     let [state] = states;
     let want = CacheSpec::State(op.state_shape());
     assert_eq!(state.spec, want, "a state-space op needs a state of its shape");
-    let StateSpace { out, x, b: enters, c: reads, dt, dt_bias, a_log, skip, .. } = *op;
+    let StateSpace { out, x, b: enters, c: reads, dt, of_heads, .. } = *op;
     let [y, x_buf, b_buf, c_buf, dt_buf] =
         [out.buf, x.buf, enters.buf, reads.buf, dt.buf].map(|buf| b.buf(buf).clone());
     let mut params = vec![word(x.n_heads), word(x.head_dim), word(op.heads_per_group())];
@@ -44,13 +44,12 @@ fn run(b: &mut Wgpu, op: &StateSpace, Together { states, spans, .. }: &Together<
         params.extend([heads.start, buf.width, heads.stride].map(word));
     }
     params.extend([dt.start, dt_buf.width].map(word));
-    let [dt_bias, a_log, skip] = [dt_bias, a_log, skip].map(|vector| b.vector(vector).clone());
+    let of_heads = b.vector(of_heads).clone();
     let mems = [&y, &x_buf, &b_buf, &c_buf, &dt_buf].map(|buf| &buf.mem);
-    let vectors = [&dt_bias, &a_log, &skip];
     b.encoder.dispatch(
         kernel(enters.head_dim),
         &with_spans(params, spans),
-        &[&mems[..], &vectors, &[&state.slab]].concat(),
+        &[&mems[..], &[&of_heads, &state.slab]].concat(),
         Grid::Plane(x.n_heads * x.head_dim.div_ceil(COLUMNS), spans.len()),
     );
 }

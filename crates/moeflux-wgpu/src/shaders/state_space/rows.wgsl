@@ -30,11 +30,10 @@ struct Params {
 @group(0) @binding(3) var<storage, read> b: array<f32>;
 @group(0) @binding(4) var<storage, read> c: array<f32>;
 @group(0) @binding(5) var<storage, read> dt: array<f32>;
-@group(0) @binding(6) var<storage, read> dt_bias: array<f32>;
-@group(0) @binding(7) var<storage, read> a_log: array<f32>;
-@group(0) @binding(8) var<storage, read> skip: array<f32>;
+// (3, heads): biases of steps, logarithms of rates of decay, how much of an input is added to its output.
+@group(0) @binding(6) var<storage, read> of_heads: array<f32>;
 // (heads, STATE, head_dim) a sequence.
-@group(0) @binding(9) var<storage, read_write> state: array<f32>;
+@group(0) @binding(7) var<storage, read_write> state: array<f32>;
 
 // Columns of a workgroup, all of one head.
 const COLUMNS: u32 = 16u;
@@ -89,9 +88,9 @@ fn main(
     let input_at = p.x_start + head * p.x_stride
         + min(first_column + input_item % COLUMNS, p.head_dim - 1u);
     let gate_row = min(thread, ROWS - 1u);
-    let rate = -exp_(a_log[head]);
-    let bias = dt_bias[head];
-    let skipped = skip[head];
+    let bias = of_heads[head];
+    let rate = -exp_(of_heads[p.n_heads + head]);
+    let skipped = of_heads[2u * p.n_heads + head];
     let out_at = p.y_start + head * p.y_stride + column;
     let n_steps = (n_rows + ROWS - 1u) / ROWS;
     for (var step = 0u; step <= n_steps; step++) {
