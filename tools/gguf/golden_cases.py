@@ -80,6 +80,13 @@ CASES = {
     "gguf-granitemoe": Case(
         shapes.granitemoe(**SMALL, hidden_size=64, intermediate_size=32, num_local_experts=4),
         dense="Q4_0 Q8_0 Q5_1", gate="Q5_0", up="Q4_1 Q4_0", down="Q5_1 IQ4_NL"),
+    # Experts of as many columns as a block has, behind a projection.
+    "gguf-nemotron-h": Case(
+        shapes.nemotron_h(
+            vocab_size=32, hidden_size=64, hybrid_override_pattern="EME*E", num_hidden_layers=5, moe_latent_size=32, moe_intermediate_size=32,
+            moe_shared_expert_intermediate_size=64, n_routed_experts=4, num_experts_per_tok=2, mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=16,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16),
+        dense="Q8_0 Q5_1 Q4_0 IQ4_NL", gate="Q4_0", up="Q4_0 Q5_0", down="IQ4_NL MXFP4"),
     "gguf-mixtral": Case(
         shapes.mixtral(**SMALL, **FEW_HEADS, hidden_size=128, intermediate_size=32, num_local_experts=3),
         dense="Q1_0 NVFP4 Q5_0 Q2_0", gate="Q2_0 Q4_0", up="NVFP4 Q1_0", down="Q4_1 MXFP4", router="Q8_0"),

@@ -53,7 +53,7 @@ class Types:
     def of(self, name, shape):
         if "ffn_gate_inp" in name:
             return self.router
-        is_matrix = len(shape) > 1 and name.endswith(".weight") and not any(part in name for part in ("conv1d", "indexer.proj"))
+        is_matrix = len(shape) > 1 and name.endswith(".weight") and not any(part in name for part in ("conv1d", "indexer.proj", "ssm_norm"))
         if not is_matrix:
             return "F32"
         kind = next((kind for kind in ("gate", "up", "down") if f"ffn_{kind}_exps" in name), "dense")

@@ -31,6 +31,8 @@ def keys(config: dict, n_predicting: int) -> dict:
     own = common(config, n_predicting)
     if family == "gemma4_text":
         own |= gemma(config) | routing(config)
+    elif family == "nemotron_h":
+        own |= mamba(config)
     else:
         own |= latent(config) if family in LATENT else grouped(config)
         own |= rope(config) | routing(config)
@@ -49,7 +51,7 @@ def common(config, n_predicting):
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
         "attention.head_count": config["num_attention_heads"],
-        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps") or config["layer_norm_epsilon"]),
     }
     if "intermediate_size" in config:
         own["feed_forward_length"] = config["intermediate_size"]
@@ -170,6 +172,34 @@ def delta(config):
         "ssm.inner_size": n_values * config["linear_value_head_dim"],
         "full_attention_interval": config["full_attention_interval"],
     }
+
+
+def mamba(config):
+    """Layers of one part: attention where there are keys, experts where there is a width."""
+    pattern, n_heads = config["hybrid_override_pattern"], config["mamba_num_heads"]
+    own = {
+        "attention.head_count_kv": [config["num_key_value_heads"] * (letter == "*") for letter in pattern],
+        "attention.key_length": config["head_dim"],
+        "attention.value_length": config["head_dim"],
+        "feed_forward_length": [config["moe_intermediate_size"] * (letter == "E") for letter in pattern],
+        "expert_count": config["n_routed_experts"],
+        "expert_used_count": config["num_experts_per_tok"],
+        "expert_feed_forward_length": config["moe_intermediate_size"],
+        "expert_shared_feed_forward_length": config["moe_shared_expert_intermediate_size"],
+        "expert_shared_count": config["n_shared_experts"],
+        "expert_weights_norm": config["norm_topk_prob"],
+        "expert_weights_scale": float(config["routed_scaling_factor"]),
+        "expert_group_count": config["n_group"],
+        "ssm.conv_kernel": config["conv_kernel"],
+        "ssm.state_size": config["ssm_state_size"],
+        "ssm.group_count": config["n_groups"],
+        "ssm.inner_size": n_heads * config["mamba_head_dim"],
+        "ssm.time_step_rank": n_heads,
+        "rope.scaling.finetuned": False,
+    }
+    if "moe_latent_size" in config:
+        own["moe_latent_size"] = config["moe_latent_size"]
+    return own
 
 
 def tokenizer(config):

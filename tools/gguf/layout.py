@@ -21,6 +21,7 @@ ARCHITECTURES = {
     "gemma4_text": "gemma4",
     "minimax_m2": "minimax-m2",
     "mixtral": "llama",
+    "nemotron_h": "nemotron_h_moe",
     "olmoe": "olmoe",
 }
 LATENT = ("deepseek_v3", "deepseek_v32", "glm_moe_dsa")
@@ -30,7 +31,10 @@ PAIRED = ("granitemoe", "mixtral")
 # Families whose second norm keeps a name of its own.
 POST_NORM = (*DELTA, "glm4_moe", "gpt_oss", "gemma4_text")
 
-OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+OUTSIDE = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "model.embeddings": "token_embd", "model.norm_f": "output_norm",
+}
 PARTS = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -85,6 +89,21 @@ PARTS = {
     "router.per_expert_scale": "ffn_down_exps.scale",
     "experts.gate_up_proj": "ffn_gate_up_exps.weight",
     "experts.down_proj": "ffn_down_exps.weight",
+    "mixer.in_proj": "ssm_in",
+    "mixer.conv1d": "ssm_conv1d",
+    "mixer.A_log": "ssm_a",
+    "mixer.D": "ssm_d",
+    "mixer.dt_bias": "ssm_dt.bias",
+    "mixer.norm": "ssm_norm",
+    "mixer.out_proj": "ssm_out",
+    **{f"mixer.{part}_proj": f"attn_{name}" for part, name in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "output"))},
+    "mixer.gate": "ffn_gate_inp",
+    "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mixer.fc1_latent_proj": "ffn_latent_down",
+    "mixer.fc2_latent_proj": "ffn_latent_up",
+    **{f"mixer.experts.{part}_proj": f"ffn_{part}_exps.weight" for part in ("up", "down")},
+    **{f"mixer.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("up", "down")},
+    **{f"mixer.{part}_proj": f"ffn_{part}" for part in ("up", "down")},
     # The parts of a module that predicts the token after the next one.
     "fc": "nextn.eh_proj",
     "pre_fc_norm_embedding": "nextn.enorm",
@@ -132,6 +151,8 @@ def divisors(config: dict) -> np.ndarray | None:
 
 def stored_part(part: str, family: str) -> str:
     stem, _, ending = part.rpartition(".")
+    if family == "nemotron_h" and stem == "norm":
+        return f"attn_norm.{ending}"
     if stem == "post_attention_layernorm":
         return ("post_attention_norm." if family in POST_NORM else "ffn_norm.") + ending
     return PARTS[part] if part in PARTS else f"{PARTS[stem]}.{ending}"
@@ -149,7 +170,22 @@ def change_of(part: str, config: dict) -> Callable[[list[str]], Codec]:
         return lambda names: mapped(names, turned, turned)
     if part.startswith("linear_attn."):
         return lambda names: delta_part(names, part.removeprefix("linear_attn."), config)
+    if family == "nemotron_h":
+        return lambda names: mamba_part(names, part, config)
     return unchanged
+
+
+def mamba_part(names, part, config) -> Codec:
+    """A tensor of a layer: decays are exponentiated, numbers of heads have a row each, and factors of a norm one for each group."""
+    if part == "mixer.A_log":
+        return mapped(names, lambda x: -np.exp(x)[:, None], lambda x: np.log(-x[:, 0]))
+    if part == "mixer.D":
+        return mapped(names, lambda x: x[:, None], lambda x: x[:, 0])
+    if part == "mixer.norm.weight":
+        return mapped(names, lambda x: x.reshape(config["n_groups"], -1), lambda x: x.reshape(-1))
+    if part == "mixer.conv1d.weight":
+        return mapped(names, lambda x: x[:, 0], lambda x: x[:, None])
+    return unchanged(names)
 
 
 def is_increased(name: str, family: str) -> bool:

@@ -18,9 +18,10 @@ TABLES = {path.parent.name: json.loads(path.read_text()) for path in sorted(FAMI
 # Keys of the classes that change no logits: training, generation, what tensors say, what the rotary part of the
 # table covers, and what counts only with a key that the table refuses.
 OTHER = {
-    "attention_dropout", "bos_token_id", "enable_moe_fp32_combine", "eos_token_id", "initializer_range", "mlp_bias", "num_mtp_layers",
-    "output_router_logits", "pad_token_id", "pretraining_tp", "rope_parameters", "router_aux_loss_coef",
-    "router_jitter_noise", "use_cache", "use_double_wide_mlp", "vocab_size_per_layer_input",
+    "attention_dropout", "bos_token_id", "chunk_size", "enable_moe_fp32_combine", "eos_token_id", "expand", "hidden_dropout", "initializer_range",
+    "mamba_ssm_cache_dtype", "mlp_bias", "moe_shared_expert_overlap", "mtp_layers_block_type", "num_logits_to_keep", "num_mtp_layers",
+    "num_nextn_predict_layers", "output_router_logits", "pad_token_id", "pretraining_tp", "rescale_prenorm_residual", "residual_in_fp32", "rope_parameters", "router_aux_loss_coef",
+    "router_jitter_noise", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min", "use_cache", "use_double_wide_mlp", "use_mamba_kernels", "vocab_size_per_layer_input",
 }
 # Fields that __post_init__ overwrites with another key.
 DERIVED = {"deepseek_v32": {"head_dim"}, "glm_moe_dsa": {"head_dim"}}
@@ -81,8 +82,10 @@ def check(family, table):
         listed = any(names == {a, k} for a, k in table.get("aliases", {}).items())
         if not listed and not names & {"num_mtp_layers"}:
             yield f"{alias}: a second name of {key} in {cls.__name__}"
-    rope, own_rope = table["rope"], cls().rope_parameters
-    if rope.get("by_layer_type"):
+    rope, own_rope = table["rope"], getattr(cls(), "rope_parameters", None)
+    if own_rope is None:                                             # a family without rotation
+        pass
+    elif rope.get("by_layer_type"):
         if own_rope != rope["parameters"]:
             yield f"rope_parameters: {own_rope} in {cls.__name__}"
     else:

@@ -13,7 +13,8 @@ MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*
 
 # Families whose routers choose by sigmoids, or by biased probabilities
 BY_SIGMOID = (
-    "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "minimax_m2", "solar_open")
+    "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "minimax_m2",
+    "nemotron_h", "solar_open")
 # Names of modules of transformers, and those that are published
 RENAMED = {
     "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
@@ -22,12 +23,14 @@ RENAMED = {
     "granitemoe": [(r"\.experts\.gate_up_proj$", ".input_linear.weight"), (r"\.experts\.down_proj$", ".output_linear.weight"),
                    (r"\.router\.weight$", ".router.layer.weight")],
     "ernie4_5_moe": [(r"\.mlp\.gate\.moe_statics\.", ".mlp.moe_statics.")],
+    "nemotron_h": [(r"^model\.", "backbone.")],
     "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
 }
 STAYS_F32 = ("e_score_correction_bias", "expert_bias")
 TIED = ("gemma4", "gemma4_text")                     # the head is the embedding, whose rows are scaled
 FUSED = (*TIED, "gpt_oss", "qwen4_exp")                           # published with one tensor for all experts
-SPREADS = {"dt_bias": (1.0, -3.0), "sinks": (1.0, 0.0)}    # deviation and mean
+SPREADS = {"dt_bias": (1.0, -3.0), "sinks": (1.0, 0.0), "D": (0.3, 1.0)}    # deviation and mean
+LONG_STEPS = (0.5, -1.0)                             # of nemotron_h's dt_bias: transformers' prefill makes no step shorter than time_step_min, its decoding does
 VISION = r"(model\.)?(visual|vision_tower|mm_projector|embed_vision)\."
 
 
@@ -247,6 +250,19 @@ def exaone_moe(**over):
         sliding_window=20, sliding_window_pattern="LGL", topk_group=1, topk_method="noaux_tc", vocab_size=99), **over)
 
 
+def nemotron_h(**over):
+    base = {**COMMON, **dict(
+        attention_bias=False, chunk_size=16, conv_kernel=4, expand=2, head_dim=12, hidden_size=40, hybrid_override_pattern="MEM*EM-E",
+        intermediate_size=28, layer_norm_epsilon=1e-05, mamba_head_dim=12, mamba_hidden_act="silu", mamba_num_heads=6, mamba_proj_bias=False,
+        mlp_bias=False, mlp_hidden_act="relu2", moe_intermediate_size=12, moe_shared_expert_intermediate_size=20, n_group=1, n_groups=2,
+        n_routed_experts=10, n_shared_experts=1, norm_eps=1e-05, norm_topk_prob=True, num_attention_heads=6, num_experts_per_tok=3,
+        num_hidden_layers=8, num_key_value_heads=2, partial_rotary_factor=1.0, rope_theta=10000, routed_scaling_factor=2.5, sliding_window=None,
+        ssm_state_size=10, time_step_floor=0.0001, time_step_max=0.1, time_step_min=0.001, topk_group=1,
+        use_bias=False, use_conv_bias=True, vocab_size=97)}
+    del base["hidden_act"]
+    return {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", **base, **over}
+
+
 def ernie4_5_moe(**over):
     return config("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", dict(
         hidden_size=40, intermediate_size=52, moe_capacity=[64, 64, 64], moe_intermediate_size=12, moe_k=3, moe_layer_end_index=3,
@@ -305,6 +321,12 @@ HF = {
         hc_count=2, hidden_size=32, indexer_budget=18, indexer_compress_ratio=3, layer_types=["linear_attention", "indexed_attention"],
         num_hidden_layers=2, output_gate_type=None, ple_embed_dim=24, ple_layer_ids=[1], heads_per_ngram=2, split_ngram_parts=2), quantization_config=EXPERTS_FP8)),
     "exaone_moe-hf": dict(config=exaone_moe(), prediction=True),
+    "nemotron_h-hf": dict(config=nemotron_h(), prediction=True),
+    # experts of fewer columns, in two groups; listed layers, whose number is not given, two with experts in turn; no biases of convolutions
+    "nemotron_h-latent": dict(config=nemotron_h(
+        conv_kernel=3, hidden_size=36, hybrid_override_pattern=None, layers_block_type=["attention", "moe", "moe", "mamba", "mamba", "attention", "moe"],
+        mamba_head_dim=20, mamba_num_heads=3, moe_latent_size=16, n_group=2, n_groups=3, num_hidden_layers=None, ssm_state_size=7, topk_group=1,
+        time_step_limit=[0.0, math.inf], use_conv_bias=False, vocab_size=95)),
     "ernie4_5_moe-hf": dict(config=ernie4_5_moe(head_dim=16, tie_word_embeddings=True), prediction=True),
     "deepseek_v3-fp8": dict(format="fp8", config=deepseek_v3(
         hidden_size=136, intermediate_size=132, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=2,

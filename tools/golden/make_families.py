@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import make_golden as golden
-from family_shapes import BY_SIGMOID, FUSED, HF, MLX, RENAMED, SPREADS, TIED, VISION, STAYS_F32, expert_gain, gemma_spread
+from family_shapes import BY_SIGMOID, FUSED, HF, LONG_STEPS, MLX, RENAMED, SPREADS, TIED, VISION, STAYS_F32, expert_gain, gemma_spread
 from stored_formats import BLOCK, FP4, encode, encode_experts_fp8
 
 ZERO_CENTRED = ("qwen3_next", "qwen4_exp")
@@ -46,7 +46,7 @@ def make_weights(shapes, family, seed, one_centred=False):
         elif last == "A_log":
             v = np.log(rng.uniform(0.5, 7.5, shape)).astype(np.float32)
         elif last in SPREADS:
-            v = normal(shape, *SPREADS[last])
+            v = normal(shape, *(LONG_STEPS if family == "nemotron_h" and last == "dt_bias" else SPREADS[last]))
         elif "conv1d" in name:
             v = normal(shape, 0.5)
         elif family in TIED and (spread := gemma_spread(name, fan_in)):
@@ -55,11 +55,11 @@ def make_weights(shapes, family, seed, one_centred=False):
             v = normal(shape, 0.1, 0.0 if family in ZERO_CENTRED and "linear_attn" not in name and not one_centred else 1.0)
         elif last.endswith("bias"):
             v = normal(shape, 0.1)
-        elif "embed_tokens" in name:
+        elif "embed_tokens" in name or name.endswith("embeddings.weight"):
             v = normal(shape, 1.0)
         elif name.startswith("lm_head"):
             v = normal(shape, 2.0 / math.sqrt(fan_in))
-        elif re.search(r"(mlp|block_sparse_moe)\.(gate|router)\.weight$", name):
+        elif re.search(r"(mlp|block_sparse_moe|mixer)\.(gate|router)\.weight$", name):
             v = normal(shape, (2.0 if family in BY_SIGMOID else 3.0) / math.sqrt(fan_in))
         elif expert:
             v = normal(shape, expert_gain(family, expert[2]) / math.sqrt(fan_in))
@@ -83,13 +83,13 @@ def published(weights, family, n_shards=1, fused=None):
         if family == "qwen3_vl_moe" and k.endswith(("experts.gate_up_proj", "experts.down_proj")):
             out[k] = v.swapaxes(1, 2)
             continue
-        base = re.sub(r"(gate_up|down)_proj$", "", k)
+        base = re.sub(r"(gate_up|up|down)_proj$", "", k)
         if not fused and k.endswith("experts.gate_up_proj"):
             for n, x in enumerate(v):
                 out[f"{base}{n}.{gate}.weight"], out[f"{base}{n}.{up}.weight"] = np.split(x, 2)
-        elif not fused and k.endswith("experts.down_proj"):
+        elif not fused and k.endswith(("experts.up_proj", "experts.down_proj")):
             for n, x in enumerate(v):
-                out[f"{base}{n}.{down}.weight"] = x
+                out[f"{base}{n}.{down if 'down' in k else up}.weight"] = x
         elif k.endswith("ngram_embedding.weight"):
             for n, rows in enumerate(np.split(v, n_shards)):
                 out[k.replace(".weight", f".shard_{n}.weight")] = rows
@@ -106,6 +106,10 @@ def prediction_tensors(config, rng):
                   "mtp.layers.0.input_layernorm.weight": (h,), "mtp.layers.0.mlp.gate.weight": (config["num_experts"], h)}
     elif family == "ernie4_5_moe":
         shapes = {"model.mtp_emb_norm.0.weight": (h,), "model.mtp_linear_proj.0.weight": (h, 2 * h), "model.mtp_block.0.mlp.up_proj.weight": (4, h)}
+    elif family == "nemotron_h":
+        p = "mtp.layers.0."
+        shapes = {p + "eh_proj.weight": (h, 2 * h), p + "enorm.weight": (h,), p + "hnorm.weight": (h,), p + "mixer.q_proj.weight": (4, h),
+                  "mtp.layers.1.mixer.gate.weight": (config["n_routed_experts"], h), "mtp.layers.1.final_layernorm.weight": (h,)}
     elif family == "exaone_moe":
         shapes = {"mtp.layers.0.input_layernorm.weight": (h,), "mtp.layers.0.mlp.up_proj.weight": (4, h)}
     else:

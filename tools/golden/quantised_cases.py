@@ -126,6 +126,18 @@ CASES = {
         dict(quant_method="bitsandbytes", _load_in_4bit=True, _load_in_8bit=False, bnb_4bit_compute_dtype="bfloat16", bnb_4bit_quant_storage="uint8",
              bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, llm_int8_enable_fp32_cpu_offload=False, llm_int8_has_fp16_weight=False,
              llm_int8_skip_modules=None, llm_int8_threshold=6.0, load_in_4bit=True, load_in_8bit=False)),
+    # Experts of two matrices, and modules whose names begin otherwise.
+    "nemotron_h-nvfp4": Case(
+        shapes.nemotron_h(
+            vocab_size=32, hidden_size=64, hybrid_override_pattern="EM*E", num_hidden_layers=4, moe_latent_size=32, moe_intermediate_size=32,
+            moe_shared_expert_intermediate_size=64, n_routed_experts=4, num_experts_per_tok=2, mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=16,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16),
+        {EXPERTS: Nvfp4(is_divisor=False, more=INPUT), r"shared_experts|in_proj|out_proj": Fp8(more=INPUT)},
+        dict(quant_method="modelopt", quant_algo="MIXED_PRECISION", ignore=["lm_head", "backbone.layers.*.mixer.conv1d"],
+             quantized_layers={
+                 **{f"backbone.layers.{layer}.mixer.experts": algorithm("NVFP4", 16) for layer in (0, 3)},
+                 **{f"backbone.layers.{layer}.mixer.shared_experts": algorithm("FP8") for layer in (0, 3)},
+                 **{f"backbone.layers.1.mixer.{part}_proj": algorithm("FP8") for part in ("in", "out")}})),
     "gemma4-fp8": Case(
         shapes.gemma4(**GEMMA),
         {EXPERTS: Fp8((32, 16), torch.bfloat16), r"self_attn|mlp\.": Fp8((1, 0), torch.bfloat16)},

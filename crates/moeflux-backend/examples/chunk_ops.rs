@@ -140,7 +140,7 @@ impl Bench {
                 let (x, qkv, out) = (self.buf(width), self.buf(width), self.buf(n_v * dim));
                 let (a, b, z) = (self.buf(n_v), self.buf(n_v), self.buf(n_v * dim));
                 let weight = self.cpu.load_vector(&noise(4 * width));
-                let conv = CausalConv { out: qkv, x, weight, cache: Cache(0) };
+                let conv = CausalConv { out: qkv, x, weight, bias: None, cache: Cache(0) };
                 let delta = DeltaRule {
                     out: out.heads(n_v),
                     q: qkv.slice(0, n_k * dim).heads(n_k),
@@ -155,7 +155,12 @@ impl Bench {
                 };
                 let (x, weight) = (out.heads(n_v), self.cpu.load_vector(&[1.0; 128]));
                 let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };
-                let norm = GatedRmsNorm { norm, gate: z.heads(n_v), function: GateFunction::Silu };
+                let norm = GatedRmsNorm {
+                    norm,
+                    gate: z.heads(n_v),
+                    function: GateFunction::Silu,
+                    gates_input: false,
+                };
                 DeltaNet { conv, delta, norm }
             })
             .collect();
@@ -212,7 +217,7 @@ impl Bench {
         let sequence =
             self.cpu.new_sequence(&[CacheSpec::State(StateShape::Rows { n: 3, cols: channels })]);
         let span = [Span::new(sequence, 0..self.rows, 0)];
-        let op = CausalConv { out, x, weight, cache: Cache(0) };
+        let op = CausalConv { out, x, weight, bias: None, cache: Cache(0) };
         self.time("causal conv", self.rows * channels * 8, 0, &mut |cpu| {
             cpu.causal_conv(op, &span);
         });
@@ -226,7 +231,12 @@ impl Bench {
         let norm = |out, x| RmsNorm { out, x, weight, eps: 1e-6 };
         let weight = self.cpu.load_vector(&[0.1; 128]);
         let heads = RmsNorm { out: out.heads(32), x: out.heads(32), weight, eps: 1e-6 };
-        let op = GatedRmsNorm { norm: heads, gate: gate.heads(32), function: GateFunction::Silu };
+        let op = GatedRmsNorm {
+            norm: heads,
+            gate: gate.heads(32),
+            function: GateFunction::Silu,
+            gates_input: false,
+        };
         self.time("gated rms norm", rows * 4096 * 12, 0, &mut |cpu| cpu.gated_rms_norm(rows, op));
         let (x, out) = (x.slice(0, HIDDEN).heads(1), out.slice(0, HIDDEN).heads(1));
         let op = norm(out, x);

@@ -10,7 +10,7 @@ use crate::{
     Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
     JoinStreams, LayerNorm, MixStreams, PlainActivation, Projection, Recording, RmsNorm, Rope,
     RopeSpec, Route, Routing, SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage,
-    TokenLogit, Vector, Weight,
+    StateSpace, TokenLogit, Vector, Weight,
 };
 
 /// A device: ops, the caches of sequences and, where it has them, copies of experts and
@@ -76,7 +76,7 @@ pub trait Ops: Send {
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]);
     /// Divides every head of every row by its root mean square.
     fn rms_norm(&mut self, rows: usize, op: RmsNorm);
-    /// [`rms_norm`](Ops::rms_norm), then multiplies by a function of a gate.
+    /// [`rms_norm`](Ops::rms_norm), and multiplies by a function of a gate, after it or before.
     fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm);
     /// Normalises every head of every row to mean 0 and variance 1.
     fn layer_norm(&mut self, rows: usize, op: LayerNorm);
@@ -106,6 +106,8 @@ pub trait Ops: Send {
     /// [`gated_rms_norm`](Ops::gated_rms_norm). The outputs of the first two are unspecified
     /// afterwards, except where the norm writes to them.
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]);
+    /// Runs the recurrence of a state-space layer, row by row.
+    fn state_space(&mut self, op: StateSpace, spans: &[Span]);
     /// `acc += bias`, in every row.
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector);
     /// `acc += x`.

@@ -32,7 +32,7 @@ pub use args::{
     JoinStreams, KeysValues, LayerNorm, MixStreams, Mlp, PerExpert, PlainActivation, PoolKeys,
     PositionPart, Projection, RmsNorm, Rope, RopePairs, RopeSpec, RotaryPositions, Route, Routing,
     RowPosition, Scoring, SelectPositions, Selection, Sequence, Shared, SharedExpert,
-    SimilarityGate, Span, StateShape, TokenLogit, ValueOrder, Vector, Weight, is_seen,
+    SimilarityGate, Span, StateShape, StateSpace, TokenLogit, ValueOrder, Vector, Weight, is_seen,
 };
 pub use backend::{Backend, HiddenRows, LogitsExtras, Ops, PrerecordedStep};
 pub use counters::{DeviceCounters, DeviceStats};

@@ -7,6 +7,8 @@ pub enum Stage {
     Attention,
     /// A gated delta net in place of attention, its norm and its projections included.
     DeltaNet,
+    /// A state-space layer in place of attention, its norm and its projections included.
+    StateSpace,
     /// The norm before the experts, the router and its choice.
     Router,
     /// The expert that every row gets.
@@ -23,9 +25,10 @@ pub enum Stage {
 
 impl Stage {
     /// All of them, in the order in which a model runs them.
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 9] = [
         Stage::Attention,
         Stage::DeltaNet,
+        Stage::StateSpace,
         Stage::Router,
         Stage::SharedExpert,
         Stage::RoutedExperts,
@@ -39,6 +42,7 @@ impl Stage {
         match self {
             Stage::Attention => "attention",
             Stage::DeltaNet => "delta net",
+            Stage::StateSpace => "state space",
             Stage::Router => "router",
             Stage::SharedExpert => "shared expert",
             Stage::RoutedExperts => "routed experts",

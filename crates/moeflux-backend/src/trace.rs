@@ -10,8 +10,8 @@ use crate::{
     DeviceError, Experts, GateFunction, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct,
     Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams, Ops,
     PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
-    Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot, ValueOrder, Vector,
-    Weight,
+    Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot, StateSpace, ValueOrder,
+    Vector, Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -145,8 +145,9 @@ impl Ops for Trace {
             GateFunction::Silu => "",
             GateFunction::Sigmoid => " sigmoid",
         };
+        let first = if op.gates_input { " first" } else { "" };
         let (weight, of) = (weight.0, op.gate);
-        self.log(format_args!("{out} = gated_rms_norm {x} v{weight}{gate} {of} x{rows}"));
+        self.log(format_args!("{out} = gated_rms_norm {x} v{weight}{gate} {of}{first} x{rows}"));
     }
 
     fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]) {
@@ -217,9 +218,10 @@ impl Ops for Trace {
     }
 
     fn causal_conv(&mut self, op: CausalConv, spans: &[Span]) {
-        let CausalConv { out, x, weight, cache } = op;
-        let (weight, cache) = (weight.0, cache.0);
-        self.log(format_args!("{out} = causal_conv {x} v{weight} c{cache} {}", Spans(spans)));
+        let CausalConv { out, x, weight, bias, cache } = op;
+        let (weight, cache, spans) = (weight.0, cache.0, Spans(spans));
+        let bias = bias.map(|bias| format!(" + v{}", bias.0)).unwrap_or_default();
+        self.log(format_args!("{out} = causal_conv {x} v{weight}{bias} c{cache} {spans}"));
     }
 
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
@@ -231,6 +233,12 @@ impl Ops for Trace {
 
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
         op.run_parts(self, spans);
+    }
+
+    fn state_space(&mut self, op: StateSpace, spans: &[Span]) {
+        let StateSpace { out, x, b, c, dt, cache, .. } = op;
+        let (cache, spans) = (cache.0, Spans(spans));
+        self.log(format_args!("{out} = state_space {x} {b} {c} {dt} c{cache} {spans}"));
     }
 
     fn add(&mut self, rows: usize, acc: Cols, x: Cols) {

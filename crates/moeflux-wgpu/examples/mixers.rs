@@ -168,7 +168,7 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
     let weight = b.load_vector(&vec![0.3; kernel * channels]);
     let [a_log, dt_bias] = [(); 2].map(|()| b.load_vector(&vec![0.1; n_v_heads]));
     let norm_weight = b.load_vector(&vec![1.0; dim]);
-    let conv = CausalConv { out, x, weight, cache: Cache(0) };
+    let conv = CausalConv { out, x, weight, bias: None, cache: Cache(0) };
     let delta = DeltaRule {
         out: mixed,
         q: out.slice(0, k_cols).heads(n_k_heads),
@@ -185,7 +185,7 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
     let op = DeltaNet {
         conv,
         delta,
-        norm: GatedRmsNorm { norm, gate: z, function: GateFunction::Silu },
+        norm: GatedRmsNorm { norm, gate: z, function: GateFunction::Silu, gates_input: false },
     };
     measure(b, &format!("delta net, rows {n_rows}"), &mut |b, i| {
         let sequence = sequences[i % sequences.len()];

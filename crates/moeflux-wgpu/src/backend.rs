@@ -10,7 +10,7 @@ use moeflux_backend::{
     MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording, ResidencyChange,
     ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing,
     SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
-    TokenLogit, Vector, Weight,
+    StateSpace, TokenLogit, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertParts, HostBuf, LayerIdx, TokenId};
@@ -173,6 +173,10 @@ impl Ops for Wgpu {
 
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
         ops::delta_net(self, op, spans);
+    }
+
+    fn state_space(&mut self, op: StateSpace, spans: &[Span]) {
+        ops::state_space(self, op, spans);
     }
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {

@@ -24,15 +24,18 @@ pub struct RmsNorm {
     pub eps: f32,
 }
 
-/// `out = x / rms(x) * weight * function(gate)` for every head.
+/// `out = x / rms(x) * weight * function(gate)` for every head, or `out = y / rms(y) * weight` of
+/// `y = x * function(gate)`.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedRmsNorm {
-    /// The norm, whose heads share their factors.
+    /// The norm.
     pub norm: RmsNorm,
     /// The gate, before its function.
     pub gate: Heads,
     /// The gate's function.
     pub function: GateFunction,
+    /// Whether the gate multiplies what the norm reads, not what it gives.
+    pub gates_input: bool,
 }
 
 /// What a gate goes through before it multiplies.

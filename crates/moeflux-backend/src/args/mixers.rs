@@ -1,5 +1,6 @@
 //! Arguments of the ops that read other rows of a sequence.
 
+use super::caches::StateShape;
 use super::views::{Cache, Cols, Heads, Rope, Selection, Vector};
 
 /// Keys and values of the rows of a step.
@@ -83,7 +84,7 @@ pub struct PoolKeys {
     pub rope: Rope,
 }
 
-/// `out[t] = silu(sum over j of weight[.., j] * x[t - kernel + 1 + j])`,
+/// `out[t] = silu(bias + sum over j of weight[.., j] * x[t - kernel + 1 + j])`,
 /// channel by channel, continuing from the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CausalConv {
@@ -93,6 +94,8 @@ pub struct CausalConv {
     pub x: Cols,
     /// `(kernel, channels)`, row-major; the last row meets the newest input.
     pub weight: Vector,
+    /// One a channel, where the family has them.
+    pub bias: Option<Vector>,
     /// The last `kernel - 1` inputs: [rows](crate::StateShape::Rows) of the channels.
     pub cache: Cache,
 }
@@ -154,5 +157,44 @@ impl DeltaRule {
             ValueOrder::Grouped => self.v.n_heads / self.k.n_heads,
             ValueOrder::Tiled => 1,
         }
+    }
+}
+
+/// Mamba-2's state-space recurrence (Dao and Gu, 2024, "Transformers are SSMs"), head by head: with
+/// `delta = softplus(dt + dt_bias)` and `decay = exp(-exp(a_log) * delta)`,
+///
+/// ```text
+/// S = decay * S + b (delta * x)^T;  out = S^T c + skip * x
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct StateSpace {
+    /// `(n_heads, head_dim)` a row.
+    pub out: Heads,
+    /// `(n_heads, head_dim)` a row.
+    pub x: Heads,
+    /// `(n_groups, state_size)` a row: how inputs enter states. Head `h` reads group
+    /// `h / (n_heads / n_groups)`.
+    pub b: Heads,
+    /// `(n_groups, state_size)` a row: how states are read.
+    pub c: Heads,
+    /// `n_heads` a row: the lengths of steps, before their bias and their activation.
+    pub dt: Cols,
+    /// `(3, n_heads)`: `dt_bias`, `a_log` and `skip`, in one piece because devices bind few buffers.
+    pub of_heads: Vector,
+    /// `n_heads` [matrices](crate::StateShape::Matrices) of `(state_size, head_dim)`: the columns of a
+    /// head are independent of each other, so that no sum goes across them.
+    pub cache: Cache,
+}
+
+impl StateSpace {
+    /// The shape of its state.
+    pub fn state_shape(&self) -> StateShape {
+        let (n, rows, cols) = (self.x.n_heads, self.b.head_dim, self.x.head_dim);
+        StateShape::Matrices { n, rows, cols }
+    }
+
+    /// The heads that read one group.
+    pub fn heads_per_group(&self) -> usize {
+        self.x.n_heads / self.b.n_heads
     }
 }

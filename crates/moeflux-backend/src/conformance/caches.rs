@@ -3,7 +3,7 @@
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KeysValues, KvType,
-    Sequence, Span, StateShape, StateSnapshot, ValueOrder,
+    Sequence, Span, StateShape, StateSnapshot, StateSpace, ValueOrder,
 };
 
 const ROWS: usize = 90;
@@ -18,16 +18,22 @@ pub(super) fn check(suite: &Suite<'_>) {
 /// Ops on the columns of one buffer, one for each kind of cache.
 struct Ops {
     x: Cols,
-    out: [Cols; 3],
+    out: [Cols; 4],
     conv: CausalConv,
     attention: Attention,
     delta: DeltaRule,
+    state_space: StateSpace,
 }
 
 impl Ops {
     fn new(b: &mut dyn Backend) -> Ops {
         let x = filled(b, ROWS, 33, 90);
-        let out = [filled(b, ROWS, 33, 91), filled(b, ROWS, 14, 92), filled(b, ROWS, 14, 93)];
+        let widths = [33, 14, 14, 12];
+        let mut seed = 90;
+        let out = widths.map(|width| {
+            seed += 1;
+            filled(b, ROWS, width, seed)
+        });
         let weight = b.load_vector(&Numbers::new(94).floats(33 * 3));
         let attention = Attention {
             out: out[1].heads(2),
@@ -54,8 +60,17 @@ impl Ops {
             dt_bias: b.load_vector(&[0.3, 0.4]),
             cache: Cache(2),
         };
-        let conv = CausalConv { out: out[0], x, weight, cache: Cache(0) };
-        Ops { x, out, conv, attention, delta }
+        let state_space = StateSpace {
+            out: out[3].heads(2),
+            x: x.slice(0, 12).heads(2),
+            b: x.slice(12, 5).heads(1),
+            c: x.slice(17, 5).heads(1),
+            dt: x.slice(22, 2),
+            of_heads: b.load_vector(&[0.3, 0.4, 0.1, -0.2, 0.5, -0.6]),
+            cache: Cache(3),
+        };
+        let conv = CausalConv { out: out[0], x, weight, bias: None, cache: Cache(0) };
+        Ops { x, out, conv, attention, delta, state_space }
     }
 
     fn step(
@@ -71,6 +86,7 @@ impl Ops {
         b.causal_conv(self.conv, &spans);
         b.attention(self.attention, &spans);
         b.delta_rule(self.delta, &spans);
+        b.state_space(self.state_space, &spans);
         self.out.iter().flat_map(|cols| read(b, cols.buf, rows)).collect()
     }
 }
@@ -80,6 +96,7 @@ fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
         CacheSpec::State(StateShape::Rows { n: 2, cols: 33 }),
         CacheSpec::Pages { n_heads: 1, k_dim: 7, v_dim: 7, dtype, window: None },
         CacheSpec::State(StateShape::Matrices { n: 2, rows: 7, cols: 5 }),
+        CacheSpec::State(StateShape::Matrices { n: 2, rows: 5, cols: 6 }),
     ];
     let ops = Ops::new(b);
     let mut all = Vec::new();

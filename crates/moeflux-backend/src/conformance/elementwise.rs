@@ -85,14 +85,24 @@ fn norms(suite: &Suite<'_>, rows: usize, width: usize) {
         all
     });
     for function in [GateFunction::Silu, GateFunction::Sigmoid] {
-        suite.case(&format!("gated_rms_norm {function:?} {rows}x{width}"), &|b| {
-            let weight = b.load_vector(&Numbers::new(11).floats(width));
-            let x = filled(b, rows, 2 * width, 12).heads(2);
-            let gate = filled(b, rows, 2 * width, 13).heads(2);
-            let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };
-            b.gated_rms_norm(rows, GatedRmsNorm { norm, gate, function });
-            read(b, x.buf, rows)
-        });
+        for gates_input in [false, true] {
+            let name = format!("gated_rms_norm {function:?} {gates_input} {rows}x{width}");
+            suite.case(&name, &|b| {
+                let weight = b.load_vector(&Numbers::new(11).floats(width));
+                let x = filled(b, rows, 2 * width, 12).heads(2);
+                let gate = filled(b, rows, 2 * width, 13).heads(2);
+                let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };
+                b.gated_rms_norm(rows, GatedRmsNorm { norm, gate, function, gates_input });
+                let mut all = read(b, x.buf, rows);
+                // A head has factors of its own, and the output another place.
+                let weight = b.load_vector(&Numbers::new(14).floats(2 * width));
+                let out = filled(b, rows, 2 * width, 15).heads(2);
+                let norm = RmsNorm { out, weight, ..norm };
+                b.gated_rms_norm(rows, GatedRmsNorm { norm, gate, function, gates_input });
+                all.extend(read(b, out.buf, rows));
+                all
+            });
+        }
     }
 }
 

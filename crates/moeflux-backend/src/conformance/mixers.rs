@@ -3,12 +3,24 @@
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm,
-    RmsNorm, Sequence, Span, StateShape, ValueOrder,
+    RmsNorm, Sequence, Span, StateShape, StateSpace, ValueOrder,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
     for (channels, kernel) in [(1, 2), (19, 3), (300, 4), (70, 10)] {
-        convolution(suite, channels, kernel);
+        for has_bias in [false, true] {
+            convolution(suite, channels, kernel, has_bias);
+        }
+    }
+    for [n_heads, n_groups, head_dim, state_size] in [
+        [1, 1, 1, 1],
+        [6, 2, 11, 21],
+        [3, 3, 33, 6],
+        [8, 2, 64, 128],
+        [5, 1, 16, 256],
+        [4, 2, 20, 7],
+    ] {
+        state_space(suite, StateSpaceShape { n_heads, n_groups, head_dim, state_size });
     }
     for order in [ValueOrder::Grouped, ValueOrder::Tiled] {
         for [n_k_heads, n_v_heads, k_dim, v_dim] in
@@ -64,12 +76,14 @@ pub(super) fn run_steps(
     all
 }
 
-fn convolution(suite: &Suite<'_>, channels: usize, kernel: usize) {
-    suite.case(&format!("causal_conv {channels}x{kernel}"), &|b| {
+fn convolution(suite: &Suite<'_>, channels: usize, kernel: usize, has_bias: bool) {
+    let name = format!("causal_conv {channels}x{kernel} {has_bias}");
+    suite.case(&name, &|b| {
         let out = filled(b, 5, channels + 2, 40).slice(1, channels);
         let x = filled(b, 5, channels, 41);
         let weight = b.load_vector(&Numbers::new(42).floats(channels * kernel));
-        let op = CausalConv { out, x, weight, cache: Cache(0) };
+        let bias = has_bias.then(|| b.load_vector(&Numbers::new(48).floats(channels)));
+        let op = CausalConv { out, x, weight, bias, cache: Cache(0) };
         let mut seed = 43;
         run_steps(
             b,
@@ -81,6 +95,53 @@ fn convolution(suite: &Suite<'_>, channels: usize, kernel: usize) {
                 b.causal_conv(op, spans);
             },
         )
+    });
+}
+
+/// The sizes of a state-space op.
+#[derive(Clone, Copy, Debug)]
+struct StateSpaceShape {
+    n_heads: usize,
+    n_groups: usize,
+    head_dim: usize,
+    state_size: usize,
+}
+
+/// Steps of a few rows, then one of more rows than any kernel takes at once, and a last row that
+/// follows it.
+fn state_space(suite: &Suite<'_>, shape: StateSpaceShape) {
+    const LONG: usize = 150;
+    let StateSpaceShape { n_heads, n_groups, head_dim, state_size } = shape;
+    suite.case(&format!("state_space {n_heads}/{n_groups} {head_dim}x{state_size}"), &|b| {
+        let (cols, group_cols) = (n_heads * head_dim, n_groups * state_size);
+        let all = filled(b, LONG, 2 * group_cols + cols + n_heads, 150);
+        let out = filled(b, LONG, cols, 151);
+        let op = StateSpace {
+            out: out.heads(n_heads),
+            x: all.slice(0, cols).heads(n_heads),
+            b: all.slice(cols, group_cols).heads(n_groups),
+            c: all.slice(cols + group_cols, group_cols).heads(n_groups),
+            dt: all.slice(cols + 2 * group_cols, n_heads),
+            of_heads: b.load_vector(&Numbers::new(152).floats(3 * n_heads)),
+            cache: Cache(1),
+        };
+        let spec = [
+            CacheSpec::State(StateShape::Rows { n: 1, cols: 3 }),
+            CacheSpec::State(op.state_shape()),
+        ];
+        let mut seed = 155;
+        let mut results = run_steps(b, &spec, out, &mut |b, spans| {
+            seed += 1;
+            b.write(all.buf, &Numbers::new(seed).floats(5 * all.len));
+            b.state_space(op, spans);
+        });
+        let sequence = b.new_sequence(&spec);
+        b.write(all.buf, &Numbers::new(170).floats(LONG * all.len));
+        for (rows, position) in [(0..LONG, 0), (3..4, LONG)] {
+            b.state_space(op, &[Span::new(sequence, rows.clone(), position)]);
+            results.extend(read(b, out.buf, rows.end));
+        }
+        results
     });
 }
 
@@ -145,9 +206,9 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
         };
         let norm = RmsNorm { out, x: mixed, weight: norm_weight, eps: 1e-6 };
         let op = DeltaNet {
-            conv: CausalConv { out: qkv, x, weight, cache: Cache(0) },
+            conv: CausalConv { out: qkv, x, weight, bias: None, cache: Cache(0) },
             delta,
-            norm: GatedRmsNorm { norm, gate, function },
+            norm: GatedRmsNorm { norm, gate, function, gates_input: false },
         };
         let spec = [
             CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels }),

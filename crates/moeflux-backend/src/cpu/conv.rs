@@ -24,6 +24,8 @@ pub(super) struct Taps<'a> {
     pub(super) n_rows: usize,
     /// `(kernel, channels)`.
     pub(super) weight: &'a [f32],
+    /// One a channel.
+    pub(super) bias: Option<&'a [f32]>,
     pub(super) out: SharedMut<'a, f32>,
     /// The first output, and the distance to the next.
     pub(super) out_start: usize,
@@ -56,12 +58,15 @@ impl SharedHistory<'_> {
             let start = taps.out_start + row * taps.out_stride;
             // SAFETY: the caller promises that no other code uses these channels.
             let out = unsafe { taps.out.slice(start + channels.start..start + channels.end) };
+            match taps.bias {
+                Some(bias) => out.copy_from_slice(&bias[channels.clone()]),
+                None => out.fill(0.0),
+            }
             if n_kept == 3 {
                 let x = [input(row), input(row + 1), input(row + 2), input(row + 3)];
                 four_taps(taps.isa, out, [weight(0), weight(1), weight(2), weight(3)], x);
                 continue;
             }
-            out.fill(0.0);
             for i in 0..=n_kept {
                 tap(taps.isa, out, weight(i), input(row + i));
             }
@@ -74,7 +79,7 @@ impl SharedHistory<'_> {
 }
 
 for_every_isa! {
-    /// The most frequent kernel in one pass.
+    /// The most frequent kernel in one pass, over biases.
     fn four_taps(out: &mut [f32], w: [&[f32]; 4], x: [&[f32]; 4]) {
         let [w0, w1, w2, w3] = w;
         let [x0, x1, x2, x3] = x;
@@ -83,7 +88,7 @@ for_every_isa! {
         for (out, (((w0, x0), (w1, x1)), ((w2, x2), (w3, x3)))) in
             out.iter_mut().zip(early.zip(late))
         {
-            let sum = w1.mul_add(*x1, w0.mul_add(*x0, 0.0));
+            let sum = w1.mul_add(*x1, w0.mul_add(*x0, *out));
             *out = silu(w3.mul_add(*x3, w2.mul_add(*x2, sum)));
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     DeviceError, Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
     HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams, Ops, PerExpert, PlainActivation,
     Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection,
-    Sequence, Sequences, SimilarityGate, Span, StateSnapshot, Vector, Weight,
+    Sequence, Sequences, SimilarityGate, Span, StateSnapshot, StateSpace, Vector, Weight,
 };
 
 impl Backend for Cpu {}
@@ -131,8 +131,13 @@ impl Ops for Cpu {
         let isa = self.isa;
         self.for_each_head(rows, op.norm.out, &|cpu, row, head, values| {
             let gate = cpu.buf(op.gate.buf).head(row, op.gate, head);
-            let weight = cpu.vector(op.norm.weight);
-            norm::gated_rms_norm(isa, values, weight, gate, op.function, op.norm.eps);
+            let weight = cpu.norm_weight(&op.norm, head);
+            if op.gates_input {
+                norm::gate(isa, values, gate, op.function);
+                norm::rms_norm_in_place(isa, values, weight, op.norm.eps);
+            } else {
+                norm::gated_rms_norm(isa, values, weight, gate, op.function, op.norm.eps);
+            }
         });
     }
 
@@ -173,6 +178,10 @@ impl Ops for Cpu {
 
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
         op.run_parts(self, spans);
+    }
+
+    fn state_space(&mut self, op: StateSpace, spans: &[Span]) {
+        mixers::state_space(self, op, spans);
     }
 
     fn add(&mut self, rows: usize, acc: Cols, x: Cols) {

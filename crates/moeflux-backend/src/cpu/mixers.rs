@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::columns::Columns;
 use super::conv::{SharedHistory, Taps};
 use super::delta;
 use super::floats::Floats;
@@ -9,10 +10,14 @@ use super::memory::{CacheState, RecurrentState};
 use super::parallel::prefetch;
 use super::pool::SharedMut;
 use super::state::Cpu;
-use crate::{Cache, CausalConv, DeltaRule, Sequence, Span, SplitSpans, StateShape, StateSnapshot};
+use super::state_space::{self, Gates, MOST_POSITIONS, Strided};
+use crate::{
+    Cache, CausalConv, DeltaRule, Heads, Sequence, Span, SplitSpans, StateShape, StateSnapshot,
+    StateSpace,
+};
 
 /// Elements of states that are worth a task: a few microseconds.
-const DELTA_ELEMENTS: usize = 32 << 10;
+const STATE_ELEMENTS: usize = 32 << 10;
 
 /// Elements of a convolution that are worth a task: some microseconds.
 const CONV_ELEMENTS: usize = 4 << 10;
@@ -97,6 +102,7 @@ fn convolve(cpu: &mut Cpu, op: &CausalConv, spans: &[Span]) {
             x_stride: x.width,
             n_rows,
             weight,
+            bias: op.bias.map(|bias| cpu.vector(bias)),
             out: SharedMut::new(&mut out.data),
             out_start: span.rows.start * out.width + op.out.start,
             out_stride: out.width,
@@ -137,7 +143,7 @@ fn replace_states(cpu: &mut Cpu, op: &DeltaRule, spans: &[Span]) {
         let unit = tasks.heads_per_unit();
         let n_units = op.v.n_heads / unit;
         let cost = span.rows.len() * unit * op.v.head_dim * op.k.head_dim;
-        let per_task = DELTA_ELEMENTS.div_ceil(cost.max(1));
+        let per_task = STATE_ELEMENTS.div_ceil(cost.max(1));
         cpu.pool.run(n_units.div_ceil(per_task), &|task| {
             for i in task * per_task..((task + 1) * per_task).min(n_units) {
                 tasks.run(tasks.heads_of_unit(i, unit));
@@ -268,8 +274,75 @@ impl DeltaTasks<'_> {
             let columns = first + block.start..first + block.end;
             // SAFETY: a head is worked on by one task, and the columns of different heads do not
             // overlap.
-            let out = unsafe { delta::Out::new(self.out, columns, self.out_width) };
+            let out = unsafe { Columns::new(self.out, columns, self.out_width) };
             delta::steps(cpu.isa, state, out, run, turned);
         }
     }
+}
+
+pub(super) fn state_space(cpu: &mut Cpu, op: StateSpace, spans: &[Span]) {
+    with_snapshots(cpu, op.cache, spans, &|cpu, spans| advance_states(cpu, &op, spans));
+}
+
+fn advance_states(cpu: &mut Cpu, op: &StateSpace, spans: &[Span]) {
+    let mut out = cpu.take(op.out.buf);
+    let (n_heads, out_width) = (op.x.n_heads, out.width);
+    for span in spans {
+        let mut state = cpu.take_state(span.sequence, op.cache);
+        assert_eq!(state.shape, op.state_shape(), "a state-space op needs a state of its shape");
+        let per_head = state.floats.len() / n_heads;
+        let (outputs, states) = (SharedMut::new(&mut out.data), SharedMut::new(&mut state.floats));
+        let per_task = STATE_ELEMENTS.div_ceil((span.rows.len() * per_head).max(1));
+        let shared = &*cpu;
+        shared.pool.run(n_heads.div_ceil(per_task), &|task| {
+            for head in task * per_task..((task + 1) * per_task).min(n_heads) {
+                // SAFETY: a head is worked on by one task.
+                let state = unsafe { states.slice(head * per_head..(head + 1) * per_head) };
+                for start in span.rows.clone().step_by(MOST_POSITIONS) {
+                    let rows = start..span.rows.end.min(start + MOST_POSITIONS);
+                    let first = start * out_width + op.out.start + head * op.out.stride;
+                    let columns = first..first + op.out.head_dim;
+                    // SAFETY: a head is worked on by one task, and the columns of different heads
+                    // do not overlap.
+                    let mut out = unsafe { Columns::new(outputs, columns, out_width) };
+                    advance_head(shared, op, head, rows, state, &mut out);
+                }
+            }
+        });
+        cpu.put_state(span.sequence, op.cache, state);
+    }
+    cpu.put(op.out.buf, out);
+}
+
+/// At most [`MOST_POSITIONS`] rows of one head.
+fn advance_head(
+    cpu: &Cpu,
+    op: &StateSpace,
+    head: usize,
+    rows: Range<usize>,
+    state: &mut [f32],
+    out: &mut Columns<'_>,
+) {
+    let of_head = |i: usize| cpu.vector(op.of_heads)[i * op.x.n_heads + head];
+    let [dt_bias, a_log, skip] = [0, 1, 2].map(of_head);
+    let (mut dt, mut gates) = ([0.0; MOST_POSITIONS], [Gates::default(); MOST_POSITIONS]);
+    let (dt, gates) = (&mut dt[..rows.len()], &mut gates[..rows.len()]);
+    for (dt, row) in dt.iter_mut().zip(rows.clone()) {
+        *dt = cpu.buf(op.dt.buf).cols(row, op.dt)[head] + dt_bias;
+    }
+    state_space::gates(cpu.isa, gates, a_log, dt);
+    let strided = |heads: Heads, head: usize| {
+        let buf = cpu.buf(heads.buf);
+        let first = rows.start * buf.width + heads.start + head * heads.stride;
+        Strided { values: &buf.data[first..], stride: buf.width, len: heads.head_dim }
+    };
+    let group = head / op.heads_per_group();
+    let run = state_space::Run {
+        x: strided(op.x, head),
+        b: strided(op.b, group),
+        c: strided(op.c, group),
+        gates,
+        skip,
+    };
+    state_space::steps(cpu.isa, state, out, run);
 }

@@ -5,6 +5,7 @@ mod amx;
 mod attention;
 mod attention_scratch;
 mod chosen;
+mod columns;
 mod conv;
 mod delta;
 mod dispatch;
@@ -29,6 +30,7 @@ mod rope;
 mod route;
 mod select;
 mod state;
+mod state_space;
 mod streams;
 #[cfg(target_arch = "x86_64")]
 mod vector;

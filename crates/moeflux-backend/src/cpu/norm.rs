@@ -25,6 +25,24 @@ for_every_isa! {
 }
 
 for_every_isa! {
+    /// `x = x * function(gate)`.
+    pub(super) fn gate(x: &mut [f32], gate: &[f32], function: GateFunction) {
+        match function {
+            GateFunction::Silu => {
+                for (value, g) in x.iter_mut().zip(gate) {
+                    *value *= silu(*g);
+                }
+            }
+            GateFunction::Sigmoid => {
+                for (value, g) in x.iter_mut().zip(gate) {
+                    *value *= sigmoid(*g);
+                }
+            }
+        }
+    }
+}
+
+for_every_isa! {
     /// `x = x / sqrt(mean(x^2) + eps) * weight * function(gate)`.
     pub(super) fn gated_rms_norm(
         x: &mut [f32], weight: &[f32], gate: &[f32], function: GateFunction, eps: f32,

@@ -20,8 +20,8 @@ use crate::{
     GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams,
     MoeOnDevice, Ops, PlainActivation, Projection, Recording, ResidencyChange, ResidencyRequest,
     ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
-    Selection, Sequence, Sequences, SimilarityGate, Span, Stage, StateSnapshot, TokenLogit, Vector,
-    Weight,
+    Selection, Sequence, Sequences, SimilarityGate, Span, Stage, StateSnapshot, StateSpace,
+    TokenLogit, Vector, Weight,
 };
 
 #[derive(Debug, Default)]
@@ -203,6 +203,7 @@ impl Ops for ProfilingBackend {
         fn causal_conv(op: CausalConv, spans: &[Span]) =
             |_| touches(n_rows(spans), 1, op.x.len);
         fn delta_rule(op: DeltaRule, spans: &[Span]) = |facts| facts.delta(&op, spans);
+        fn state_space(op: StateSpace, spans: &[Span]) = |facts| facts.state_space(&op, spans);
         fn add_bias(rows: usize, acc: Cols, bias: Vector) = |_| touches(rows, 1, acc.len);
         fn add(rows: usize, acc: Cols, x: Cols) = |_| touches(rows, 2, acc.len);
         fn scale(rows: usize, x: Cols, factor: f32) = |_| touches(rows, 1, x.len);

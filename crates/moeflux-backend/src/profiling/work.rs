@@ -2,7 +2,7 @@
 
 use crate::{
     Attention, Cache, CacheSpec, Cols, DeltaRule, Experts, Heads, Projection, Sequence, Span,
-    Stage, Weight,
+    Stage, StateSpace, Weight,
 };
 
 use super::profile::WeightFacts;
@@ -95,11 +95,21 @@ impl Facts {
     /// Every row multiplies the state by its key, adds a product to it and multiplies it by
     /// the query; the state is read and written once.
     pub(super) fn delta(&self, op: &DeltaRule, spans: &[Span]) -> Work {
+        self.recurrence(op.cache, 3, spans)
+    }
+
+    /// Every row adds a product to the state and multiplies it; the state is read and written once.
+    pub(super) fn state_space(&self, op: &StateSpace, spans: &[Span]) -> Work {
+        self.recurrence(op.cache, 2, spans)
+    }
+
+    /// The work of a state whose elements take part in `n_macs` products a row.
+    fn recurrence(&self, cache: Cache, n_macs: u64, spans: &[Span]) -> Work {
         let mut work = Work { rows: n_rows(spans), ..Work::default() };
         for span in spans {
-            let state = self.cache(span.sequence, op.cache).fixed_bytes() as u64;
+            let state = self.cache(span.sequence, cache).fixed_bytes() as u64;
             work.bytes += 2 * state;
-            work.macs += 3 * state / 4 * span.rows.len() as u64;
+            work.macs += n_macs * state / 4 * span.rows.len() as u64;
         }
         work
     }

@@ -50,7 +50,8 @@ impl Model {
         };
         let out = |i: usize, n_heads| Cols { buf: outputs[i], start: 0, len: 10 }.heads(n_heads);
         let weight: Vec<f32> = (0..4 * CHANNELS).map(|i| (i as f32 * 0.77).sin()).collect();
-        let conv = CausalConv { out: mixed, x, weight: cpu.load_vector(&weight), cache: CONV };
+        let conv =
+            CausalConv { out: mixed, x, weight: cpu.load_vector(&weight), bias: None, cache: CONV };
         let attention = Attention {
             out: out(0, 2),
             q: heads(10, 2, 5),

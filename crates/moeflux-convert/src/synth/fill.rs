@@ -260,8 +260,9 @@ pub(super) fn vector(name: &str, n: usize, float: Float, noise: Noise) -> Vec<u8
         let value = match name {
             // Decays as trained models have them: exp(A_log) from 0.5 to 16.
             _ if name.ends_with("A_log") => (0.5 + 15.5 * noise.unit(i)).ln(),
-            _ if name.ends_with("linear_attn.A") => -(0.5 + 15.5 * noise.unit(i)),
+            _ if name.ends_with(".A") => -(0.5 + 15.5 * noise.unit(i)),
             _ if name.ends_with("dt_bias") => -3.0 + normal,
+            _ if name.ends_with("mixer.D") => 1.0 + 0.3 * normal,
             _ if name.contains("conv1d") => 0.5 * normal,
             _ if name.contains("norm") => 1.0 + 0.1 * normal,
             _ if name.ends_with("scale") || name.ends_with("_scalar") => 1.0 + 0.1 * normal,

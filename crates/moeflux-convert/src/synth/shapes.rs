@@ -54,6 +54,10 @@ pub(super) fn config(name: &str, options: &SynthOptions) -> Option<Value> {
         if let Some(types) = text.get_mut("layer_types").and_then(Value::as_array_mut) {
             *types = types.iter().cycle().take(n_layers).cloned().collect();
         }
+        // One letter a layer.
+        if let Some(Value::String(pattern)) = text.get_mut("hybrid_override_pattern") {
+            *pattern = pattern.chars().cycle().take(n_layers).collect();
+        }
         // Counted from one.
         if let Some(ids) = text.get_mut("ple_layer_ids").and_then(Value::as_array_mut) {
             ids.retain(|id| id.as_u64() <= Some(n_layers as u64));

@@ -322,6 +322,8 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("hy3", 295.0),
         ("solar-open-100b", 102.65),
         ("k-exaone-236b-a23b", 236.0),
+        ("nemotron-3-nano-30b-a3b", 31.6),
+        ("nemotron-3-super-120b-a12b", 120.7),
         ("ernie-4.5-21b-a3b", 21.8),
         ("ling-mini-2.0", 16.26),
         ("mixtral-8x7b", 46.7),

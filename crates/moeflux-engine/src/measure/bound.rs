@@ -40,7 +40,7 @@ pub fn prefill_limit(engine: &Engine, machine: &Machine) -> Option<f64> {
     let mut nanoseconds = 0.0;
     for (name, weight) in meter.names.iter().zip(meter.weights()) {
         // Tokens are looked up there, and only the last one of a prompt gets logits.
-        if name == "embed_tokens" || name == "lm_head" {
+        if ["embed_tokens", "embeddings", "lm_head"].contains(&name.as_str()) {
             continue;
         }
         let macs = (weight.rows * weight.cols) as f64;

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use moeflux_convert::synth::SynthOptions;
 use moeflux_convert::synthesise;
 use moeflux_core::checkpoint::Config;
-use moeflux_core::manifest::Manifest;
+use moeflux_core::manifest::{ExpertsDecl, Manifest};
 use moeflux_core::show_bytes;
 use moeflux_engine::{EngineOptions, Inspection, inspect};
 use moeflux_model::{Declared, WithMtp};
@@ -56,9 +56,14 @@ fn declared(model: &Published) -> Declared {
 fn parameters(manifest: &Manifest) -> usize {
     let matrices = manifest.matrices.iter().map(|matrix| matrix.rows * matrix.cols);
     let experts = manifest.experts.iter();
-    let experts = experts.map(|layer| layer.n_experts * 3 * layer.hidden * layer.intermediate);
+    let experts = experts.map(|layer| layer.n_experts * expert_elements(layer));
     let tables = manifest.tables.iter().map(|table| table.rows * table.cols);
     matrices.chain(experts).chain(tables).sum()
+}
+
+/// Parameters of an expert of a layer.
+fn expert_elements(layer: &ExpertsDecl) -> usize {
+    layer.matrices.names().into_iter().count() * layer.hidden * layer.intermediate
 }
 
 /// A checkpoint of the shape at four bits without weights, planned with the flags that the page names
@@ -92,8 +97,12 @@ fn configs_of_published_models_have_the_sizes_that_these_are_known_for() {
         let want = [model.layers, model.moe_layers, model.experts, model.experts_per_token];
         assert_eq!(figures, want, "{names:?}");
         for layer in &manifest.experts {
-            let elements = 3 * layer.hidden * layer.intermediate;
-            assert_eq!(elements, model.expert_elements, "{names:?}, {}", layer.prefix);
+            assert_eq!(
+                expert_elements(layer),
+                model.expert_elements,
+                "{names:?}, {}",
+                layer.prefix
+            );
         }
         let billions = parameters(&manifest) as f64 / 1e9;
         let ratio = billions / model.billions;

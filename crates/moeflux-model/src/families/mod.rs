@@ -18,6 +18,7 @@ mod hy_v3;
 mod keys;
 mod minimax_m2;
 mod mixtral;
+mod nemotron_h;
 mod olmoe;
 mod published;
 mod qwen3_5_moe;
@@ -62,6 +63,7 @@ pub const FAMILIES: &[Family] = &[
     hy_v3::FAMILY,
     minimax_m2::FAMILY,
     mixtral::FAMILY,
+    nemotron_h::FAMILY,
     olmoe::FAMILY,
     qwen3_5_moe::FAMILY,
     qwen3_moe::FAMILY,

@@ -107,14 +107,28 @@ impl Decoder {
         step.backend.add(rows, hidden, mixed);
     }
 
-    /// For each layer, what predicts the next one's routing, where that has any.
+    /// The layer whose routing is predicted where layer `i` ends: the next one, if it has experts
+    /// and a mixer before them. Where layers are mixers or experts, a layer of experts predicts the
+    /// next one of these, with the mixers between them.
+    fn predicted_by(&self, i: usize) -> Option<&Layer> {
+        let later = &self.layers[i + 1..];
+        if self.layers[i].moe().is_none() {
+            return later.first().filter(|next| next.mixes_before_experts());
+        }
+        let n_between = later.iter().position(|layer| layer.moe().is_some())?;
+        let next = &later[n_between];
+        (n_between == 0 || !next.mixes_before_experts()).then_some(next)
+    }
+
+    /// For each layer, what predicts the routing of a later one, where there is one to predict.
     fn following(&self) -> impl Iterator<Item = Option<Lookahead<'_>>> {
         let Residual { hidden, mixed, .. } = self.residual;
         let streams = self.residual.streams.as_ref();
-        let pairs = self.layers.iter().zip(self.layers.iter().skip(1));
-        let routers = pairs.map(move |(layer, next)| {
+        self.layers.iter().enumerate().map(move |(i, layer)| {
+            let next = self.predicted_by(i)?;
             let joins = match (layer.experts(), streams) {
                 (Some(Half::Parallel(parallel)), _) => ExpertsJoin::Parallel(parallel),
+                (Some(Half::Body(_, Body::Latent(latent))), _) => ExpertsJoin::Latent(latent),
                 (Some(Half::Body(connection, _)), Some(streams)) => {
                     ExpertsJoin::Streams { connection, scratch: &streams.scratch }
                 }
@@ -123,6 +137,7 @@ impl Decoder {
             };
             let (connection, moe) = match next.experts()? {
                 Half::Body(connection, Body::Moe(moe)) => (**connection, &**moe),
+                Half::Body(connection, Body::Latent(latent)) => (**connection, &*latent.moe),
                 Half::Parallel(parallel) => {
                     (Connection::Norm(parallel.router_norm), &*parallel.moe)
                 }
@@ -131,8 +146,7 @@ impl Decoder {
             // Experts of several streams are added up where one stream has its scratch.
             let scratch = streams.map_or(mixed, |streams| streams.scratch.spare_out);
             Some(Lookahead { joins, connection, moe, hidden, scratch })
-        });
-        routers.chain([None])
+        })
     }
 }
 

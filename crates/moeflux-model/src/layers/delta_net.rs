@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::attention::columns;
 use super::norm::{Norm, NormWeights};
+use super::recurrent::{a_log, by_taps, conv_name, conv_shapes};
 use crate::layers::builder::Builder;
 use crate::layers::mixer::Mixer;
 use crate::load::LoadError;
@@ -75,15 +76,10 @@ impl DeltaNetShape {
         name: &str,
         build: &mut Build<'_>,
     ) -> Result<NormWeights, LoadError> {
-        let conv = build.weights.vector(&conv_name(name), &self.conv_shapes())?;
+        let conv =
+            build.weights.vector(&conv_name(name), &conv_shapes(self.channels(), self.kernel))?;
         let is_torch = conv.shape == [self.channels(), 1, self.kernel];
         Ok(if is_torch { NormWeights::ZeroCentred } else { NormWeights::Plain })
-    }
-
-    /// PyTorch's shape, MLX's, and that of the original system's converter.
-    fn conv_shapes(&self) -> [Vec<usize>; 3] {
-        let (channels, kernel) = (self.channels(), self.kernel);
-        [vec![channels, 1, kernel], vec![channels, kernel, 1], vec![channels, kernel]]
     }
 }
 
@@ -226,15 +222,17 @@ impl DeltaNetBlocks {
         let weights = &mut *builder.build.weights;
         let norm = format!("{name}.norm.weight");
         let norm = Norm::load(weights, &norm, v_dim, NormWeights::Plain, eps)?;
-        let conv = weights.vector(&conv_name(name), &self.shape.conv_shapes())?;
-        let conv = weights.backend().load_vector(&transposed(&conv.values, channels, kernel));
+        let conv = weights.vector(&conv_name(name), &conv_shapes(channels, kernel))?;
+        let conv = weights.backend().load_vector(&by_taps(&conv.values, channels, kernel));
+        let a_log = a_log(name, n_v_heads, builder)?;
+        let a_log = builder.build.backend().load_vector(&a_log);
         Ok(DeltaNetLayer {
             input,
             out_proj: builder.projection(&format!("{name}.out_proj"), hidden, v_cols)?,
             conv,
             conv_cache: builder
                 .cache(CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels })),
-            a_log: a_log(name, n_v_heads, builder)?,
+            a_log,
             dt_bias: builder.vector(&format!("{name}.dt_bias"), n_v_heads)?,
             delta_cache: builder.cache(CacheSpec::State(StateShape::Matrices {
                 n: n_v_heads,
@@ -247,32 +245,6 @@ impl DeltaNetBlocks {
             scratch: self.scratch,
         })
     }
-}
-
-/// The logarithms of the rates of decay. GGUF files hold the rates themselves, below zero.
-fn a_log(name: &str, n: usize, builder: &mut Builder<'_, '_>) -> Result<Vector, LoadError> {
-    let (logarithms, rates) = (format!("{name}.A_log"), format!("{name}.A"));
-    let weights = &mut *builder.build.weights;
-    if weights.holds(&logarithms) || !weights.holds(&rates) {
-        return builder.vector(&logarithms, n);
-    }
-    let mut values = weights.vector(&rates, &[vec![n]])?.values;
-    if let Some(rate) = values.iter().find(|rate| **rate > 0.0) {
-        return Err(weights.refuse(&rates, &format!("{rate} is not a rate of decay, below 0")));
-    }
-    for value in &mut values {
-        *value = (-*value).ln();
-    }
-    Ok(weights.backend().load_vector(&values))
-}
-
-fn conv_name(name: &str) -> String {
-    format!("{name}.conv1d.weight")
-}
-
-/// `(channels, kernel)` as `(kernel, channels)`.
-fn transposed(weight: &[f32], channels: usize, kernel: usize) -> Vec<f32> {
-    (0..kernel * channels).map(|i| weight[i % channels * kernel + i / channels]).collect()
 }
 
 impl Mixer for DeltaNetLayer {
@@ -295,7 +267,13 @@ impl Mixer for DeltaNetLayer {
             Projection { weight: self.input.b, out: b },
         ];
         backend.project(rows, x, &projections);
-        let conv = CausalConv { out: convolved, x: qkv, weight: self.conv, cache: self.conv_cache };
+        let conv = CausalConv {
+            out: convolved,
+            x: qkv,
+            weight: self.conv,
+            bias: None,
+            cache: self.conv_cache,
+        };
         let delta = DeltaRule {
             out: mixed,
             q,
@@ -308,7 +286,12 @@ impl Mixer for DeltaNetLayer {
             dt_bias: self.dt_bias,
             cache: self.delta_cache,
         };
-        let norm = GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z, function: self.gate };
+        let norm = GatedRmsNorm {
+            norm: self.norm.op(mixed, mixed),
+            gate: z,
+            function: self.gate,
+            gates_input: false,
+        };
         backend.delta_net(DeltaNet { conv, delta, norm }, spans);
         backend.project(rows, columns(mixed), &[Projection { weight: self.out_proj, out }]);
     }

@@ -7,14 +7,12 @@ use moeflux_core::manifest::{ExpertMatrices, FusedOrder};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Activation {
     Gated(GatedActivation),
-    #[expect(dead_code, reason = "all families have gates")]
     Plain(PlainActivation),
 }
 
 /// The matrices of a routed expert, and what stands between their products.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ExpertShape {
-    #[expect(dead_code, reason = "all families have gates")]
     Two(PlainExpert),
     Three(GatedExpert),
 }

@@ -5,6 +5,7 @@ use moeflux_backend::{Cols, Stage};
 use super::builder::{Builder, Residual};
 use super::connection::Connection;
 use super::dense::Dense;
+use super::latent_moe::LatentMoe;
 use super::moe::{Moe, MoeInput};
 use super::ngram::NgramLayer;
 use super::norm::Norm;
@@ -43,6 +44,8 @@ pub(crate) enum Body {
     Dense(Dense),
     /// Routed experts.
     Moe(Box<Moe>),
+    /// Routed experts behind a projection, which join the one stream.
+    Latent(Box<LatentMoe>),
 }
 
 /// What is done to the output of a mixer before it joins the residual. Experts have factors in the
@@ -98,6 +101,16 @@ impl Layer {
         Ok(Layer { halves: vec![mixer, Half::Body(Box::new(before_mlp), mlp)] })
     }
 
+    /// A layer of one half, whose norm is called `norm`.
+    pub(crate) fn single(
+        builder: &mut Builder<'_, '_>,
+        norm: &str,
+        body: Body,
+    ) -> Result<Layer, LoadError> {
+        let connection = Connection::Norm(builder.norm(norm, builder.outline.hidden)?);
+        Ok(Layer { halves: vec![Half::Body(Box::new(connection), body)] })
+    }
+
     /// The block of experts, where the layer has one.
     pub(super) fn moe(&self) -> Option<&Moe> {
         self.halves.iter().find_map(Half::moe)
@@ -106,6 +119,11 @@ impl Layer {
     /// The half with experts, where the layer has one.
     pub(super) fn experts(&self) -> Option<&Half> {
         self.halves.iter().find(|half| half.moe().is_some())
+    }
+
+    /// Whether something stands between what a layer before leaves and the router.
+    pub(super) fn mixes_before_experts(&self) -> bool {
+        self.halves.first().is_some_and(|half| half.moe().is_none())
     }
 
     /// Whether rows may be embeddings.
@@ -153,6 +171,7 @@ impl Half {
     fn moe(&self) -> Option<&Moe> {
         match self {
             Half::Body(_, Body::Moe(moe)) => Some(moe),
+            Half::Body(_, Body::Latent(latent)) => Some(&latent.moe),
             Half::Parallel(parallel) => Some(&parallel.moe),
             Half::Rows(_) | Half::Body(..) | Half::Scale(_) => None,
         }
@@ -164,7 +183,7 @@ impl Half {
             Half::Body(connection, body) => {
                 let takes = match body {
                     Body::Mixer { mixer, .. } => mixer.takes_embeddings(),
-                    Body::Dense(_) | Body::Moe(_) => true,
+                    Body::Dense(_) | Body::Moe(_) | Body::Latent(_) => true,
                 };
                 takes && connection.takes_embeddings()
             }
@@ -183,7 +202,9 @@ impl Half {
             Half::Rows(_) => Some(Stage::Rest),
             Half::Body(_, Body::Mixer { mixer, .. }) => Some(mixer.stage()),
             Half::Body(_, Body::Dense(_)) => Some(Stage::DenseMlp),
-            Half::Body(_, Body::Moe(_)) | Half::Parallel(_) => Some(Stage::Router),
+            Half::Body(_, Body::Moe(_) | Body::Latent(_)) | Half::Parallel(_) => {
+                Some(Stage::Router)
+            }
             Half::Scale(_) => None,
         }
     }
@@ -229,6 +250,7 @@ impl Body {
                 mixed
             }
             Body::Dense(dense) => dense.forward(step, normed),
+            Body::Latent(latent) => return latent.forward(step, hidden, normed, next),
             Body::Moe(moe) => match streams {
                 // The experts of one stream are added to it.
                 None => return moe.forward(step, hidden, MoeInput::of(normed), next),

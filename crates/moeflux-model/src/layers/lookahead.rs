@@ -1,4 +1,4 @@
-//! What the next layer's router will choose, asked of it before its turn.
+//! What the router of a later layer will choose, asked of it before its turn.
 
 use std::cmp::Reverse;
 
@@ -6,6 +6,7 @@ use moeflux_backend::{Cols, Combine};
 use moeflux_core::{ExpertId, LayerIdx};
 
 use super::connection::Connection;
+use super::latent_moe::LatentMoe;
 use super::moe::Moe;
 use super::parallel_mlp::ParallelMlp;
 use super::streams::StreamsScratch;
@@ -34,13 +35,15 @@ pub(crate) enum ExpertsJoin<'a> {
     Added,
     /// They are added together with a dense MLP.
     Parallel(&'a ParallelMlp),
+    /// They are projected before they are added.
+    Latent(&'a LatentMoe),
     /// They join several streams.
     Streams { connection: &'a Connection, scratch: &'a StreamsScratch },
 }
 
 impl Lookahead<'_> {
-    /// Predicts from the stream as the layer before leaves it, as if this
-    /// layer's mixer added nothing: on a trained model four in five are right.
+    /// Predicts from the stream as an earlier layer leaves it, as if the
+    /// mixers in between added nothing: on a trained model four in five are right.
     pub(crate) fn look(self, step: &mut Step<'_>) -> Result<(), ForwardError> {
         let is_wanted = self.is_wanted(step);
         if !is_wanted && step.recorder.is_none() {
@@ -91,6 +94,7 @@ impl Predict for Lookahead<'_> {
             ExpertsJoin::Parallel(parallel) => {
                 parallel.preview(step, stream, self.hidden, so_far);
             }
+            ExpertsJoin::Latent(latent) => latent.preview(step, stream, self.hidden, so_far),
             ExpertsJoin::Streams { connection, scratch } => {
                 let streams = scratch.spare;
                 step.backend.copy(rows, streams.heads(1), self.hidden.heads(1));

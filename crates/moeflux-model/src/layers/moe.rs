@@ -30,6 +30,8 @@ pub(crate) struct MoeShape {
     pub(crate) config_top_k: usize,
     /// Columns between an expert's products.
     pub(crate) intermediate: usize,
+    /// Columns that experts read and give, where these are not those of the stream.
+    pub(crate) latent: Option<usize>,
     pub(crate) expert: ExpertShape,
     /// What the router is called inside a block.
     pub(crate) router: &'static str,
@@ -62,7 +64,7 @@ pub(crate) struct MoeBlocks {
 struct MoeScratch {
     /// One logit an expert.
     logits: Cols,
-    /// `(rows * top_k, hidden)`: the output of each chosen expert.
+    /// `(rows * top_k, columns)`: the output of each chosen expert.
     slots: Buf,
 }
 
@@ -156,6 +158,7 @@ impl MoeShape {
             n_experts,
             config_top_k,
             intermediate: config.usize(intermediate)?,
+            latent: None,
             expert: ExpertShape::Three(GatedExpert::USUAL),
             router: "gate",
             shared: None,
@@ -210,7 +213,10 @@ impl MoeBlocks {
         let [logits, scale] = build.cols_together([n_experts, 1]);
         let scratch = MoeScratch {
             logits,
-            slots: build.weights.backend().alloc(build.max_rows * top_k, hidden),
+            slots: build
+                .weights
+                .backend()
+                .alloc(build.max_rows * top_k, shape.latent.unwrap_or(hidden)),
         };
         let shared = shape.shared.map(|shared| SharedScratch {
             mlp: MlpScratch::alloc(shared.intermediate, builder),
@@ -241,8 +247,15 @@ impl MoeBlocks {
             }
         }
         let prefix = name.to_owned();
-        let matrices = expert.matrices();
-        let decl = ExpertsDecl { layer, prefix, matrices, n_experts, hidden, intermediate };
+        let (matrices, experts_hidden) = (expert.matrices(), self.shape.latent.unwrap_or(hidden));
+        let decl = ExpertsDecl {
+            layer,
+            prefix,
+            matrices,
+            n_experts,
+            hidden: experts_hidden,
+            intermediate,
+        };
         builder.build.weights.experts(decl)?;
         Ok(Box::new(Moe {
             layer,
@@ -341,7 +354,7 @@ impl Moe {
     fn run_meanwhile(&self, step: &mut Step<'_>) -> Option<Shared> {
         let layer = Some(self.layer.0);
         if let Some(dense_branch) = &self.dense_branch {
-            step.backend.begin_stage(Stage::DenseMlp, layer);
+            step.backend.begin_stage(dense_branch.stage, layer);
             dense_branch.run(step);
         }
         step.backend.begin_stage(Stage::SharedExpert, layer);
@@ -428,7 +441,7 @@ impl Moe {
     /// As [`forward`](Moe::forward) where the device has all experts.
     fn forward_on_device(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
         if let Some(dense_branch) = &self.dense_branch {
-            step.backend.begin_stage(Stage::DenseMlp, Some(self.layer.0));
+            step.backend.begin_stage(dense_branch.stage, Some(self.layer.0));
             dense_branch.run(step);
         }
         step.backend.begin_stage(Stage::RoutedExperts, Some(self.layer.0));

@@ -192,7 +192,7 @@ impl NgramLayer {
         backend.similarity_gate(n_rows, op);
         let (x, out) = (query, key);
         backend.rms_norm(n_rows, self.conv_norm.op(heads(x), heads(gated)));
-        let op = CausalConv { out, x, weight: self.conv, cache: self.conv_cache };
+        let op = CausalConv { out, x, weight: self.conv, bias: None, cache: self.conv_cache };
         backend.causal_conv(op, spans);
         backend.add(n_rows, residual, gated);
         backend.add(n_rows, residual, out);

@@ -1,7 +1,7 @@
 //! A dense MLP and experts side by side, each with norms of its own before and after it, whose sum
 //! is normalised once more before it joins the residual stream (Gemma 4).
 
-use moeflux_backend::{Cols, Combine};
+use moeflux_backend::{Cols, Combine, Stage};
 
 use super::dense::MlpScratch;
 use super::dense_branch::DenseBranch;
@@ -94,9 +94,10 @@ impl ParallelBlocks {
         let (hidden, scratch) = (builder.outline.hidden, self.scratch);
         let dense_branch = DenseBranch {
             mlp: self.dense.load(mlp, builder)?,
-            norm: builder.norm(norms.after_dense, hidden)?,
+            norm: Some(builder.norm(norms.after_dense, hidden)?),
             x: builder.residual.normed,
             out: scratch.dense_out,
+            stage: Stage::DenseMlp,
         };
         let mut moe = load(&self.moe, builder)?;
         moe.dense_branch = Some(dense_branch);

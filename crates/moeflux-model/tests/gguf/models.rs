@@ -3,7 +3,7 @@
 use super::writer::GgufWriter;
 
 /// The architectures that are written.
-pub(crate) const ARCHITECTURES: [&str; 13] = [
+pub(crate) const ARCHITECTURES: [&str; 14] = [
     "deepseek2",
     "deepseek32",
     "gemma4",
@@ -13,6 +13,7 @@ pub(crate) const ARCHITECTURES: [&str; 13] = [
     "granitemoe",
     "llama",
     "minimax-m2",
+    "nemotron_h_moe",
     "olmoe",
     "qwen35moe",
     "qwen3moe",
@@ -41,6 +42,12 @@ const DELTA_K_HEADS: usize = 2;
 const DELTA_V_HEADS: usize = 4;
 const DELTA_DIM: usize = 4;
 const KERNEL: usize = 4;
+
+/// Of Mamba layers.
+const MAMBA_GROUPS: usize = 2;
+const MAMBA_HEADS: usize = 4;
+const MAMBA_DIM: usize = 3;
+const STATE: usize = 5;
 
 /// Of indexers.
 const INDEX_HEADS: usize = 3;
@@ -158,6 +165,7 @@ impl Model {
                 let slides: Vec<bool> = (0..LAYERS + n_nextn).map(|layer| layer == 0).collect();
                 self.file.bools(&self.key("attention.sliding_window_pattern"), &slides);
             }
+            "nemotron_h_moe" => self.mamba_keys(),
             "minimax-m2" => self.numbers(&[("expert_gating_func", 2), ("rope.dimension_count", 2)]),
             "glm4moe" => self.numbers(&[("rope.dimension_count", 2)]),
             _ => {}
@@ -185,6 +193,22 @@ impl Model {
             self.file.bools(&self.key("attention.recurrent_layers"), &recurs);
             self.file.i32s(&self.key("rope.dimension_sections"), &[1, 0, 0, 0]);
         }
+    }
+
+    /// Layers of one part: attention where there are keys, experts where there is a width.
+    fn mamba_keys(&mut self) {
+        self.numbers(&[
+            ("expert_shared_feed_forward_length", INTERMEDIATE),
+            ("ssm.conv_kernel", KERNEL),
+            ("ssm.state_size", STATE),
+            ("ssm.group_count", MAMBA_GROUPS),
+            ("ssm.time_step_rank", MAMBA_HEADS),
+            ("ssm.inner_size", MAMBA_HEADS * MAMBA_DIM),
+        ]);
+        self.file.i32s(&self.key("attention.head_count_kv"), &[0, KV_HEADS as i32]);
+        self.file.i32s(&self.key("feed_forward_length"), &[0, INTERMEDIATE as i32]);
+        self.file.f32(&self.key("expert_weights_scale"), 2.5);
+        self.file.bool(&self.key("expert_weights_norm"), true);
     }
 
     fn latent_keys(&mut self) {
@@ -236,6 +260,9 @@ impl Model {
     }
 
     fn layer(&mut self, layer: usize) {
+        if self.architecture == "nemotron_h_moe" {
+            return self.single(layer);
+        }
         let post_norm = match self.architecture {
             "gpt-oss" | "glm4moe" | "qwen35moe" | "qwen3next" => "post_attention_norm.weight",
             _ => "ffn_norm.weight",
@@ -263,6 +290,43 @@ impl Model {
         } else {
             self.experts(layer);
         }
+    }
+
+    /// A layer of one part: Mamba or experts.
+    fn single(&mut self, layer: usize) {
+        self.add_to(layer, &[("attn_norm.weight", &[HIDDEN])]);
+        if layer == 0 {
+            return self.mamba(layer);
+        }
+        self.add_to(
+            layer,
+            &[
+                ("ffn_gate_inp.weight", &[EXPERTS, HIDDEN]),
+                ("exp_probs_b.bias", &[EXPERTS]),
+                ("ffn_up_exps.weight", &[EXPERTS, INTERMEDIATE, HIDDEN]),
+                ("ffn_down_exps.weight", &[EXPERTS, HIDDEN, INTERMEDIATE]),
+                ("ffn_up_shexp.weight", &[INTERMEDIATE, HIDDEN]),
+                ("ffn_down_shexp.weight", &[HIDDEN, INTERMEDIATE]),
+            ],
+        );
+    }
+
+    fn mamba(&mut self, layer: usize) {
+        let inner = MAMBA_HEADS * MAMBA_DIM;
+        let channels = inner + 2 * MAMBA_GROUPS * STATE;
+        self.add_to(
+            layer,
+            &[
+                ("ssm_in.weight", &[inner + channels + MAMBA_HEADS, HIDDEN]),
+                ("ssm_conv1d.weight", &[channels, KERNEL]),
+                ("ssm_conv1d.bias", &[channels]),
+                ("ssm_a", &[MAMBA_HEADS, 1]),
+                ("ssm_d", &[MAMBA_HEADS, 1]),
+                ("ssm_dt.bias", &[MAMBA_HEADS]),
+                ("ssm_norm.weight", &[MAMBA_GROUPS, inner / MAMBA_GROUPS]),
+                ("ssm_out.weight", &[HIDDEN, inner]),
+            ],
+        );
     }
 
     fn attention(&mut self, layer: usize) {

@@ -1,13 +1,13 @@
-//! Kernels of causal convolutions and of the gated delta rule.
+//! Kernels of causal convolutions, of the gated delta rule and of state spaces.
 
 use crate::kernels::kernel::Include::{DeltaSums, Quantize, Reduce};
 use crate::kernels::kernel::{constants, kernel};
 use crate::kernels::shared::Quant;
 
 kernel! {
-    Conv in "conv/rows"("wrrr");
+    Conv in "conv/rows"("wrrrr");
     {}
-    {}
+    { is_biased: bool = BIASED, }
 }
 
 kernel! {
@@ -18,9 +18,9 @@ kernel! {
 
 kernel! {
     /// A convolution of a few rows, with its history.
-    ConvStep in "conv/step"("wrrw");
+    ConvStep in "conv/step"("wrrwr");
     {}
-    { n_kept: u32 = KEPT, }
+    { n_kept: u32 = KEPT, is_biased: bool = BIASED, }
 }
 
 kernel! {
@@ -78,5 +78,20 @@ kernel! {
         channels: u32 = CHANNELS,
         /// Channels of a thread.
         per_thread: u32 = OWN,
+    }
+}
+
+kernel! {
+    /// The recurrence of state-space layers.
+    StateSpace in "state_space/rows"("wrrrrrw") feature [WritesFirst];
+    {}
+    {
+        state_size: u32 = STATE,
+        /// Rows of the state that a lane keeps.
+        kept: u32 = KEPT,
+        /// Rows of the batch that a step takes.
+        rows: u32 = ROWS,
+        /// Elements that a thread loads of them.
+        loads: u32 = LOADS,
     }
 }

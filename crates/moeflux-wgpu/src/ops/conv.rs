@@ -46,7 +46,7 @@ fn convolve(b: &mut Wgpu, op: &CausalConv, spans: &[Span]) {
 
 fn conv_step(b: &mut Wgpu, op: &CausalConv, Together { states, spans, .. }: &Together<1>) {
     b.encoder.begin();
-    let CausalConv { out, x, weight, .. } = *op;
+    let CausalConv { out, x, weight, bias, .. } = *op;
     let [history] = states;
     let (n_kept, channels) = conv_dims(history);
     assert!(x.len == channels && out.len == channels, "channels");
@@ -54,10 +54,13 @@ fn conv_step(b: &mut Wgpu, op: &CausalConv, Together { states, spans, .. }: &Tog
     let params =
         vec![word(channels), word(x.start), word(x_buf.width), word(out.start), word(y.width)];
     let weight = b.vector(weight).clone();
+    let is_biased = bias.is_some();
+    // What a kernel does not read may be anything that it reads elsewhere.
+    let bias = bias.map_or_else(|| weight.clone(), |bias| b.vector(bias).clone());
     b.encoder.dispatch(
-        kernels::ConvStep { n_kept: word(n_kept) },
+        kernels::ConvStep { n_kept: word(n_kept), is_biased },
         &with_spans(params, spans),
-        &[&y.mem, &x_buf.mem, &weight, &history.slab],
+        &[&y.mem, &x_buf.mem, &weight, &history.slab, &bias],
         Grid::Plane(channels.div_ceil(ELEMENTS), spans.len()),
     );
 }
@@ -65,7 +68,7 @@ fn conv_step(b: &mut Wgpu, op: &CausalConv, Together { states, spans, .. }: &Tog
 /// A convolution of many rows.
 fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
     b.encoder.begin();
-    let CausalConv { out, x, weight, cache } = *op;
+    let CausalConv { out, x, weight, bias, cache } = *op;
     let history = b.state(span.sequence, cache);
     let (n_kept, channels) = conv_dims(&history);
     assert!(x.len == channels && out.len == channels, "channels");
@@ -83,10 +86,12 @@ fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
         word(history.nth),
     ];
     let weight = b.vector(weight).clone();
+    let is_biased = bias.is_some();
+    let bias = bias.map_or_else(|| weight.clone(), |bias| b.vector(bias).clone());
     b.encoder.dispatch(
-        kernels::Conv {},
+        kernels::Conv { is_biased },
         &params,
-        &[&y.mem, &x_buf.mem, &weight, &history.slab],
+        &[&y.mem, &x_buf.mem, &weight, &history.slab, &bias],
         Grid::Linear(n.div_ceil(ELEMENTS)),
     );
     let params = [

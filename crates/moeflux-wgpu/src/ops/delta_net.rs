@@ -82,6 +82,7 @@ fn fits_step(op: &DeltaNet) -> bool {
         && k.buf == v.buf
         && a.buf == b.buf
         && norm.x == out
+        && !op.norm.gates_input
         && ![v.buf, a.buf, gate.buf].contains(&norm.out.buf)
 }
 
@@ -95,7 +96,7 @@ fn fits_one(op: &DeltaNet) -> bool {
         && k == columns(out.start + k_cols, k.n_heads, k.head_dim).heads(k.n_heads)
         && v == columns(out.start + 2 * k_cols, v.n_heads, v.head_dim).heads(v.n_heads)
         && out.len == 2 * k_cols + v.n_heads * v.head_dim;
-    are_all && x.buf == a.buf && x.buf == op.norm.gate.buf
+    op.conv.bias.is_none() && are_all && x.buf == a.buf && x.buf == op.norm.gate.buf
 }
 
 /// What both kernels of `delta_net/step.wgsl` have in common.

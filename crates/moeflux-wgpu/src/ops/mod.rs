@@ -15,6 +15,7 @@ pub(crate) mod norm;
 mod operand;
 pub(crate) mod rope;
 mod spans;
+pub(crate) mod state_space;
 pub(crate) mod streams;
 
 pub(crate) use attention::{attention, gated_attention, select_positions};
@@ -30,4 +31,5 @@ pub(crate) use matmul::{head_product, project};
 pub(crate) use moe::{begin_upload, combine, experts, moe_on_device, resident_experts, route};
 pub(crate) use norm::{gated_rms_norm, layer_norm, rms_norm};
 pub(crate) use rope::rope;
+pub(crate) use state_space::state_space;
 pub(crate) use streams::{join_streams, mix_streams, similarity_gate};

@@ -84,9 +84,11 @@ pub(crate) fn rms_norm(b: &mut Wgpu, rows: usize, op: RmsNorm) {
 
 pub(crate) fn gated_rms_norm(b: &mut Wgpu, rows: usize, op: GatedRmsNorm) {
     let RmsNorm { out, x, weight, eps } = op.norm;
-    let kind = match op.function {
-        GateFunction::Silu => 1,
-        GateFunction::Sigmoid => 3,
+    let kind = match (op.function, op.gates_input) {
+        (GateFunction::Silu, false) => 1,
+        (GateFunction::Sigmoid, false) => 3,
+        (GateFunction::Silu, true) => 4,
+        (GateFunction::Sigmoid, true) => 5,
     };
     norm(b, rows, Norm { kind, out, x, weight, gate: Some(op.gate), bias: None, eps });
 }

@@ -243,7 +243,7 @@ fn variants() -> Vec<Variant> {
         &mut all,
         &[&[0, 0, 0, 0, 0, 1], &[64, 2, 1, 0, 1, 0], &[32, 1, 0, 2, 0, 1]],
     );
-    add::<ConvStep>(&mut all, &[&[1], &[3]]);
+    add::<ConvStep>(&mut all, &[&[1, 0], &[3, 1]]);
     add::<CopyState>(&mut all, &[&[]]);
     add::<DeltaRows>(&mut all, &[&[4, 128, 8, 4, 4], &[1, 21, 2, 4, 1], &[4, 256, 16, 2, 4]]);
     add::<DeltaStep>(&mut all, &[&[4, 128, 8, 128, 2, 0], &[1, 21, 2, 130, 3, 1]]);
@@ -255,13 +255,14 @@ fn variants() -> Vec<Variant> {
             &[4, 16, 1, 1536, 24, 0, 32, 1, 2, 2, 3, 1568, 7],
         ],
     );
+    add::<StateSpace>(&mut all, &[&[128, 32, 2, 8], &[21, 6, 4, 3], &[1, 1, 4, 1]]);
     add::<SumPools>(&mut all, &[&[]]);
     add::<PutPools>(&mut all, &[&[0], &[1]]);
     add::<MixStreams>(&mut all, &[&[]]);
     add::<JoinStreams>(&mut all, &[&[]]);
     add::<SimilarityGate>(&mut all, &[&[]]);
     add::<ChooseIndex>(&mut all, &[&[]]);
-    add::<Conv>(&mut all, &[&[]]);
+    add::<Conv>(&mut all, &[&[0], &[1]]);
     add::<ConvHistory>(&mut all, &[&[]]);
     add::<PrepareDelta>(&mut all, &[&[]]);
     add::<SortByExpert>(&mut all, &[&[]]);

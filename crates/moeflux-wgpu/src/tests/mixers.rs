@@ -74,9 +74,14 @@ impl Net {
         let norm = RmsNorm { out: delta.out, x: delta.out, weight: vector(b, 3, v_dim), eps: 1e-6 };
         let weight = vector(b, 4, kernel * channels);
         let op = DeltaNet {
-            conv: CausalConv { out: qkv, x, weight, cache: Cache(0) },
+            conv: CausalConv { out: qkv, x, weight, bias: None, cache: Cache(0) },
             delta,
-            norm: GatedRmsNorm { norm, gate: z.heads(n_v_heads), function: GateFunction::Silu },
+            norm: GatedRmsNorm {
+                norm,
+                gate: z.heads(n_v_heads),
+                function: GateFunction::Silu,
+                gates_input: false,
+            },
         };
         let specs = [
             CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels }),

@@ -51,9 +51,9 @@ impl Model {
         let gate = x.slice(channels + 2 * n_v_heads, v_cols).heads(n_v_heads);
         let (taps, input) = (vector(b, kernel * channels), x.slice(0, channels));
         let op = DeltaNet {
-            conv: CausalConv { out: qkv, x: input, weight: taps, cache: Cache(0) },
+            conv: CausalConv { out: qkv, x: input, weight: taps, bias: None, cache: Cache(0) },
             delta,
-            norm: GatedRmsNorm { norm, gate, function: GateFunction::Silu },
+            norm: GatedRmsNorm { norm, gate, function: GateFunction::Silu, gates_input: false },
         };
         let format = MatrixFormat::Affine(Affine::new(4, 64, Float::BF16));
         let table =

@@ -33,7 +33,12 @@ const PRODUCERS: [(&str, Producer); 6] = [
         let norm = norm(b, out.heads(2), x.heads(2));
         b.gated_rms_norm(
             ROWS,
-            GatedRmsNorm { norm, gate: gate.heads(2), function: GateFunction::Silu },
+            GatedRmsNorm {
+                norm,
+                gate: gate.heads(2),
+                function: GateFunction::Silu,
+                gates_input: false,
+            },
         );
     }),
     ("swiglu", |b, out, gate, up| b.activate(ROWS, GatedActivation::Swiglu, out, gate, up)),

@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::run::{Next, Now};
-use super::{MOST_ROWS, Out, Run};
+use super::{MOST_ROWS, Run};
+use crate::cpu::columns::Columns;
 use crate::cpu::eights::{load, store, tree_sums};
 use crate::cpu::math::LANES;
 
@@ -123,7 +124,7 @@ fn finish(x: Sums, y: Sums) -> [f32; 4] {
 ///
 /// While the sums of one pair are added up, the next pair's products go on.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn steps_of_pairs(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>) {
+pub(super) fn steps_of_pairs(state: &mut [f32], out: &mut Columns<'_>, run: Run<'_>) {
     let k_dim = run.k_dim;
     assert!(k_dim.is_multiple_of(LANES), "whole blocks of lanes");
     let n = run.gates.len();

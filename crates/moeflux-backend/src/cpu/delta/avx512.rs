@@ -7,8 +7,9 @@
 
 use std::arch::x86_64::*;
 
+use super::Run;
 use super::run::Next;
-use super::{Out, Run};
+use crate::cpu::columns::Columns as Outputs;
 use crate::cpu::math::LANES;
 use crate::cpu::vector::{Line, load, prefetch, store, transpose};
 
@@ -31,7 +32,12 @@ type Rows<const G: usize> = [__m512; G];
 
 /// As [`super::steps`], for a multiple of sixteen rows of whole blocks of lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn steps(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>, scratch: &mut Vec<Line>) {
+pub(super) fn steps(
+    state: &mut [f32],
+    out: &mut Outputs<'_>,
+    run: Run<'_>,
+    scratch: &mut Vec<Line>,
+) {
     let k_dim = run.k_dim;
     assert!(k_dim.is_multiple_of(LANES), "whole blocks of lanes");
     assert!(state.len().is_multiple_of(ROWS * k_dim), "whole vectors of rows");
@@ -52,7 +58,7 @@ pub(super) fn steps(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>, scratch:
 fn steps_of<const G: usize>(
     state: &mut [f32],
     first: usize,
-    out: &mut Out<'_>,
+    out: &mut Outputs<'_>,
     run: Run<'_>,
     turned: &mut [Line],
 ) {

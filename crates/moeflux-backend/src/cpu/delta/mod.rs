@@ -11,9 +11,10 @@ mod avx2;
 mod avx512;
 mod run;
 
-pub(super) use self::run::{Gates, MOST_ROWS, Out, Run};
+pub(super) use self::run::{Gates, MOST_ROWS, Run};
 use self::run::{Next, Now};
 use super::Isa;
+use super::columns::Columns;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
 use super::isa::for_every_isa;
@@ -105,7 +106,7 @@ for_every_isa! {
 pub(super) fn steps(
     isa: Isa,
     state: &mut [f32],
-    mut out: Out<'_>,
+    mut out: Columns<'_>,
     run: Run<'_>,
     turned: &mut Turned,
 ) {
@@ -130,7 +131,13 @@ pub(super) fn steps(
     }
 }
 
-fn turned_rows(isa: Isa, state: &mut [f32], out: &mut Out<'_>, run: Run<'_>, turned: &mut Turned) {
+fn turned_rows(
+    isa: Isa,
+    state: &mut [f32],
+    out: &mut Columns<'_>,
+    run: Run<'_>,
+    turned: &mut Turned,
+) {
     #[cfg(target_arch = "x86_64")]
     if matches!(isa.level(), Level::Avx512 | Level::Amx) {
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
@@ -140,7 +147,7 @@ fn turned_rows(isa: Isa, state: &mut [f32], out: &mut Out<'_>, run: Run<'_>, tur
     pairs_of_rows(isa, state, out, run);
 }
 
-fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut Out<'_>, run: Run<'_>) {
+fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut Columns<'_>, run: Run<'_>) {
     #[cfg(target_arch = "x86_64")]
     if isa.level() != Level::Scalar {
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
@@ -151,7 +158,7 @@ fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut Out<'_>, run: Run<'_>) {
 
 for_every_isa! {
     /// One row of the block.
-    fn steps_of_row(row: &mut [f32], out: &mut Out<'_>, run: Run<'_>, i: usize) {
+    fn steps_of_row(row: &mut [f32], out: &mut Columns<'_>, run: Run<'_>, i: usize) {
         let k_dim = run.k_dim;
         for (t, gates) in run.gates.iter().enumerate() {
             let at = t * k_dim..(t + 1) * k_dim;
@@ -181,7 +188,7 @@ fn step(row: &mut [f32], q: &[f32], k: &[f32], v: f32, gates: Gates) -> f32 {
 for_every_isa! {
     /// Pairs of rows: while the sums of one pair are added up, the next pair's
     /// products go on.
-    fn steps_of_pairs(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>) {
+    fn steps_of_pairs(state: &mut [f32], out: &mut Columns<'_>, run: Run<'_>) {
         let k_dim = run.k_dim;
         let n = run.gates.len();
         let mut predicted = [0.0; MOST_ROWS];
@@ -314,7 +321,7 @@ mod tests {
             let (mut state, mut out) = (numbers(5, n_rows * k_dim), vec![0.0; n * MOST_ROWS]);
             let run = Run { q: &q, k: &k, gates: &gates, v: &v, v_stride: n_rows + 3, k_dim };
             // SAFETY: no other code uses the outputs.
-            let to = unsafe { Out::new(SharedMut::new(&mut out), 0..n_rows, MOST_ROWS) };
+            let to = unsafe { Columns::new(SharedMut::new(&mut out), 0..n_rows, MOST_ROWS) };
             steps(isa, &mut state, to, run, &mut Turned::default());
             let bits =
                 |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();

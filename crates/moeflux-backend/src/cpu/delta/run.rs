@@ -1,9 +1,5 @@
 //! One run of the delta rule.
 
-use std::ops::Range;
-
-use crate::cpu::pool::SharedMut;
-
 /// Rows of the state that are worked on together, at most.
 pub(in crate::cpu) const MOST_ROWS: usize = 64;
 
@@ -42,40 +38,6 @@ pub(super) struct Now<'a> {
 pub(super) struct Next<'a> {
     pub(super) k: &'a [f32],
     pub(super) decay: f32,
-}
-
-/// Where what a block reads is written, position by position.
-pub(in crate::cpu) struct Out<'a> {
-    all: SharedMut<'a, f32>,
-    /// Of the first position.
-    columns: Range<usize>,
-    /// From one position to the next.
-    stride: usize,
-}
-
-impl<'a> Out<'a> {
-    /// # Safety
-    /// While the result lives, no other code reads or writes these columns of any position.
-    pub(in crate::cpu) unsafe fn new(
-        all: SharedMut<'a, f32>,
-        columns: Range<usize>,
-        stride: usize,
-    ) -> Out<'a> {
-        Out { all, columns, stride }
-    }
-
-    /// The columns of a position.
-    pub(super) fn at(&mut self, t: usize) -> &mut [f32] {
-        let first = t * self.stride;
-        // SAFETY: the caller of `new` promised that no other code uses these columns, and the
-        // result borrows `self`, which alone gives access to them.
-        unsafe { self.all.slice(first + self.columns.start..first + self.columns.end) }
-    }
-
-    /// Without the first columns.
-    pub(super) fn skip(&mut self, n: usize) {
-        self.columns.start += n;
-    }
 }
 
 impl Run<'_> {

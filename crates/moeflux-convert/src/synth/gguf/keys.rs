@@ -54,6 +54,9 @@ pub(super) fn keys(model: &Model<'_>, name: &str) -> Result<Vec<Key>, FormatErro
     if model.has("linear_num_value_heads") {
         writer.delta()?;
     }
+    if model.has("ssm_state_size") {
+        writer.state_space()?;
+    }
     if model.has("index_topk") {
         writer.copy("index_n_heads", "attention.indexer.head_count")?;
         writer.copy("index_head_dim", "attention.indexer.key_length")?;
@@ -115,7 +118,8 @@ impl Writer<'_> {
         if self.model.has("intermediate_size") {
             self.copy("intermediate_size", "feed_forward_length")?;
         }
-        let eps = Value::F32(config.f32("rms_norm_eps")?);
+        let eps = self.model.first(["layer_norm_epsilon", "rms_norm_eps", "rms_norm_eps"]);
+        let eps = Value::F32(config.f32(eps)?);
         self.put("attention.layer_norm_rms_epsilon", eps);
         if self.model.has("sliding_window") {
             self.copy("sliding_window", "attention.sliding_window")?;
@@ -239,7 +243,9 @@ impl Writer<'_> {
             self.copy("n_shared_experts", "expert_shared_count")?;
             self.copy("n_group", "expert_group_count")?;
             self.copy("topk_group", "expert_group_used_count")?;
-            self.copy("first_k_dense_replace", "leading_dense_block_count")?;
+            if model.has("first_k_dense_replace") {
+                self.copy("first_k_dense_replace", "leading_dense_block_count")?;
+            }
             let scale = model.config.f32("routed_scaling_factor")?;
             self.put("expert_weights_scale", Value::F32(scale));
             let normalises = model.config.bool("norm_topk_prob")?;
@@ -264,6 +270,22 @@ impl Writer<'_> {
         let recurs = |layer: usize| layer < n_layers && !(layer + 1).is_multiple_of(interval);
         let layers = (0..n_layers + n_nextn).map(recurs).collect();
         self.put("attention.recurrent_layers", Value::Bools(layers));
+        Ok(())
+    }
+
+    fn state_space(&mut self) -> Result<(), FormatError> {
+        let config = self.model.config;
+        self.copy("conv_kernel", "ssm.conv_kernel")?;
+        self.copy("ssm_state_size", "ssm.state_size")?;
+        self.copy("n_groups", "ssm.group_count")?;
+        self.copy("mamba_num_heads", "ssm.time_step_rank")?;
+        let n_heads = config.usize("mamba_num_heads")?;
+        self.count("ssm.inner_size", n_heads * config.usize("mamba_head_dim")?);
+        let shared = "moe_shared_expert_intermediate_size";
+        self.copy(shared, "expert_shared_feed_forward_length")?;
+        if self.model.has("moe_latent_size") {
+            self.copy("moe_latent_size", "moe_latent_size")?;
+        }
         Ok(())
     }
 

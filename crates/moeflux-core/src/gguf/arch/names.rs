@@ -65,7 +65,8 @@ pub const INDEXER: &[Pair] = &[
     ("indexer.proj", "self_attn.indexer.weights_proj"),
 ];
 
-/// Gated delta nets; they take the place of [`GROUPED`] in layers that have [`DELTA_MARK`].
+/// Gated delta nets, in layers that have [`DELTA_MARK`], of families that name no parts of these
+/// themselves.
 const DELTA: &[Pair] = &[
     ("attn_qkv", "linear_attn.in_proj_qkv"),
     ("attn_gate", "linear_attn.in_proj_z"),
@@ -158,6 +159,8 @@ enum Nextn {
 /// The names of one architecture.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
+    /// Tensors outside of layers.
+    outside: &'static [Pair],
     parts: &'static [&'static [Pair]],
     nextn: Nextn,
     /// Names of the matrices of single experts, below the block's.
@@ -182,7 +185,12 @@ impl Names {
     /// Names by these tables, with layers for multi-token prediction past the last.
     pub const fn new(parts: &'static [&'static [Pair]]) -> Names {
         let single = SingleExperts { block: "mlp", parts: ["gate_proj", "up_proj", "down_proj"] };
-        Names { parts, nextn: Nextn::PastTheLast, single }
+        Names { outside: OUTSIDE, parts, nextn: Nextn::PastTheLast, single }
+    }
+
+    /// The names of a family that calls what stands outside of layers otherwise.
+    pub const fn around(self, outside: &'static [Pair]) -> Names {
+        Names { outside, ..self }
     }
 
     /// The names of a family that numbers the matrices of experts.
@@ -233,7 +241,8 @@ impl Names {
 
     fn canonical(&self, stored: &str, layers: &Layers<'_>) -> Option<String> {
         let Some(place) = Place::of(stored) else {
-            return OUTSIDE.iter().find(|pair| pair.0 == stored).map(|pair| pair.1.to_owned());
+            let pair = self.outside.iter().find(|pair| pair.0 == stored);
+            return pair.map(|pair| pair.1.to_owned());
         };
         let layer = self.layer_name(place.layer, layers.n);
         let own = place.layer.saturating_sub(layers.n);
@@ -243,9 +252,9 @@ impl Names {
         {
             return Some(name);
         }
-        let delta = if layers.recurs(place.layer) { renamed(&[DELTA], place.part) } else { None };
-        let part = delta
-            .or_else(|| renamed(self.parts, place.part))
+        let delta: &[&[Pair]] = if layers.recurs(place.layer) { &[DELTA] } else { &[] };
+        let part = renamed(self.parts, place.part)
+            .or_else(|| renamed(delta, place.part))
             .or_else(|| renamed(&[LAYER, NEXTN_INSIDE], place.part))
             .or_else(|| self.single.renamed(place.part));
         match part {
@@ -264,7 +273,7 @@ impl Names {
 
     /// The name that a file would have for a canonical one.
     pub(super) fn stored(&self, canonical: &str, n_layers: usize) -> Option<String> {
-        if let Some(name) = found(OUTSIDE, canonical) {
+        if let Some(name) = found(self.outside, canonical) {
             return Some(name);
         }
         if let Some(name) = found(NEXTN_APART, canonical).filter(|_| self.nextn == Nextn::Apart) {

@@ -20,12 +20,15 @@ struct Params {
 @group(0) @binding(3) var<storage, read> weight: array<f32>;
 // (kernel - 1, channels), the oldest first.
 @group(0) @binding(4) var<storage, read> histories: array<f32>;
+// One a channel, read where BIASED is set.
+@group(0) @binding(5) var<storage, read> bias: array<f32>;
 
 #main_per_element idx p.n
     let channel = idx % p.channels;
     let row = idx / p.channels;
     let kept = p.kernel - 1u;
     var sum = 0.0;
+    if (BIASED != 0u) { sum = bias[channel]; }
     for (var tap = 0u; tap < p.kernel; tap++) {
         let i = row + tap;
         var value = 0.0;

@@ -18,6 +18,8 @@ struct Params {
 @group(0) @binding(3) var<storage, read> weight: array<f32>;
 // (KEPT, channels), the oldest first.
 @group(0) @binding(4) var<storage, read_write> histories: array<f32>;
+// One a channel, read where BIASED is set.
+@group(0) @binding(5) var<storage, read> bias: array<f32>;
 
 @compute @workgroup_size(64)
 fn main(
@@ -35,10 +37,12 @@ fn main(
     let weight$t = weight[$tu * p.channels + channel];
 #end
     let newest = weight[KEPT * p.channels + channel];
+    var before = 0.0;
+    if (BIASED != 0u) { before = bias[channel]; }
     for (var row = 0u; row < span.y; row++) {
 #each t 1
         let input${t+KEPT} = x[x_at + row * p.x_width];
-        var sum = 0.0;
+        var sum = before;
 #end
 #each t KEPT
         sum = fma(weight$t, input$t, sum);

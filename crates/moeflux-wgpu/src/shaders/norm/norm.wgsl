@@ -1,5 +1,5 @@
 // Norms of heads, one a workgroup. KIND: 0 root mean square; 1 the same, gated by `silu`; 2 mean
-// and variance; 3 root mean square, gated by a sigmoid. A thread has PER fours of elements, THREADS fours apart; ALIGNED: all of them are
+// and variance; 3 root mean square, gated by a sigmoid; 4 and 5 as 1 and 3, of inputs that are gated first. A thread has PER fours of elements, THREADS fours apart; ALIGNED: all of them are
 // whole and are at multiples of four. Where DIGITS is set, heads are one after the other and are
 // rounded too, see `include/quantize.wgsl`.
 //
@@ -9,6 +9,8 @@
 const KIND_GATED_RMS: u32 = 1u;
 const KIND_LAYER: u32 = 2u;
 const KIND_SIGMOID_RMS: u32 = 3u;
+const KIND_RMS_OF_GATED: u32 = 4u;
+const KIND_RMS_OF_SIGMOID: u32 = 5u;
 
 struct View {
     start: u32,
@@ -203,7 +205,15 @@ fn plus_squares(sum: f32, v: vec4<f32>, counts: vec4<bool>) -> f32 {
 #end
 #else
 #each k PER
-    let x$k = input$k;
+    var x$k = input$k;
+    if (KIND == KIND_RMS_OF_GATED) {
+        let it = gate_four(at_gate + i$k);
+        x$k *= vec4<f32>(silu(it.x), silu(it.y), silu(it.z), silu(it.w));
+    }
+    if (KIND == KIND_RMS_OF_SIGMOID) {
+        let it = gate_four(at_gate + i$k);
+        x$k *= vec4<f32>(sigmoid(it.x), sigmoid(it.y), sigmoid(it.z), sigmoid(it.w));
+    }
 #end
 #end
     var mean = 0.0;

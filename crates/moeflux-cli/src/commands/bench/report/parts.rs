@@ -7,9 +7,10 @@ use moeflux_engine::measure::{Stage, StageTimes};
 use crate::commands::bench::figures::Figures;
 
 /// Names and classes of what takes time, in the order in which it is drawn.
-pub(super) const PARTS: [(Stage, &str); 8] = [
+pub(super) const PARTS: [(Stage, &str); 9] = [
     (Stage::Attention, "attention"),
     (Stage::DeltaNet, "delta-net"),
+    (Stage::StateSpace, "state-space"),
     (Stage::Router, "router"),
     (Stage::SharedExpert, "shared-expert"),
     (Stage::RoutedExperts, "routed-experts"),

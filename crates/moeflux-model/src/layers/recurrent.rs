@@ -1,0 +1,41 @@
+//! How checkpoints store the short convolutions and the rates of decay of recurrent layers.
+
+use crate::layers::builder::Builder;
+use crate::load::LoadError;
+
+/// The convolution of the layer called `name`.
+pub(super) fn conv_name(name: &str) -> String {
+    format!("{name}.conv1d.weight")
+}
+
+/// PyTorch's shape, MLX's, and that of the original system's converter.
+pub(super) fn conv_shapes(channels: usize, kernel: usize) -> [Vec<usize>; 3] {
+    [vec![channels, 1, kernel], vec![channels, kernel, 1], vec![channels, kernel]]
+}
+
+/// `(channels, kernel)` as `(kernel, channels)`.
+pub(super) fn by_taps(weight: &[f32], channels: usize, kernel: usize) -> Vec<f32> {
+    (0..kernel * channels).map(|i| weight[i % channels * kernel + i / channels]).collect()
+}
+
+/// The logarithms of the rates of decay. GGUF files hold the rates themselves, below zero, some as a
+/// matrix of one column.
+pub(super) fn a_log(
+    name: &str,
+    n: usize,
+    builder: &mut Builder<'_, '_>,
+) -> Result<Vec<f32>, LoadError> {
+    let (logarithms, rates) = (format!("{name}.A_log"), format!("{name}.A"));
+    let weights = &mut *builder.build.weights;
+    if weights.holds(&logarithms) || !weights.holds(&rates) {
+        return Ok(weights.vector(&logarithms, &[vec![n]])?.values);
+    }
+    let mut values = weights.vector(&rates, &[vec![n], vec![n, 1]])?.values;
+    if let Some(rate) = values.iter().find(|rate| **rate > 0.0) {
+        return Err(weights.refuse(&rates, &format!("{rate} is not a rate of decay, below 0")));
+    }
+    for value in &mut values {
+        *value = (-*value).ln();
+    }
+    Ok(values)
+}
