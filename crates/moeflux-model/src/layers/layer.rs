@@ -73,6 +73,13 @@ impl After {
     }
 }
 
+impl Body {
+    /// A mixer whose output joins the residual as it is.
+    pub(crate) fn mixer(mixer: Box<dyn Mixer>) -> Body {
+        Body::Mixer { mixer, after: After::Nothing }
+    }
+}
+
 impl Layer {
     /// A layer of a mixer and an MLP whose norms have their usual names.
     pub(crate) fn load(
@@ -81,8 +88,7 @@ impl Layer {
         mixer: Box<dyn Mixer>,
         mlp: Body,
     ) -> Result<Layer, LoadError> {
-        let mixer = Body::Mixer { mixer, after: After::Nothing };
-        Layer::of(builder, name, mixer, mlp)
+        Layer::of(builder, name, Body::mixer(mixer), mlp)
     }
 
     /// The same of a mixer to whose output something is done.

@@ -70,12 +70,11 @@ fn blocks(config: &Config) -> Result<Vec<Block>, LoadError> {
         None => (pattern, config.str(pattern)?.chars().map(Block::of_letter).collect()),
     };
     let Some(blocks) = blocks else {
-        let rule = match key == types {
-            true => {
-                "hold only \"linear_attention\", \"full_attention\", \"moe\" and \"mlp\", or \
-                 \"mamba\" and \"attention\""
-            }
-            false => "hold only the letters M, E, * and -",
+        let rule = if key == types {
+            "hold only \"linear_attention\", \"full_attention\", \"moe\" and \"mlp\", or \
+             \"mamba\" and \"attention\""
+        } else {
+            "hold only the letters M, E, * and -"
         };
         return refuse(key, rule);
     };
