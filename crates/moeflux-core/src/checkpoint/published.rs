@@ -25,6 +25,10 @@ pub(crate) struct IntegerRules {
     pub(crate) gptq: Option<GptqRules>,
     /// Whether words are AWQ's; `None` if only shapes tell.
     pub(crate) is_awq: Option<bool>,
+    /// Whether every matrix of integers has zero points, other than in GPTQ.
+    pub(crate) has_zeros: bool,
+    /// Whether every matrix of integers has a tensor that names the group of each column.
+    pub(crate) has_group_index: bool,
 }
 
 /// What tensors of GPTQ leave open.
@@ -165,7 +169,14 @@ impl Declaration {
         if let Some(sparsity) = sparsity.and_then(Value::as_str).filter(|name| *name != "dense") {
             return Err(self.unsupported(&format!("sparsity_config with format {sparsity:?}")));
         }
-        Ok(IntegerRules { bits: self.bits_of_groups().unwrap_or_default(), ..Default::default() })
+        let is_asymmetric =
+            |weights: &Value| weights.get("symmetric").and_then(Value::as_bool) == Some(false);
+        Ok(IntegerRules {
+            bits: self.bits_of_groups().unwrap_or_default(),
+            has_zeros: self.all_integer_groups(is_asymmetric),
+            has_group_index: self.all_integer_groups(stores_group_index),
+            ..Default::default()
+        })
     }
 
     /// Weights of four bits, whose tensors say the rest.
@@ -188,11 +199,19 @@ impl Declaration {
         let mut widths = BitWidths::default();
         for weights in self.groups() {
             let weights = weights?;
-            if weights.get("type").and_then(Value::as_str) != Some("float") {
+            if !is_float(weights) {
                 widths.insert(weights.get("num_bits").and_then(Value::as_u64)?);
             }
         }
         Some(widths)
+    }
+
+    /// Whether there are groups of integers, and all of them are so. Which modules a group has is not
+    /// read: where groups differ, the tensors alone say what a module has.
+    fn all_integer_groups(&self, are_so: impl Fn(&Value) -> bool) -> bool {
+        let mut integers =
+            self.groups().filter(|weights| !weights.is_some_and(is_float)).peekable();
+        integers.peek().is_some() && integers.all(|weights| weights.is_some_and(&are_so))
     }
 
     /// Rows and columns of the blocks that share a scale, of all groups that declare them.
@@ -233,9 +252,12 @@ impl Declaration {
         self.awq_rules()
     }
 
+    /// AutoAWQ says `zero_point`, GPTQModel `sym`.
     fn awq_rules(&self) -> Result<IntegerRules, FormatError> {
         let group_cols = self.group_cols();
-        Ok(IntegerRules { is_awq: Some(true), group_cols, ..IntegerRules::default() })
+        let is_asymmetric = self.block.get("sym") == Some(&Value::Bool(false));
+        let has_zeros = self.is_true("zero_point") || is_asymmetric;
+        Ok(IntegerRules { is_awq: Some(true), group_cols, has_zeros, ..IntegerRules::default() })
     }
 
     fn gptq(&self) -> Result<IntegerRules, FormatError> {
@@ -272,6 +294,7 @@ impl Declaration {
         Ok(IntegerRules {
             gptq: Some(gptq),
             is_awq: Some(false),
+            has_group_index: gptq.is_reordered,
             group_cols: self.group_cols(),
             ..IntegerRules::default()
         })
@@ -306,6 +329,20 @@ impl Declaration {
 
     fn unsupported(&self, what: &str) -> FormatError {
         FormatError::unsupported(&self.path, what)
+    }
+}
+
+fn is_float(weights: &Value) -> bool {
+    weights.get("type").and_then(Value::as_str) == Some("float")
+}
+
+/// Whether columns are grouped in another order than their own, so that a tensor names the group of
+/// each. The orders `static` and `weight` of compressed-tensors leave groups as they are.
+fn stores_group_index(weights: &Value) -> bool {
+    match weights.get("actorder") {
+        Some(Value::Bool(is_ordered)) => *is_ordered,
+        Some(Value::String(order)) => order.eq_ignore_ascii_case("group"),
+        _ => false,
     }
 }
 

@@ -469,6 +469,7 @@ fn refuses_prepared_tensors_outside_their_file() {
 }
 
 mod container;
+mod promised_parts;
 mod published;
 mod small_floats;
 mod tables;

@@ -61,6 +61,20 @@ impl<'a> Claimed<'a> {
         self.name_of(module, part).map(|name| self.claim(&name)).transpose()
     }
 
+    /// Claims a part of a module, which may be missing unless it `is_needed`.
+    pub(super) fn claim_where(
+        &mut self,
+        is_needed: bool,
+        module: &str,
+        part: &str,
+    ) -> Result<Option<&'a Tensor>, FormatError> {
+        if is_needed {
+            self.claim_part(module, part).map(Some)
+        } else {
+            self.claim_if_stored(module, part)
+        }
+    }
+
     /// Whether a module has a weight, in whatever format.
     pub(super) fn has_weight(&self, module: &str) -> bool {
         let is_packed = || {

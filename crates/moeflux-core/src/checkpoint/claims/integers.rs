@@ -34,8 +34,9 @@ pub(super) fn stored_compressed<'a>(
         _ => return Err(claimed.unsupported_dtype(codes)),
     }
     let scales = claimed.claim_part(module, "weight_scale")?;
-    let zeros = claimed.claim_if_stored(module, "weight_zero_point")?;
-    let group_index = claimed.claim_if_stored(module, "weight_g_idx")?;
+    let rules = claimed.checkpoint.rules.integers;
+    let zeros = claimed.claim_where(rules.has_zeros, module, "weight_zero_point")?;
+    let group_index = claimed.claim_where(rules.has_group_index, module, "weight_g_idx")?;
     let words = last(codes);
     claimed.expect_shape(codes, outer, words)?;
     let bits = bits_of_rows(claimed, module, codes, outer, cols)?;
@@ -172,8 +173,10 @@ pub(super) fn stored_by_columns<'a>(
 ) -> Result<Stored<'a>, FormatError> {
     let codes = claimed.claim(name)?;
     let scales = claimed.claim_part(module, "scales")?;
-    let zeros = claimed.claim_if_stored(module, "qzeros")?;
-    let group_index = claimed.claim_if_stored(module, "g_idx")?;
+    let IntegerRules { gptq, is_awq: declared_awq, group_cols, has_zeros, has_group_index, .. } =
+        claimed.checkpoint.rules.integers;
+    let zeros = claimed.claim_where(has_zeros, module, "qzeros")?;
+    let group_index = claimed.claim_where(has_group_index, module, "g_idx")?;
     let &[rows] = outer else {
         let what = format!("{module}, a stack of matrices in the layout of GPTQ or AWQ,");
         return Err(FormatError::unsupported(claimed.checkpoint.path_of(codes), what));
@@ -185,8 +188,6 @@ pub(super) fn stored_by_columns<'a>(
     {
         return Err(claimed.unsupported_dtype(odd));
     }
-    let IntegerRules { gptq, is_awq: declared_awq, group_cols, .. } =
-        claimed.checkpoint.rules.integers;
     let has_shape_of_awq = codes.shape == [cols, rows / 8] && rows.is_multiple_of(8);
     let bits = codes.shape.first().and_then(|words| words.checked_mul(32));
     let bits = bits.filter(|bits| cols > 0 && bits.is_multiple_of(cols));

@@ -142,6 +142,7 @@ impl IntegerMatrix {
             }
             Plane::Biases => {
                 let (scales, zeros) = (input(Input::Scales), input(Input::Zeros));
+                self.check_zeros(zeros)?;
                 Ok(self.params(group_cols, |row, group| {
                     -self.zero(zeros, row, group) * self.scale(scales, row, group)
                 }))
@@ -216,6 +217,24 @@ impl IntegerMatrix {
         code as f32
     }
 
+    /// Refuses zero points that are not codes. Packed ones cannot be others.
+    fn check_zeros(&self, zeros: &[u8]) -> Result<(), String> {
+        if self.zeros != ZeroLayout::SignedBytes {
+            return Ok(());
+        }
+        let middle = 1i16 << (self.bits - 1);
+        let is_code = |zero: &i8| (-middle..middle).contains(&i16::from(*zero));
+        match zeros.iter().map(|byte| byte.cast_signed()).find(|zero| !is_code(zero)) {
+            Some(zero) => Err(format!(
+                "a zero point is {zero}, integers of {} bits have {} to {}",
+                self.bits,
+                -middle,
+                middle - 1
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// The group of each column: those that a tensor names, or those in order. A tensor with 0, or
     /// with -1, for all columns says nothing.
     fn group_of_columns(&self, named: &[u8]) -> Result<Vec<usize>, String> {
@@ -251,6 +270,7 @@ impl IntegerMatrix {
         named: &[u8],
     ) -> Result<Vec<u8>, String> {
         let groups = self.group_of_columns(named)?;
+        self.check_zeros(zeros)?;
         let n_groups = self.n_groups();
         let mut out = Vec::with_capacity(self.rows * self.cols * 4);
         let (mut row_scales, mut row_zeros) = (vec![0.0; n_groups], vec![0.0; n_groups]);
@@ -523,5 +543,33 @@ mod tests {
         published.inputs[3] = named;
         published.inputs[3][..4].copy_from_slice(&9u32.to_le_bytes());
         assert_eq!(published.plane(Plane::Scales).unwrap_err(), "g_idx has group 9 of 4");
+    }
+
+    #[test]
+    fn zero_points_that_are_no_codes_are_refused() {
+        let matrix = IntegerMatrix {
+            rows: 10,
+            cols: 64,
+            bits: 4,
+            group_cols: 32,
+            scales: Float::F32,
+            codes: CodeLayout::Rows,
+            zeros: ZeroLayout::SignedBytes,
+            has_group_index: false,
+        };
+        let mut published = publish(matrix, |col| col);
+        for plane in [Plane::Biases, Plane::Decoded] {
+            for (zero, is_code) in [(-8i8, true), (7, true), (-9, false), (8, false), (99, false)] {
+                published.inputs[2][3] = zero.cast_unsigned();
+                let computed = published.plane(plane);
+                assert_eq!(computed.is_ok(), is_code, "{plane:?}, {zero}");
+                if let Err(err) = computed {
+                    assert_eq!(
+                        err,
+                        format!("a zero point is {zero}, integers of 4 bits have -8 to 7")
+                    );
+                }
+            }
+        }
     }
 }

@@ -3,9 +3,9 @@
 use super::*;
 use crate::quant::{MicroScaled, ScaledBlocks};
 
-type Tensors<'a> = &'a [(&'a str, &'a str, &'a [usize])];
+pub(super) type Tensors<'a> = &'a [(&'a str, &'a str, &'a [usize])];
 
-fn claim(config: Value, tensors: Tensors<'_>) -> Result<MatrixFormat, FormatError> {
+pub(super) fn claim(config: Value, tensors: Tensors<'_>) -> Result<MatrixFormat, FormatError> {
     let dir = small(json!({"quantization_config": config}), tensors);
     let checkpoint = open_checkpoint(dir.path())?;
     let mut claims = Claims::new(&checkpoint);
@@ -23,7 +23,7 @@ fn claim(config: Value, tensors: Tensors<'_>) -> Result<MatrixFormat, FormatErro
 }
 
 #[track_caller]
-fn refused(config: Value, tensors: Tensors<'_>) -> String {
+pub(super) fn refused(config: Value, tensors: Tensors<'_>) -> String {
     let text = claim(config, tensors).unwrap_err().to_string();
     assert!(!text.contains('\n') && text.len() < 300, "{text}");
     text
