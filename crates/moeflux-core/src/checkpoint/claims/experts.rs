@@ -199,7 +199,7 @@ fn fused_tensor<'a>(
     let tensor = claimed.claim(name)?;
     let has_outputs_first = match fused {
         FusedOrder::GateThenUp => true,
-        FusedOrder::GateThenUpByShape => has_outputs_first(claimed, decl),
+        FusedOrder::GateThenUpByShape => has_outputs_first(claimed, decl)?,
         FusedOrder::Alternating => false,
     };
     // Packed tensors have another shape.
@@ -213,15 +213,30 @@ fn fused_tensor<'a>(
     Ok(Stored::plain(MatrixFormat::Transposed(float), tensor))
 }
 
-/// Whether the fused tensors of a layer have outputs before inputs. No two sizes give both
-/// tensors the same shapes either way.
-fn has_outputs_first(claimed: &Claimed<'_>, decl: &ExpertsDecl) -> bool {
+/// Whether the fused tensors of a layer have outputs before inputs.
+///
+/// # Errors
+/// Where the tensor of gate and up is square and that of down has inputs first: transformers 5 turns
+/// each tensor by its own shape, and takes the square one for outputs first, which the layout is not.
+fn has_outputs_first(claimed: &Claimed<'_>, decl: &ExpertsDecl) -> Result<bool, FormatError> {
     let ExpertsDecl { prefix, n_experts, hidden, intermediate, .. } = decl;
     let fits = |name: &str, rows: usize, cols: usize| {
         let tensor = claimed.checkpoint.tensors().get(&format!("{prefix}.experts.{name}"));
-        tensor.is_some_and(|tensor| tensor.shape == [*n_experts, rows, cols])
+        tensor.filter(|tensor| tensor.shape == [*n_experts, rows, cols])
     };
-    fits("gate_up_proj", 2 * intermediate, *hidden) && fits("down_proj", *hidden, *intermediate)
+    let both = fits("gate_up_proj", 2 * intermediate, *hidden);
+    let has_down = fits("down_proj", *hidden, *intermediate).is_some();
+    match both {
+        Some(square) if !has_down && 2 * intermediate == *hidden => {
+            let what = format!(
+                "{}, whose shape {:?} fits inputs and outputs in either order (save it with outputs \
+                 first, as down_proj too),",
+                square.stored_name, square.shape
+            );
+            Err(FormatError::unsupported(claimed.checkpoint.path_of(square), what))
+        }
+        both => Ok(both.is_some() && has_down),
+    }
 }
 
 /// Claims a fused tensor of gpt-oss as published: `[experts, rows, groups, 16]` bytes, and one
