@@ -93,6 +93,19 @@ fn the_damaged_expert_and_the_damaged_tensor_are_named_and_all_files_are_looked_
     assert_eq!(parts.len(), 3);
 }
 
+/// Every format that opens: tensors that are computed have no file of their own.
+#[test]
+fn intact_models_of_every_format_verify() {
+    let cases = fs::read_dir(golden(".")).unwrap().map(|entry| entry.unwrap().path());
+    let cases: Vec<PathBuf> = cases.filter(|path| open_checkpoint(path).is_ok()).collect();
+    assert!(cases.len() > 60, "{}", cases.len());
+    for case in cases {
+        let found = run(&case);
+        assert_eq!(found.damage, [], "{}", case.display());
+        assert!(found.n_files > 0 && found.n_bytes > 0, "{found:?}");
+    }
+}
+
 #[test]
 fn containers_without_sums_of_their_parts_open_and_verify() {
     let dir = packed("mlx-q4");

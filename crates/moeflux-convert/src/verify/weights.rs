@@ -55,10 +55,11 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
     }
     run.checked("that unquantised weights, scales and biases are finite numbers");
     run.expect(pieces.iter().map(|piece| piece.extent.len as u64).sum());
-    let closed = unopened(&bank.files, &pieces, run);
-    pieces.retain(|piece| !closed.contains(&piece.extent.file));
-    let files: BTreeSet<_> = pieces.iter().map(|piece| piece.extent.file).collect();
-    run.found.n_files = run.found.n_files.max(files.len());
+    let needed: BTreeSet<FileIdx> =
+        pieces.iter().flat_map(|piece| read_for(piece, &bank.files)).collect();
+    let closed = unopened(&bank.files, &needed, run);
+    pieces.retain(|piece| read_for(piece, &bank.files).all(|idx| !closed.contains(&idx)));
+    run.found.n_files = run.found.n_files.max(needed.len() - closed.len());
     let reader = FileReader::new(&bank.files);
     let mut buffer = vec![0; CHUNK_BYTES];
     for piece in &pieces {
@@ -67,15 +68,27 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
     Ok(())
 }
 
+/// The files that are read for a piece: its own, or those of the tensors that it is computed from.
+fn read_for(piece: &Piece, files: &[SourceFile]) -> impl Iterator<Item = FileIdx> + use<> {
+    let inputs = match &files[piece.extent.file.0 as usize].derived {
+        Some(derived) => derived.inputs(piece.extent.offset),
+        None => vec![piece.extent],
+    };
+    inputs.into_iter().map(|extent| extent.file)
+}
+
 /// Files that cannot be opened: one damage each, whatever they should hold.
-fn unopened(files: &[SourceFile], pieces: &[Piece], run: &mut Run<'_, '_>) -> BTreeSet<FileIdx> {
-    let needed: BTreeSet<FileIdx> = pieces.iter().map(|piece| piece.extent.file).collect();
+fn unopened(
+    files: &[SourceFile],
+    needed: &BTreeSet<FileIdx>,
+    run: &mut Run<'_, '_>,
+) -> BTreeSet<FileIdx> {
     let mut closed = BTreeSet::new();
     for idx in needed {
         let path = &files[idx.0 as usize].path;
         if let Err(err) = open_regular(path) {
             run.damage(path, None, err.to_string());
-            closed.insert(idx);
+            closed.insert(*idx);
         }
     }
     closed

@@ -192,9 +192,22 @@ impl Checkpoint {
                 let before = ((extent.offset - tensor.extent.offset) / n_bytes) as usize;
                 (tensor.stored_name.clone(), before * encoding.unit_elements())
             }
-            None => (format!("at byte {}", extent.offset), 0),
+            None => (self.name_of_computed(files, extent), 0),
         };
         Err(FormatError::NotFinite { path, name, element: first + found, value })
+    }
+
+    /// The tensors from which what an extent has was computed.
+    fn name_of_computed(&self, files: &[SourceFile], extent: Extent) -> String {
+        let file = files.get(extent.file.0 as usize);
+        let inputs = file.and_then(|file| file.derived.as_ref());
+        let inputs = inputs.map_or_else(Vec::new, |derived| derived.inputs(extent.offset));
+        let has = |tensor: &&Tensor| inputs.contains(&tensor.extent);
+        let names = self.tensors.values().filter(has).map(|tensor| tensor.stored_name.as_str());
+        match names.collect::<Vec<_>>()[..] {
+            [] => format!("at byte {}", extent.offset),
+            ref names => format!("computed from {}", names.join(" and ")),
+        }
     }
 
     /// Checks the bytes of a whole tensor, which were read from `extent`, against its checksum.
