@@ -99,7 +99,7 @@ pub(super) struct Children {
     idle: Mutex<Vec<Running>>,
 }
 
-/// A child that waits for a job. Its standard input ends when this is dropped, and so does it.
+/// A child that waits for a job. It ends when this is dropped.
 #[derive(Debug)]
 struct Running {
     child: Child,
@@ -244,6 +244,15 @@ impl Children {
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Running>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Running {
+    /// Takes the exit code, without which the system keeps an entry for the process.
+    fn drop(&mut self) {
+        // Its job, if it has one, is given up. That it has ended before is no error.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

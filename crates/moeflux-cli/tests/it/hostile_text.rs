@@ -231,3 +231,25 @@ fn special_files_are_refused_at_once() {
         }
     }
 }
+
+/// Every process ends with an owner who takes its exit code.
+#[cfg(target_os = "linux")]
+#[test]
+fn renderers_that_are_not_needed_any_more_leave_no_zombie() {
+    const ROUNDS: usize = 3;
+    const AT_ONCE: usize = 16;
+    let copy = Copy::of_demo();
+    let server = Server::start(copy.path());
+    let body = json!({"messages": [{"role": "user", "content": "hello"}]});
+    for _ in 0..ROUNDS {
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| assert_eq!(server.post("/apply-template", &body).0, 200));
+            }
+        });
+    }
+    let states = server.states_of_children();
+    assert!(!states.contains(&'Z'), "{states:?}");
+    // Those that wait for a next job.
+    assert!(states.len() <= 2, "{states:?}");
+}

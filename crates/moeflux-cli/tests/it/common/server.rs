@@ -64,6 +64,23 @@ impl Server {
         ))
     }
 
+    /// The states of its child processes, as `/proc` has them: `Z` for a zombie.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn states_of_children(&self) -> Vec<char> {
+        let parent = self.child.id().to_string();
+        let stats = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            // Others may have ended meanwhile.
+            std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()
+        });
+        // Process, (name), state, parent; a name may have spaces.
+        let child = |stat: String| {
+            let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+            let state = fields.next()?.chars().next()?;
+            (fields.next()? == parent).then_some(state)
+        };
+        stats.filter_map(child).collect()
+    }
+
     fn exchange(&self, request: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.addr).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
