@@ -15,7 +15,7 @@ pub(super) const MAX_TOKENS: u32 = 1 << 22;
 const MAX_ADDED: usize = 16_384;
 /// Bytes of an added token, and of what a normalizer puts in.
 const MAX_PART_BYTES: usize = 1024;
-/// Normalizers, pre-tokenizers and post-processors of one kind, sequences counted through.
+/// Normalizers, pre-tokenizers, post-processors and decoders of one kind, sequences counted through.
 const MAX_STEPS: usize = 64;
 /// Parts of a template of the post-processor, and ids of its special tokens.
 const MAX_PIECES: usize = 1024;
@@ -28,7 +28,7 @@ const MAX_AFFIX_BYTES: usize = 64;
 const MAX_WORD_CHARS: u64 = 1024;
 /// Bytes of a regular expression; GPT-4o's has about 400.
 pub(super) const MAX_REGEX_BYTES: usize = 16 << 10;
-/// How many times longer all normalizers together may make a text.
+/// How many times longer all normalizers together may make a text, and all decoders.
 const MAX_GROWTH: usize = 256;
 /// Bytes of what a precompiled map puts in for one character; the longest of NFKC has 33.
 const MAX_MAPPED_BYTES: usize = 256;
@@ -47,13 +47,8 @@ type Checked = Result<(), BadField>;
 pub(super) fn check(json: &Value) -> Checked {
     check_added(&json["added_tokens"])?;
     check_model(&json["model"])?;
-    let mut growth = 1;
-    for step in steps(json, "normalizer", "normalizers")? {
-        growth *= growth_of(step)?;
-        if growth > MAX_GROWTH {
-            return Err(bad("normalizer", step, "something that makes texts little longer"));
-        }
-    }
+    check_growth(json, "normalizer", "normalizers")?;
+    check_growth(json, "decoder", "decoders")?;
     for step in steps(json, "pre_tokenizer", "pretokenizers")? {
         if step["type"] == "FixedLength" && step["length"] == 0 {
             return Err(bad("pre_tokenizer.length", &step["length"], "above 0"));
@@ -153,27 +148,40 @@ fn steps<'a>(json: &'a Value, part: &str, inner: &str) -> Result<Vec<&'a Value>,
     Ok(found)
 }
 
-/// How many times longer a normalizer may make a text, at least 1.
-fn growth_of(step: &Value) -> Result<usize, BadField> {
+/// Checks how much longer all steps of a part of the file together make a text.
+fn check_growth(json: &Value, part: &str, inner: &str) -> Checked {
+    let mut growth = 1;
+    for step in steps(json, part, inner)? {
+        growth *= growth_of(part, step)?;
+        if growth > MAX_GROWTH {
+            return Err(bad(part, step, "something that makes texts little longer"));
+        }
+    }
+    Ok(())
+}
+
+/// How many times longer a step of a normalizer or of a decoder may make a text, at least 1.
+fn growth_of(part: &str, step: &Value) -> Result<usize, BadField> {
     let text = |key: &str| step[key].as_str().unwrap_or_default();
     Ok(match text("type") {
         "Replace" => {
-            check_pattern("normalizer.pattern", &step["pattern"])?;
-            check_part("normalizer.content", &step["content"])?;
+            check_pattern(&format!("{part}.pattern"), &step["pattern"])?;
+            check_part(&format!("{part}.content"), &step["content"])?;
             // A regular expression may match one byte, or none.
             let least = step["pattern"]["String"].as_str().map_or(1, str::len);
             text("content").len().div_ceil(least).max(1)
         }
         // Once for each piece between added tokens, which may have a single byte.
         "Prepend" => {
-            check_part("normalizer.prepend", &step["prepend"])?;
+            check_part(&format!("{part}.prepend"), &step["prepend"])?;
             1 + text("prepend").len()
         }
         "Precompiled" => {
             check_charsmap(text("precompiled_charsmap"))?;
             1
         }
-        "ByteLevel" => 2,
+        // A byte as a character; a decoder makes bytes of characters.
+        "ByteLevel" if part == "normalizer" => 2,
         _ => 1,
     })
 }
@@ -267,7 +275,12 @@ mod tests {
             let one = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaa"});
             json!({"normalizer": {"type": "Sequence", "normalizers": vec![one; n]}})
         };
+        let decoders = |n: usize| {
+            let one = json!({"type": "Replace", "pattern": {"String": "e"}, "content": "eeeeeeee"});
+            json!({"type": "Sequence", "decoders": vec![one; n]})
+        };
         assert_eq!(check(&grow(2)), Ok(()));
+        assert_eq!(check(&json!({"decoder": decoders(2)})), Ok(()));
         let charsmap = |bytes: &[u8]| {
             let text = BASE64_STANDARD.encode(bytes);
             json!({"normalizer": {"type": "Precompiled", "precompiled_charsmap": text}})
@@ -288,6 +301,8 @@ mod tests {
                 json!({"normalizer": {"type": "Replace", "pattern": {"String": ""}}}),
                 "normalizer.pattern",
             ),
+            (json!({"decoder": decoders(3)}), "decoder"),
+            (json!({"decoder": decoders(65)}), "steps in decoder"),
             (charsmap(b""), "precompiled_charsmap"),
             (charsmap(&[0xff; 4]), "precompiled_charsmap"),
             (charsmap(&[0; 4]), "precompiled_charsmap"),
