@@ -2,6 +2,8 @@
 //!
 //! A packed container has its tokenizer in files of its own.
 
+use std::collections::BTreeSet;
+
 use moeflux_core::Dialects;
 use moeflux_core::checkpoint::companions::TOKENIZER_JSON;
 use moeflux_core::gguf::Metadata;
@@ -66,8 +68,10 @@ fn tokenizer_config(config: &TextConfig) -> Value {
 fn generation_config(config: &TextConfig) -> Value {
     let GenerationDefaults { do_sample, temperature, top_p, top_k, min_p, repetition_penalty } =
         config.sampling;
+    let mut seen = BTreeSet::new();
+    let ends: Vec<u32> = config.eos_ids.iter().copied().filter(|id| seen.insert(*id)).collect();
     let all = [
-        ("eos_token_id", (!config.eos_ids.is_empty()).then(|| json!(config.eos_ids))),
+        ("eos_token_id", (!ends.is_empty()).then(|| json!(ends))),
         ("bos_token_id", config.bos_id.map(|id| json!(id))),
         ("do_sample", do_sample.map(|samples| json!(samples))),
         ("temperature", temperature.map(|number| json!(number))),

@@ -4,7 +4,7 @@
 //! message, where `generation_config.json` lists all. Its converters know that programs find the
 //! others by their texts.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use moeflux_core::gguf::Metadata;
 
@@ -52,7 +52,7 @@ pub(super) fn add_named(
 ) -> Result<(), TextError> {
     let uses = metadata.integers(key::TOKEN_TYPE)?.unwrap_or_default();
     let markup = (0..).zip(tokens.iter().zip(uses)).filter(|(_, (_, kind))| MARKUP.contains(kind));
-    let found: HashMap<&str, u32> = markup
+    let found: BTreeMap<&str, u32> = markup
         .map(|(id, (text, _))| (text.as_str(), id))
         .filter(|(text, _)| STOPS.contains(text))
         .collect();
