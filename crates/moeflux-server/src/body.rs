@@ -9,7 +9,6 @@ use moeflux_core::OptionId;
 use moeflux_engine::json_problem;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::app::App;
 use crate::connections::Activity;
@@ -18,6 +17,7 @@ use crate::json_values::{self, MAX_VALUES};
 use crate::offload::offload;
 use crate::options::ServerOptions;
 use crate::reply::Dialect;
+use crate::room::{GivenUp, Place, Room};
 use crate::surrogates::replace_lone_surrogates;
 
 use std::sync::Arc;
@@ -57,18 +57,17 @@ fn check_content_type(headers: &HeaderMap, dialect: Dialect) -> ApiResult<()> {
     ))
 }
 
-/// Memory for bodies that are received and not yet parsed, in KiB. Others wait.
-static ROOM: Semaphore = Semaphore::const_new(MAX_ROOM_KIB as usize);
-const MAX_ROOM_KIB: u32 = 32 << 10;
+/// Memory for bodies that are received and not yet parsed.
+static ROOM: Room = Room::new(32 << 20);
 
-/// Bodies up to this length do not wait for room.
+/// The first bytes of a body, which take no room.
 const SMALL_BODY: usize = 256 << 10;
 
 /// A body, with its part of the room for bodies.
 struct Received {
     bytes: Vec<u8>,
     /// Given back when this is dropped.
-    _room: Option<SemaphorePermit<'static>>,
+    _place: Place<'static>,
 }
 
 impl Received {
@@ -92,37 +91,40 @@ impl Received {
 }
 
 async fn read(body: Body, options: &ServerOptions) -> ApiResult<Received> {
-    let length = body.size_hint();
-    if length.lower() > options.max_body as u64 {
+    if body.size_hint().lower() > options.max_body as u64 {
         return Err(too_large(options));
     }
-    // Where no length is given, all that it may have.
-    let n_bytes = length.exact().map_or(options.max_body, |n_bytes| n_bytes as usize);
-    let room = if n_bytes > SMALL_BODY {
-        let n_kib = u32::try_from(n_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-        // The semaphore is never closed.
-        ROOM.acquire_many(n_kib.min(MAX_ROOM_KIB)).await.ok()
-    } else {
-        None
-    };
-    let bytes = tokio::time::timeout(options.body_timeout, collect(body, options)).await;
-    let bytes = bytes.unwrap_or_else(|_| {
+    let received = tokio::time::timeout(options.body_timeout, receive(body, options)).await;
+    received.unwrap_or_else(|_| {
         Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))
-    })?;
-    Ok(Received { bytes, _room: room })
+    })
 }
 
-async fn collect(mut body: Body, options: &ServerOptions) -> ApiResult<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(body.size_hint().lower() as usize);
-    while let Some(frame) = body.frame().await {
+async fn receive(mut body: Body, options: &ServerOptions) -> ApiResult<Received> {
+    let announced = body.size_hint().lower() as usize;
+    let (mut bytes, mut place) = (Vec::new(), ROOM.enter());
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = place.given_up() => return Err(ApiError::crowded()),
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| ApiError::field("body", "it ended early"))?;
         let Some(data) = frame.data_ref() else { continue };
-        if bytes.len() + data.len() > options.max_body {
+        let len = bytes.len() + data.len();
+        if len > options.max_body {
             return Err(too_large(options));
+        }
+        let more = len.saturating_sub(SMALL_BODY.max(bytes.len()));
+        place.grow(more).await.map_err(|GivenUp| ApiError::crowded())?;
+        if len > bytes.capacity() && (SMALL_BODY..=announced).contains(&len) {
+            // All at once: growing would copy, and have both copies for a while.
+            bytes.reserve_exact(announced - bytes.len());
         }
         bytes.extend_from_slice(data);
     }
-    Ok(bytes)
+    place.complete();
+    Ok(Received { bytes, _place: place })
 }
 
 fn too_large(options: &ServerOptions) -> ApiError {

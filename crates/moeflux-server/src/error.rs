@@ -157,6 +157,14 @@ impl ApiError {
         ApiError { retry_after: Some(Duration::from_secs(1)), ..error }
     }
 
+    /// Other bodies need the memory that one takes which came slower.
+    pub(crate) fn crowded() -> ApiError {
+        let message = "too many large bodies are received at once, and this one came slowest: send \
+                       it again";
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
+        ApiError { retry_after: Some(Duration::from_secs(5)), ..error }
+    }
+
     /// What the server is doing when it ends in the middle of an answer.
     pub(crate) fn shutting_down() -> ApiError {
         let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");

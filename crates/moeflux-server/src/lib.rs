@@ -42,6 +42,7 @@ mod prompt;
 pub(crate) mod reply;
 mod request;
 mod result_text;
+mod room;
 mod routes;
 mod sampling;
 mod settings;

@@ -163,6 +163,27 @@ fn a_body_that_does_not_come_is_an_error_in_the_form_of_the_client() {
     assert_eq!((reply.status, &reply.json()["type"]), (408, &json!("error")));
 }
 
+/// Room for bodies is taken as they come.
+#[test]
+fn bodies_that_do_not_come_hold_up_no_other() {
+    use std::io::Write;
+    let server = start(options());
+    let open = |length: &str| {
+        let mut stream = std::net::TcpStream::connect(server.addr).unwrap();
+        let head = "POST /apply-template HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+        write!(stream, "{head}{length}\r\n\r\n1").unwrap();
+        stream
+    };
+    let lengths = ["content-length: 16777216", "transfer-encoding: chunked"];
+    let _slow: Vec<_> = (0..40).map(|i| open(lengths[i % 2])).collect();
+    let started = std::time::Instant::now();
+    let large = "word ".repeat(80_000);
+    let asked = json!({"messages": [{"role": "user", "content": large}]});
+    let reply = server.post("/apply-template", &asked);
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
 #[test]
 fn half_surrogates_become_replacement_characters_everywhere() {
     let server = start(options());
