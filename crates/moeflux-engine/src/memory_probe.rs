@@ -4,7 +4,7 @@ use std::fs;
 
 use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_core::OptionId;
-use moeflux_store::usable_memory;
+use moeflux_store::{unallocated_bytes, usable_memory};
 
 use crate::device::{self, Device};
 use crate::error::EngineError;
@@ -35,7 +35,8 @@ impl MemoryProbe {
             });
         }
         let wanted = MemoryProbe::wanted_bytes();
-        let available = usize::try_from(usable_memory().available).unwrap_or(usize::MAX);
+        let available = usable_memory().available.min(unallocated_bytes().unwrap_or(u64::MAX));
+        let available = usize::try_from(available).unwrap_or(usize::MAX);
         let bytes = wanted.min(available / 4).max(1 << 20);
         let n_threads = threads(options)?;
         let isa = options.compute.isa.as_deref();

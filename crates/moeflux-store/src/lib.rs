@@ -29,7 +29,7 @@ pub use experts::{
     Arrivals, Batch, Event, EventKind, ExpertStore, LayerCounts, PrefetchTrial, StoreStats,
     Timeline, TrialSide,
 };
-pub use memory::{MemoryLimit, headroom, usable_memory};
+pub use memory::{MemoryLimit, headroom, unallocated_bytes, usable_memory};
 pub use options::{
     CachePolicy, DEFAULT_READERS, IoChoice, IoMode, Prefetch, SlotAlloc, StoreOptions, resolve_io,
 };

@@ -66,6 +66,20 @@ fn a_small_allocation_that_fails_is_one_line() {
     assert!(lines.contains("bytes could not be allocated") && lines.contains("--ctx"), "{lines}");
 }
 
+#[test]
+fn a_plan_within_a_limit_of_addresses_is_made_or_says_why_not() {
+    let mut n_plans = 0;
+    for mib in (100..=460).step_by(40) {
+        let limit = format!("ulimit -v {}", mib * 1024);
+        let output = run_limited(&limit, &["plan"]);
+        if output.status.code() != Some(127) && answers_or_says_why(&limit, &output) {
+            assert!(!output.stdout.is_empty(), "{limit}");
+            n_plans += 1;
+        }
+    }
+    assert!(n_plans > 0);
+}
+
 /// A control group for this process's children, where one can be made.
 struct ThreadGroup(PathBuf);
 

@@ -65,6 +65,29 @@ pub(crate) fn usable_memory_under(root: &Path) -> MemoryLimit {
     limit
 }
 
+/// Bytes that this process can still allocate within its own limits of addresses (`ulimit -v`) and of
+/// data (`ulimit -d`); `None` where it has none. Files that are mapped count as addresses, so this says
+/// nothing of memory.
+pub fn unallocated_bytes() -> Option<u64> {
+    unallocated_bytes_under(Path::new("/"))
+}
+
+/// Returns the result of [`unallocated_bytes`], with `/proc` looked up under `root`.
+pub(crate) fn unallocated_bytes_under(root: &Path) -> Option<u64> {
+    /// A limit, and the entry of the status with what counts.
+    const LIMITS: [(&str, &str); 2] =
+        [("Max address space", "VmSize:"), ("Max data size", "VmData:")];
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
+    let (limits, status) = (read("proc/self/limits"), read("proc/self/status"));
+    let left = |(label, used): (&str, &str)| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(label))?;
+        // "unlimited" is no number.
+        let soft: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(soft.saturating_sub(kib_in_bytes(&status, used).unwrap_or(0)))
+    };
+    LIMITS.into_iter().filter_map(left).min()
+}
+
 /// This process's control groups, and their ancestors, that have a limit.
 pub(crate) fn limited_groups(root: &Path) -> Vec<Group> {
     let limited = |group: ControlGroup| {

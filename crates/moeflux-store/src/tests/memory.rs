@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::memory::{stalled_under, usable_memory_under};
+use crate::memory::{stalled_under, unallocated_bytes_under, usable_memory_under};
 use crate::{IoChoice, IoMode, MemoryLimit, StoreError, resolve_io, usable_memory};
 
 const MEMINFO: &str = "MemTotal:       16000 kB\nMemFree:  1000 kB\nMemAvailable:   12000 kB\n";
@@ -77,6 +77,29 @@ fn control_groups_bound_the_machine() {
     let odd = ("proc/self/cgroup", "0::/../job\n");
     check(&[info, odd, ("sys/fs/cgroup/job/memory.max", "5000000")], 5_000_000, 5_000_000);
     check(&[info, odd, ("sys/fs/job/memory.max", "5000000")], physical, free);
+}
+
+#[test]
+fn limits_of_the_process_say_what_it_can_still_allocate() {
+    let head = "Limit                     Soft Limit           Hard Limit           Units\n";
+    let line =
+        |label: &str, soft: &str| format!("{label:<26}{soft:<21}unlimited            bytes\n");
+    let left = |space: &str, data: &str| {
+        let root = TempDir::new().unwrap();
+        let dir = root.path().join("proc/self");
+        fs::create_dir_all(&dir).unwrap();
+        let limits =
+            [head, &line("Max data size", data), &line("Max address space", space)].concat();
+        fs::write(dir.join("limits"), limits).unwrap();
+        fs::write(dir.join("status"), "VmSize:\t    3000 kB\nVmData:\t    1000 kB\n").unwrap();
+        unallocated_bytes_under(root.path())
+    };
+    assert_eq!(left("unlimited", "unlimited"), None);
+    assert_eq!(left("8192000", "unlimited"), Some(5000 * 1024));
+    assert_eq!(left("unlimited", "8192000"), Some(7000 * 1024));
+    assert_eq!(left("8192000", "8192000"), Some(5000 * 1024));
+    assert_eq!(left("1000", "unlimited"), Some(0));
+    assert_eq!(unallocated_bytes_under(TempDir::new().unwrap().path()), None);
 }
 
 #[test]
