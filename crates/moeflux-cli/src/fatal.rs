@@ -24,6 +24,16 @@ const MAPPED_PAGE_GONE_LINE: &[u8] =
     b"moeflux: a mapped file of the model was cut short, or its drive cannot read it (SIGBUS): check \
       it with `moeflux verify`, or read with --expert-io direct\n";
 
+/// More of the first thread's stack than commands need. Other threads have all of theirs from the start.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Touches the stack that the first thread will need. The system maps it page by page, and where the
+/// process has no more addresses by then (`ulimit -v`), the next page is a `SIGSEGV` without a word.
+#[inline(never)]
+pub(crate) fn map_stack() {
+    std::hint::black_box(&[0u8; STACK_BYTES]);
+}
+
 /// Whether failures are reported here. A child that renders chat templates is not: its parent
 /// learns from the abort that the template took too much memory.
 static REPORTS: AtomicBool = AtomicBool::new(false);

@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         return run_renderer();
     }
     call_options(words::flag);
+    fatal::map_stack();
     fatal::return_large_blocks();
     fatal::report_in_one_line();
     render_in_children(renderer::command);
