@@ -9,6 +9,7 @@ use moeflux_core::OptionId;
 use moeflux_engine::json_problem;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::connections::Activity;
@@ -17,7 +18,7 @@ use crate::json_values::{self, MAX_VALUES};
 use crate::offload::offload;
 use crate::options::ServerOptions;
 use crate::reply::Dialect;
-use crate::room::{GivenUp, Place, Room};
+use crate::room::{Place, Room};
 use crate::surrogates::replace_lone_surrogates;
 
 use std::sync::Arc;
@@ -60,14 +61,14 @@ fn check_content_type(headers: &HeaderMap, dialect: Dialect) -> ApiResult<()> {
 /// Memory for bodies that are received and not yet parsed.
 static ROOM: Room = Room::new(32 << 20);
 
-/// The first bytes of a body, which take no room.
+/// The first bytes of a body: it reserves room when more has come.
 const SMALL_BODY: usize = 256 << 10;
 
 /// A body, with its part of the room for bodies.
 struct Received {
     bytes: Vec<u8>,
-    /// Given back when this is dropped.
-    _place: Place<'static>,
+    /// Of a large one; given back when this is dropped.
+    _place: Option<Place<'static>>,
 }
 
 impl Received {
@@ -101,12 +102,17 @@ async fn read(body: Body, options: &ServerOptions) -> ApiResult<Received> {
 }
 
 async fn receive(mut body: Body, options: &ServerOptions) -> ApiResult<Received> {
-    let announced = body.size_hint().lower() as usize;
-    let (mut bytes, mut place) = (Vec::new(), ROOM.enter());
+    let began = Instant::now();
+    // Where no length is given, all that it may have.
+    let announced = body.size_hint().exact().map_or(options.max_body, |n_bytes| n_bytes as usize);
+    let (mut bytes, mut place) = (Vec::new(), None::<Place<'static>>);
     loop {
-        let frame = tokio::select! {
-            frame = body.frame() => frame,
-            () = place.given_up() => return Err(ApiError::crowded()),
+        let frame = match &place {
+            Some(place) => tokio::select! {
+                frame = body.frame() => frame,
+                () = place.given_up() => return Err(ApiError::crowded()),
+            },
+            None => body.frame().await,
         };
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| ApiError::field("body", "it ended early"))?;
@@ -115,15 +121,19 @@ async fn receive(mut body: Body, options: &ServerOptions) -> ApiResult<Received>
         if len > options.max_body {
             return Err(too_large(options));
         }
-        let more = len.saturating_sub(SMALL_BODY.max(bytes.len()));
-        place.grow(more).await.map_err(|GivenUp| ApiError::crowded())?;
-        if len > bytes.capacity() && (SMALL_BODY..=announced).contains(&len) {
+        if len > SMALL_BODY && place.is_none() {
+            place = Some(ROOM.reserve(announced, len, began, options.body_timeout).await);
             // All at once: growing would copy, and have both copies for a while.
-            bytes.reserve_exact(announced - bytes.len());
+            bytes.reserve_exact(announced.saturating_sub(bytes.len()));
+        }
+        if let Some(place) = &place {
+            place.note(len);
         }
         bytes.extend_from_slice(data);
     }
-    place.complete();
+    if let Some(place) = &place {
+        place.complete();
+    }
     Ok(Received { bytes, _place: place })
 }
 

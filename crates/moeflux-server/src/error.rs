@@ -157,10 +157,10 @@ impl ApiError {
         ApiError { retry_after: Some(Duration::from_secs(1)), ..error }
     }
 
-    /// Other bodies need the memory that one takes which came slower.
+    /// Other bodies wait for the memory of one that comes too slowly.
     pub(crate) fn crowded() -> ApiError {
-        let message = "too many large bodies are received at once, and this one came slowest: send \
-                       it again";
+        let message = "other large bodies wait for this one, which comes too slowly to be complete \
+                       in time: send it again";
         let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
         ApiError { retry_after: Some(Duration::from_secs(5)), ..error }
     }

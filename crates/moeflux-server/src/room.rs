@@ -1,8 +1,8 @@
-//! Memory that bodies of requests share while they are received.
+//! Memory that large bodies of requests share while they are received.
 //!
-//! A body takes room as its bytes come, so one that was announced and does not come takes none. Where
-//! there is no more room, one of those that have some gives up: the one that came slowest, or, where
-//! all wait for room themselves, the one of which the least would have to be sent again.
+//! A body reserves all that was announced once a part of it has come, so that one that does not come
+//! takes nothing, and none waits in the middle for others that wait too. Where a body waits for room,
+//! one that came too slowly to be complete in time gives up its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// How long a body waits for room before another gives up, and how long that one has had at least.
+/// How long a body waits before others are looked at, and how long they have come at least.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes that bodies share.
@@ -25,22 +25,24 @@ pub(crate) struct Room {
 struct Taken {
     bytes: usize,
     next_id: u64,
-    /// Of the bodies that are still received.
+    /// Of the bodies that are still received and have room.
     by_id: BTreeMap<u64, Share>,
 }
 
-/// What a body has.
+/// A body that is being received.
 struct Share {
-    bytes: usize,
     began: Instant,
-    is_waiting: bool,
+    received: usize,
+    announced: usize,
     give_up: Arc<Notify>,
 }
 
 impl Share {
-    /// Bytes a second.
-    fn rate(&self) -> f64 {
-        self.bytes as f64 / self.began.elapsed().as_secs_f64()
+    /// How long all of it takes at its pace.
+    fn needs(&self) -> Duration {
+        let parts = self.announced as f64 / self.received.max(1) as f64;
+        Duration::try_from_secs_f64(self.began.elapsed().as_secs_f64() * parts)
+            .unwrap_or(Duration::MAX)
     }
 }
 
@@ -50,30 +52,50 @@ impl Room {
         Room { max, taken: Mutex::new(taken), freed: Notify::const_new() }
     }
 
-    /// A body that takes its room from here.
-    pub(crate) fn enter(&self) -> Place<'_> {
-        let (mut taken, give_up) = (self.lock(), Arc::new(Notify::new()));
-        let id = taken.next_id;
-        taken.next_id += 1;
-        let share = Share {
-            bytes: 0,
-            began: Instant::now(),
-            is_waiting: false,
-            give_up: Arc::clone(&give_up),
-        };
-        taken.by_id.insert(id, share);
-        Place { room: self, id, bytes: 0, give_up }
+    /// Waits until there is room for a body of `announced` bytes, of which `received` came since `began`.
+    /// One that needs more than there is takes all. Bodies have to be complete `within` a time.
+    pub(crate) async fn reserve(
+        &self,
+        announced: usize,
+        received: usize,
+        began: Instant,
+        within: Duration,
+    ) -> Place<'_> {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if let Some(place) = self.try_reserve(announced, received, began) {
+                return place;
+            }
+            tokio::select! {
+                () = freed => {}
+                () = sleep(PATIENCE) => self.free_some(within),
+            }
+        }
     }
 
-    /// Tells a body to give up what it has.
-    fn free_some(&self) {
+    fn try_reserve(&self, announced: usize, received: usize, began: Instant) -> Option<Place<'_>> {
+        let mut taken = self.lock();
+        let bytes = announced.min(self.max);
+        if taken.bytes + bytes > self.max {
+            return None;
+        }
+        taken.bytes += bytes;
+        let id = taken.next_id;
+        taken.next_id += 1;
+        let give_up = Arc::new(Notify::new());
+        let share = Share { began, received, announced, give_up: Arc::clone(&give_up) };
+        taken.by_id.insert(id, share);
+        Some(Place { room: self, id, bytes, give_up })
+    }
+
+    /// Tells the slowest body to give up, if it will not be complete in time.
+    fn free_some(&self, within: Duration) {
         let taken = self.lock();
-        let has_some = |share: &&Share| share.bytes > 0 && share.began.elapsed() >= PATIENCE;
-        let shares = || taken.by_id.values().filter(has_some);
-        let came_slowest =
-            shares().filter(|share| !share.is_waiting).min_by(|a, b| a.rate().total_cmp(&b.rate()));
-        let found = came_slowest.or_else(|| shares().min_by_key(|share| share.bytes));
-        if let Some(share) = found {
+        let came_long = |share: &&Share| share.began.elapsed() >= PATIENCE;
+        let slowest = taken.by_id.values().filter(came_long).max_by_key(|share| share.needs());
+        if let Some(share) = slowest.filter(|share| share.needs() > within) {
             share.give_up.notify_one();
         }
     }
@@ -91,52 +113,21 @@ pub(crate) struct Place<'a> {
     give_up: Arc<Notify>,
 }
 
-/// A body has to give up its room, for others.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct GivenUp;
-
 impl Place<'_> {
-    /// Waits until there is room for `more` bytes. One that needs more than there is takes all.
-    ///
-    /// # Errors
-    /// Where this body has to give up what it has.
-    pub(crate) async fn grow(&mut self, more: usize) -> Result<(), GivenUp> {
-        loop {
-            let freed = self.room.freed.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            if self.try_grow(more) {
-                return Ok(());
-            }
-            tokio::select! {
-                () = freed => {}
-                () = sleep(PATIENCE) => self.room.free_some(),
-                () = self.give_up.notified() => return Err(GivenUp),
-            }
+    /// Notes how much has come.
+    pub(crate) fn note(&self, received: usize) {
+        if let Some(share) = self.room.lock().by_id.get_mut(&self.id) {
+            share.received = received;
         }
     }
 
-    fn try_grow(&mut self, more: usize) -> bool {
-        let mut taken = self.room.lock();
-        let others = taken.bytes - self.bytes;
-        let wanted = (self.bytes + more).min(self.room.max);
-        let fits = others + wanted <= self.room.max;
-        if fits {
-            (taken.bytes, self.bytes) = (others + wanted, wanted);
-        }
-        if let Some(share) = taken.by_id.get_mut(&self.id) {
-            (share.bytes, share.is_waiting) = (self.bytes, !fits);
-        }
-        fits
-    }
-
-    /// Waits until this body has to give up.
+    /// Waits until this body has to give up its room.
     pub(crate) async fn given_up(&self) {
         self.give_up.notified().await;
     }
 
     /// Keeps the room of a body that is complete until this is dropped.
-    pub(crate) fn complete(&mut self) {
+    pub(crate) fn complete(&self) {
         self.room.lock().by_id.remove(&self.id);
     }
 }
@@ -155,70 +146,66 @@ impl Drop for Place<'_> {
 mod tests {
     use super::*;
 
+    const WITHIN: Duration = Duration::from_secs(30);
+
     #[tokio::test(start_paused = true)]
-    async fn what_has_not_come_takes_no_room() {
+    async fn a_body_waits_for_those_that_come_in_time() {
         let room = Room::new(100);
-        let _announced: Vec<_> = (0..64).map(|_| room.enter()).collect();
-        let mut place = room.enter();
-        place.grow(100).await.unwrap();
-        assert_eq!(room.lock().bytes, 100);
-        drop(place);
+        let began = Instant::now();
+        let first = room.reserve(60, 10, began, WITHIN).await;
+        let coming = async {
+            sleep(5 * PATIENCE).await;
+            first.note(30);
+            tokio::select! {
+                () = first.given_up() => panic!("it comes in time"),
+                () = sleep(5 * PATIENCE) => {}
+            }
+            first.complete();
+            drop(first);
+        };
+        let (second, ()) = tokio::join!(room.reserve(50, 10, began, WITHIN), coming);
+        assert_eq!(room.lock().bytes, 50);
+        drop(second);
         assert_eq!(room.lock().bytes, 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_slowest_gives_way() {
+    async fn of_those_that_come_too_slowly_the_slowest_gives_way() {
         let room = Room::new(100);
-        let [mut slow, mut fast] = [room.enter(), room.enter()];
-        slow.grow(30).await.unwrap();
-        sleep(10 * PATIENCE).await;
-        fast.grow(60).await.unwrap();
-        let mut last = room.enter();
+        let began = Instant::now();
+        let slow = room.reserve(50, 20, began, WITHIN).await;
+        let stalled = room.reserve(50, 1, began, WITHIN).await;
         let gone = async {
-            slow.given_up().await;
-            drop(slow);
+            tokio::select! {
+                () = stalled.given_up() => drop(stalled),
+                () = slow.given_up() => panic!("it is not the slowest"),
+            }
         };
-        let (grown, ()) = tokio::join!(last.grow(40), gone);
-        assert_eq!(grown, Ok(()));
+        let (last, ()) = tokio::join!(room.reserve(40, 20, began, WITHIN), gone);
+        assert_eq!(room.lock().bytes, 90);
+        drop(last);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_complete_body_keeps_its_room() {
         let room = Room::new(100);
-        let mut done = room.enter();
-        done.grow(90).await.unwrap();
+        let began = Instant::now();
+        let done = room.reserve(90, 1, began, WITHIN).await;
         done.complete();
-        let mut waiting = room.enter();
         let freed = async {
-            sleep(20 * PATIENCE).await;
+            sleep(3 * WITHIN).await;
             drop(done);
         };
-        let (grown, ()) = tokio::join!(waiting.grow(50), freed);
-        assert_eq!(grown, Ok(()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_bodies_that_wait_for_each_other_the_smallest_gives_up() {
-        let room = Room::new(100);
-        let [mut small, mut large] = [room.enter(), room.enter()];
-        small.grow(40).await.unwrap();
-        large.grow(60).await.unwrap();
-        let first = async {
-            let grown = small.grow(30).await;
-            drop(small);
-            grown
-        };
-        let (first, second) = tokio::join!(first, large.grow(30));
-        assert_eq!((first, second), (Err(GivenUp), Ok(())));
+        let (last, ()) = tokio::join!(room.reserve(50, 1, began, WITHIN), freed);
+        assert_eq!(room.lock().bytes, 50);
+        drop(last);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_larger_than_the_room_takes_all_of_it() {
         let room = Room::new(100);
-        let mut place = room.enter();
-        for _ in 0..5 {
-            place.grow(70).await.unwrap();
-        }
+        let place = room.reserve(700, 1, Instant::now(), WITHIN).await;
         assert_eq!(room.lock().bytes, 100);
+        drop(place);
     }
 }
