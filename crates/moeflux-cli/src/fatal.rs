@@ -25,14 +25,28 @@ const MAPPED_PAGE_GONE_LINE: &[u8] =
       it with `moeflux verify`, or read with --expert-io direct\n";
 
 /// More of the first thread's stack than commands need. Other threads have all of theirs from the start.
+#[cfg(target_os = "linux")]
 const STACK_BYTES: usize = 512 << 10;
 
 /// Touches the stack that the first thread will need. The system maps it page by page, and where the
 /// process has no more addresses by then (`ulimit -v`), the next page is a `SIGSEGV` without a word.
-#[inline(never)]
+/// Leaves a stack alone that is limited to little more (`ulimit -s`).
+#[cfg(target_os = "linux")]
 pub(crate) fn map_stack() {
-    std::hint::black_box(&[0u8; STACK_BYTES]);
+    #[inline(never)]
+    fn touch() {
+        // A variable: a reference to the array itself would be one to a constant of the program.
+        let pages = [0u8; STACK_BYTES];
+        std::hint::black_box(&pages);
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+    if limit.is_none_or(|bytes| bytes >= 4 * STACK_BYTES as u64) {
+        touch();
+    }
 }
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn map_stack() {}
 
 /// Whether failures are reported here. A child that renders chat templates is not: its parent
 /// learns from the abort that the template took too much memory.

@@ -59,7 +59,7 @@ fn check_content_type(headers: &HeaderMap, dialect: Dialect) -> ApiResult<()> {
 }
 
 /// Memory for bodies that are received and not yet parsed.
-static ROOM: Room = Room::new(32 << 20);
+static ROOM: Room = Room::new(24 << 20);
 
 /// The first bytes of a body: it reserves room when more has come.
 const SMALL_BODY: usize = 256 << 10;
@@ -103,8 +103,9 @@ async fn read(body: Body, options: &ServerOptions) -> ApiResult<Received> {
 
 async fn receive(mut body: Body, options: &ServerOptions) -> ApiResult<Received> {
     let began = Instant::now();
+    let length = body.size_hint().exact().map(|n_bytes| n_bytes as usize);
     // Where no length is given, all that it may have.
-    let announced = body.size_hint().exact().map_or(options.max_body, |n_bytes| n_bytes as usize);
+    let announced = length.unwrap_or(options.max_body);
     let (mut bytes, mut place) = (Vec::new(), None::<Place<'static>>);
     loop {
         let frame = match &place {
@@ -124,7 +125,7 @@ async fn receive(mut body: Body, options: &ServerOptions) -> ApiResult<Received>
         if len > SMALL_BODY && place.is_none() {
             place = Some(ROOM.reserve(announced, len, began, options.body_timeout).await);
             // All at once: growing would copy, and have both copies for a while.
-            bytes.reserve_exact(announced.saturating_sub(bytes.len()));
+            bytes.reserve_exact(length.unwrap_or(len).saturating_sub(bytes.len()));
         }
         if let Some(place) = &place {
             place.note(len);

@@ -216,8 +216,9 @@ fn fused_tensor<'a>(
 /// Whether the fused tensors of a layer have outputs before inputs.
 ///
 /// # Errors
-/// Where the tensor of gate and up is square and that of down has inputs first: transformers 5 turns
-/// each tensor by its own shape, and takes the square one for outputs first, which the layout is not.
+/// Where the tensor of gate and up is square and that of down has inputs first. transformers 5 turns each
+/// tensor round by its own shape and leaves the square one as it is, so programs that turn both, or none,
+/// read other weights.
 fn has_outputs_first(claimed: &Claimed<'_>, decl: &ExpertsDecl) -> Result<bool, FormatError> {
     let ExpertsDecl { prefix, n_experts, hidden, intermediate, .. } = decl;
     let fits = |name: &str, rows: usize, cols: usize| {
