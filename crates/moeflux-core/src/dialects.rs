@@ -1,6 +1,7 @@
 //! What families say of the files that models are read from: the formats here know no family.
 
 use crate::gguf::arch::architecture::Architecture;
+use crate::spelling::Spelling;
 use crate::tokenizer_dialect::{OwnTemplate, Splitter, Splitting, TokenizerDialect};
 
 /// The names and the layouts that families add to what all checkpoints have.
@@ -10,6 +11,8 @@ pub struct Dialects {
     pub architectures: Vec<&'static Architecture>,
     /// What stands before the names of all tensors, next to the prefixes that many exporters write.
     pub prefixes: Vec<&'static str>,
+    /// Other names of parts of tensors, by the `model_type`s of configs.
+    pub spellings: Vec<(&'static [&'static str], &'static [Spelling])>,
     /// First components of the canonical names of tensors that text generation does not use.
     pub skipped_parts: Vec<&'static str>,
     /// First components of the canonical names of tensors that predict several tokens at once.
@@ -24,7 +27,14 @@ pub struct Dialects {
 impl Dialects {
     /// The architecture that GGUF files call so.
     pub fn architecture(&self, name: &str) -> Option<&'static Architecture> {
-        self.architectures.iter().copied().find(|known| known.name == name)
+        self.architectures.iter().copied().find(|known| known.is_called(name))
+    }
+
+    /// Other names of parts of tensors in checkpoints whose config has this `model_type`.
+    pub(crate) fn spellings(&self, model_type: &str) -> &'static [Spelling] {
+        let mut all = self.spellings.iter();
+        let of_type = all.find(|(model_types, _)| model_types.contains(&model_type));
+        of_type.map_or(&[], |(_, spellings)| spellings)
     }
 
     /// Values of `tokenizer.ggml.pre` and what they stand for.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use moeflux_core::checkpoint::WeightFiles;
 use moeflux_core::checkpoint::companions::{DECLARATIONS, TEMPLATE_FOLDER, VOCABULARIES};
 use serde::Deserialize;
 
@@ -128,7 +129,7 @@ impl Layout {
             }
             (Self::Sharded, Some(index)) => {
                 let index: Index = parse(INDEX, index)?;
-                index.weight_map.into_values().collect()
+                shards(&index, paths)
             }
             (Self::Prepared { folder }, _) => prepared_files(paths, folder),
             _ => plain_weights(paths).into_iter().map(str::to_owned).collect(),
@@ -187,6 +188,19 @@ pub(super) fn is_keystone(path: &str) -> bool {
 fn parse<'a, T: Deserialize<'a>>(name: &str, json: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(json)
         .map_err(|err| format!("its {name} is malformed ({})", moeflux_core::json_problem(&err)))
+}
+
+/// The safetensors of a repository, or a folder of the cache, with an index.
+fn shards(index: &Index, paths: &BTreeSet<&str>) -> Vec<String> {
+    let weights = paths.iter().copied().filter(|path| path.ends_with(".safetensors"));
+    let there: BTreeSet<&str> = weights.filter(|path| !path.contains('/')).collect();
+    let of_index: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
+    let names = match WeightFiles::of(&there, &of_index) {
+        WeightFiles::Single => vec![SINGLE],
+        WeightFiles::Numbered(names) => names,
+        WeightFiles::OfIndex | WeightFiles::Missing(_) => of_index.into_iter().collect(),
+    };
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// The safetensors of a repository without an index.

@@ -3,6 +3,8 @@
 
 #[path = "gguf/models.rs"]
 mod models;
+#[path = "gguf/ollama.rs"]
+mod ollama;
 #[path = "gguf/translation.rs"]
 mod translation;
 #[path = "../../moeflux-core/src/gguf/tests/writer.rs"]

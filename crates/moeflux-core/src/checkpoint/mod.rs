@@ -33,6 +33,7 @@ pub use opened::{Checkpoint, CheckpointKind};
 pub use prepared::{layer_file_name, parse_model_weights};
 pub use quantization::Precision;
 pub use record::{PartFormats, record_layout};
+pub use shards::WeightFiles;
 
 pub use crate::bank::Extent;
 pub use crate::dense_model::DenseModel;

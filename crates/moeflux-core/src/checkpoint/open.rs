@@ -17,6 +17,7 @@ use super::{
 use crate::dialects::Dialects;
 use crate::files::open_regular;
 use crate::gguf::{Found, GgufSet, NamedTensor, translate};
+use crate::spelling::respelled;
 use crate::{FileIdx, SourceFile, StandIn, is_unfinished_name};
 
 /// Bytes of a file's start that say what it is.
@@ -64,10 +65,11 @@ impl Checkpoint {
             kind: CheckpointKind::Packed,
             companion_dirs: vec![root.clone()],
             root,
+            tensors: canonical(header.tensors, &config, dialects),
             config,
             files: vec![file],
-            tensors: canonical(header.tensors, dialects),
             n_skipped: 0,
+            warnings: Vec::new(),
             gguf: None,
             rules: container.rules(),
             container: Some(container.clone()),
@@ -85,10 +87,11 @@ impl Checkpoint {
         let parts = Parts {
             kind: CheckpointKind::Prepared,
             root,
+            tensors: canonical(prepared.tensors, &prepared.config, dialects),
             config: prepared.config,
             files: vec![prepared.file],
-            tensors: canonical(prepared.tensors, dialects),
             n_skipped: 0,
+            warnings: Vec::new(),
             gguf: None,
             rules: prepared.rules,
             companion_dirs: prepared.companion_dirs,
@@ -110,6 +113,7 @@ impl Checkpoint {
             files: set.files,
             tensors: translated.tensors,
             n_skipped: translated.n_skipped,
+            warnings: Vec::new(),
             rules: QuantRules::default(),
             // The files of other models may be in the same directory.
             companion_dirs: Vec::new(),
@@ -133,16 +137,17 @@ impl Checkpoint {
         }
         let paths = paths.map_err(|err| or_unfinished(&root, err))?;
         let config = Config::from_slice(&path, &read_json(&path)?)?;
-        let (files, tensors) = shards::read(&root, &paths)?;
+        let shards::Held { files, tensors, warnings } = shards::read(&root, paths)?;
         let parts = Parts {
             kind: CheckpointKind::Safetensors,
             companion_dirs: vec![root.clone()],
             rules: QuantRules::read(&config, &root, dialects)?,
             root,
+            tensors: canonical(tensors, &config, dialects),
             config,
             files,
-            tensors: canonical(tensors, dialects),
             n_skipped: 0,
+            warnings,
             gguf: None,
             container: None,
             expert_files: ExpertFiles::Tensors,
@@ -183,6 +188,7 @@ impl Checkpoint {
             files: parts.files,
             tensors,
             n_skipped,
+            warnings: parts.warnings,
             skip,
             joined_experts: dialects.joined_experts.clone(),
             companion_dirs: parts.companion_dirs,
@@ -202,6 +208,7 @@ struct Parts {
     files: Vec<SourceFile>,
     tensors: Vec<NamedTensor>,
     n_skipped: usize,
+    warnings: Vec<String>,
     rules: QuantRules,
     companion_dirs: Vec<PathBuf>,
     container: Option<Container>,
@@ -209,10 +216,12 @@ struct Parts {
     gguf: Option<Gguf>,
 }
 
-/// The tensors under the names that exporters' prefixes leave.
-fn canonical(tensors: Vec<Tensor>, dialects: &Dialects) -> Vec<NamedTensor> {
+/// The tensors under the names that exporters' prefixes leave, and that the family of the config has.
+fn canonical(tensors: Vec<Tensor>, config: &Config, dialects: &Dialects) -> Vec<NamedTensor> {
+    let model_type = config.str("model_type").unwrap_or_default();
+    let spellings = dialects.spellings(model_type);
     let named = |tensor: Tensor| {
-        let name = canonical_name(&tensor.stored_name, dialects).to_owned();
+        let name = respelled(canonical_name(&tensor.stored_name, dialects), spellings);
         NamedTensor { name, tensor }
     };
     tensors.into_iter().map(named).collect()

@@ -36,6 +36,7 @@ pub struct Checkpoint {
     pub(super) files: Vec<SourceFile>,
     pub(super) tensors: BTreeMap<String, Tensor>,
     pub(super) n_skipped: usize,
+    pub(super) warnings: Vec<String>,
     pub(super) skip: SkipRule,
     /// Those of [`Dialects`](crate::Dialects).
     pub(super) joined_experts: Vec<[&'static str; 2]>,
@@ -115,6 +116,11 @@ impl Checkpoint {
     /// Number of tensors that are skipped for every family, such as those of vision towers.
     pub fn n_skipped(&self) -> usize {
         self.n_skipped
+    }
+
+    /// What of its files contradicts what was read instead, a line each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The reader of the files.

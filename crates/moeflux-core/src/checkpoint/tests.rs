@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
 
 use super::*;
 use crate::dialects::Dialects;
@@ -311,15 +312,74 @@ fn refuses_two_tensors_of_one_meaning() {
 #[test]
 fn refuses_indexes_that_leave_the_directory_or_lie() {
     let dir = small(json!({}), &[("a", "F32", &[1])]);
-    for file in ["../x.safetensors", "/etc/passwd", "a/b", "", "missing.safetensors"] {
+    for file in ["../x.safetensors", "/etc/passwd", "a/b", ""] {
         let index = json!({"weight_map": {"a": file}}).to_string();
-        fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
+        fs::write(dir.path().join(INDEX), index).unwrap();
         assert!(open_checkpoint(dir.path()).is_err(), "{file}");
     }
-    let index = json!({"weight_map": {"b": "model.safetensors"}}).to_string();
-    fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
-    let got = open_checkpoint(dir.path()).unwrap_err().to_string();
-    assert!(got.contains("puts b in model.safetensors"), "{got}");
+}
+
+const INDEX: &str = "model.safetensors.index.json";
+
+/// A checkpoint whose files have one tensor each, called `a`, `b` and so on, beside an index.
+fn with_index(files: &[&str], weight_map: Value) -> TempDir {
+    let dir = small(json!({}), &[]);
+    fs::remove_file(dir.path().join("model.safetensors")).unwrap();
+    for (nth, file) in (1..).zip(files) {
+        let name = char::from(b'a' + nth - 1).to_string();
+        write_safetensors(&dir.path().join(file), &[(&name, "F32", &[usize::from(nth)])]);
+    }
+    fs::write(dir.path().join(INDEX), json!({"weight_map": weight_map}).to_string()).unwrap();
+    dir
+}
+
+#[test]
+fn an_index_of_other_files_is_passed_over_where_a_whole_model_is_there() {
+    let of_source = || {
+        let names = (1..=3).map(|nth| format!("model-{nth:05}-of-00003.safetensors"));
+        let map: Map<String, Value> =
+            names.enumerate().map(|(nth, name)| (format!("old.{nth}"), json!(name))).collect();
+        Value::Object(map)
+    };
+    let halves = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let dir = with_index(&halves, of_source());
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
+    assert_eq!(checkpoint.tensors().keys().collect::<Vec<_>>(), ["a", "b"]);
+    let [warning] = checkpoint.warnings() else { panic!("{:?}", checkpoint.warnings()) };
+    let read = "weight_map names other files; the 2 files from model-00001-of-00002.safetensors on are read";
+    assert!(warning.ends_with(read), "{warning}");
+    // A part of either set is a download that is not complete.
+    for files in [&halves[..1], &["model-00001-of-00003.safetensors"], &["extra.safetensors"]] {
+        let got = open_checkpoint(with_index(files, of_source()).path()).unwrap_err().to_string();
+        assert!(got.contains("which is not there; is the download complete?"), "{files:?}: {got}");
+    }
+    // A file that holds all comes before an index of others, also where these are there.
+    let older = ["model.safetensors", halves[0]];
+    for map in [of_source(), json!({"b": halves[0]})] {
+        let checkpoint = open_checkpoint(with_index(&older, map).path()).unwrap();
+        assert_eq!(checkpoint.tensors().keys().collect::<Vec<_>>(), ["a"]);
+        let [warning] = checkpoint.warnings() else { panic!("{:?}", checkpoint.warnings()) };
+        assert!(
+            warning.ends_with("model.safetensors is read alone, as transformers does"),
+            "{warning}"
+        );
+    }
+}
+
+#[test]
+fn tensors_are_found_where_the_index_does_not_have_them() {
+    let files = ["x.safetensors", "y.safetensors"];
+    let dir = with_index(
+        &files,
+        json!({"a": files[1], "b": files[0], "lost": files[0], "gone": files[0]}),
+    );
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
+    assert_eq!(checkpoint.tensors().keys().collect::<Vec<_>>(), ["a", "b"]);
+    let [warning] = checkpoint.warnings() else { panic!("{:?}", checkpoint.warnings()) };
+    assert!(
+        warning.contains("puts gone in x.safetensors, which does not have it (nor 1 others)"),
+        "{warning}"
+    );
 }
 
 #[test]

@@ -28,9 +28,12 @@ const PLAIN: [(u32, &str, usize); 8] = [
 /// The types that hold rounded inputs of products while a program runs.
 const OF_INPUTS: [(u32, &str); 2] = [(9, "Q8_1"), (15, "Q8_K")];
 
+/// The number that ggml once had for Q4_2, and that Ollama's first files of gpt-oss have for blocks of MXFP4 whose
+/// elements are in the order of the publisher: two neighbours in a byte.
+const OF_OLLAMA: u32 = 4;
+
 /// The types that ggml has given up.
-const REMOVED: [(u32, &str); 8] = [
-    (4, "Q4_2"),
+const REMOVED: [(u32, &str); 7] = [
     (5, "Q4_3"),
     (31, "Q4_0_4_4"),
     (32, "Q4_0_4_8"),
@@ -65,6 +68,10 @@ impl TensorType {
         }
         let remedy = "fetch a file for llama.cpp";
         Err(match id {
+            OF_OLLAMA => format!(
+                "type {id} is MXFP4 in the layout of Ollama's first files of gpt-oss (or Q4_2, which was removed \
+                 from GGUF); {remedy}, like ggml-org/gpt-oss-20b-GGUF"
+            ),
             _ if OF_PRISM.contains(&id) => {
                 format!("type {id} belongs to Prism's fork of llama.cpp; {remedy}")
             }
@@ -103,6 +110,7 @@ mod tests {
     #[test]
     fn says_whose_a_type_is() {
         let refused = |id| TensorType::by_id(id).unwrap_err();
+        assert!(refused(4).contains("Ollama's first files"), "{}", refused(4));
         for id in [4, 5, 31, 32, 33, 36, 37, 38] {
             assert!(refused(id).contains("was removed from GGUF"), "{id}");
         }

@@ -273,7 +273,8 @@ fn open_on(
     let experts = open_store(bank, &plan, options, shape.top_k)?;
     plan.io_mode = experts.options().mode;
     let rows = open_rows(rows, model.as_ref(), &plan, options)?;
-    let mut warnings = experts.warnings().to_vec();
+    let mut warnings = checkpoint.warnings().to_vec();
+    warnings.extend_from_slice(experts.warnings());
     warnings.extend(rows.iter().filter_map(|rows| rows.warning().map(str::to_owned)));
     warnings.extend(
         declared.mtp_refusal.map(|why| format!("multi-token prediction is not used: {why}")),

@@ -1,8 +1,8 @@
 //! A model family: all that other code would otherwise look up by its name.
 
-use moeflux_core::TokenizerDialect;
 use moeflux_core::checkpoint::Config;
 use moeflux_core::gguf::Architecture;
+use moeflux_core::{Spelling, TokenizerDialect};
 
 use super::keys::FamilyKeys;
 use super::published::PublishedShape;
@@ -30,6 +30,9 @@ pub struct Family {
     /// What stands before the names of all tensors, where exporters write another prefix than `model.`
     /// and those of models that also see.
     pub(super) prefixes: &'static [&'static str],
+    /// Other names of parts of tensors: those under which transformers 5 holds and trains the model, where they
+    /// are not the published ones.
+    pub(super) spellings: &'static [Spelling],
     /// First components of the canonical names of tensors that text generation does not use.
     pub(super) skipped_parts: &'static [&'static str],
     /// First components of the canonical names of tensors that predict several tokens at once.
@@ -68,6 +71,7 @@ impl Family {
             gguf: None,
             shapes: &[],
             prefixes: &[],
+            spellings: &[],
             skipped_parts: &[],
             mtp_parts: &[],
             joined_experts: &[],

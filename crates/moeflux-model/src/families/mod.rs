@@ -110,6 +110,9 @@ pub fn dialects() -> &'static Dialects {
                 dialects.architectures.push(architecture);
             }
             dialects.prefixes.extend(family.prefixes);
+            if !family.spellings.is_empty() {
+                dialects.spellings.push((family.model_types, family.spellings));
+            }
             dialects.skipped_parts.extend(family.skipped_parts);
             dialects.mtp_parts.extend(family.mtp_parts);
             dialects.joined_experts.extend(family.joined_experts);

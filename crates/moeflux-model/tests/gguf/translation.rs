@@ -11,7 +11,7 @@ use super::models::{self, ARCHITECTURES, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, mode
 use super::writer::GgufWriter;
 
 /// A checkpoint whose file is there as long as it is.
-struct Opened {
+pub(super) struct Opened {
     checkpoint: Checkpoint,
     _dir: TempDir,
 }
@@ -25,7 +25,7 @@ impl Deref for Opened {
 }
 
 /// Writes a file and opens it.
-fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
+pub(super) fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     file.write(&path);
@@ -34,7 +34,7 @@ fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
 
 /// The message for a file that is refused, without its folder.
 #[track_caller]
-fn refused(file: &GgufWriter) -> String {
+pub(super) fn refused(file: &GgufWriter) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     file.write(&path);
@@ -47,7 +47,7 @@ fn config(file: &GgufWriter) -> Value {
     open(file).unwrap().config().value().clone()
 }
 
-fn names(file: &GgufWriter) -> Vec<String> {
+pub(super) fn names(file: &GgufWriter) -> Vec<String> {
     open(file).unwrap().tensors().keys().cloned().collect()
 }
 
@@ -265,6 +265,10 @@ fn stretched_positions_follow_the_keys() {
         file.f32("qwen3moe.rope.scaling.factor", 1.0);
     };
     assert_eq!(rope(one, "qwen3moe"), json!({"rope_type": "default"}));
+    let older = |file: &mut GgufWriter| {
+        file.f32("qwen3moe.rope.scale_linear", 4.0);
+    };
+    assert_eq!(rope(older, "qwen3moe"), json!({"rope_type": "linear", "factor": 4.0}));
     let yarn = |file: &mut GgufWriter| {
         file.text("deepseek2.rope.scaling.type", "yarn")
             .f32("deepseek2.rope.scaling.factor", 40.0)

@@ -302,9 +302,19 @@ fn strided(extent: Extent, len: usize) -> ExtentSource {
     ExtentSource::Strided { file: extent.file, base: extent.offset, stride: len as u64 }
 }
 
-/// The layout of the rows `start..start + n` of a matrix with contiguous rows.
+/// The layout of gate (`start` 0) or of up, which are `n` rows each of a matrix with contiguous rows.
+///
+/// Scales of blocks are those of the fused matrix, in which a block may have rows of both, or those of two
+/// matrices that were quantised apart and then joined. Where the number of scales fits both, they are read as
+/// those of two: experts are published one by one more often than fused.
 fn rows_of(whole: &MatrixLayout, start: usize, n: usize) -> MatrixLayout {
-    let [weight, scales, mut biases] = whole.format.row_ranges(start, n, whole.cols);
+    let [weight, mut scales, mut biases] = whole.format.row_ranges(start, n, whole.cols);
+    let mut format = whole.format.from_row(start);
+    let scales_of_half = whole.format.scale_bytes(n, whole.cols);
+    if whole.scales.len == 2 * scales_of_half {
+        let first = if start > 0 { scales_of_half } else { 0 };
+        (scales, format) = (first..first + scales_of_half, whole.format);
+    }
     // Gate and up rows may have a scale each where other matrices have one for all rows.
     let has_halves = whole.biases.len == 2 * whole.format.bias_bytes(whole.rows, whole.cols);
     if has_halves && start > 0 {
@@ -318,7 +328,7 @@ fn rows_of(whole: &MatrixLayout, start: usize, n: usize) -> MatrixLayout {
     MatrixLayout {
         rows: n,
         cols: whole.cols,
-        format: whole.format.from_row(start),
+        format,
         weight: part(whole.weight, weight),
         scales: part(whole.scales, scales),
         biases: part(whole.biases, biases),

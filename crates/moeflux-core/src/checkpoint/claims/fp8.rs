@@ -92,7 +92,11 @@ fn scaled_blocks(
     cols: usize,
 ) -> Result<ScaledBlocks, FormatError> {
     let (rows, stack) = outer.split_last().unwrap_or((&1, outer));
-    let grids: Vec<Grid> = grids(claimed, module, float, *rows, cols);
+    let mut grids: Vec<Grid> = grids(claimed, module, float, *rows, cols);
+    if has_halves(module, outer) {
+        let halves: Vec<Grid> = grids.iter().map(|grid| grid.of_halves(*rows, cols)).collect();
+        grids.extend(halves);
+    }
     let shape = scales.shape.strip_prefix(stack).unwrap_or_default();
     let mut fitting = grids.iter().filter(|grid| grid.is_shape(shape));
     let Some(found) = fitting.next() else {
@@ -176,6 +180,13 @@ struct Grid {
 }
 
 impl Grid {
+    /// The grid of a matrix of `rows` rows whose halves were quantised apart: a block ends where the first half
+    /// ends.
+    fn of_halves(&self, rows: usize, cols: usize) -> Grid {
+        let blocks = self.blocks;
+        Grid { blocks, sides: [2 * blocks.n_row_blocks(rows / 2), blocks.n_col_blocks(cols)] }
+    }
+
     /// Whether scales have this shape. ModelOpt has a dimension of one element after each of the two.
     fn is_shape(&self, shape: &[usize]) -> bool {
         let [rows, cols] = self.sides;

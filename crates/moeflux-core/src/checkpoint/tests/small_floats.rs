@@ -317,6 +317,39 @@ fn reads_fp8_experts_one_by_one() {
 }
 
 #[test]
+fn blocks_of_fused_gate_and_up_cross_the_seam_only_where_the_scales_say_so() {
+    let decl = experts_decl(["w1", "w3", "w2"], FusedOrder::GateThenUp);
+    // Blocks of 64 rows: 3 over 192 rows, or 2 over each half. Blocks of 100: 2 over all, or 1 over each half.
+    for (side, n_scales, starts, phase) in
+        [(64, 3, [0, 1], 32), (64, 4, [0, 2], 0), (100, 2, [0, 1], 0), (32, 6, [0, 3], 0)]
+    {
+        let gate_up: [usize; 3] = [3, n_scales, 64_usize.div_ceil(side)];
+        let down: [usize; 3] = [3, 64_usize.div_ceil(side), 96_usize.div_ceil(side)];
+        let tensors: Tensors<'_> = &[
+            ("model.layers.0.mlp.experts.gate_up_proj", "F8_E4M3", &[3, 192, 64]),
+            ("model.layers.0.mlp.experts.gate_up_proj_scale_inv", "F32", &gate_up),
+            ("model.layers.0.mlp.experts.down_proj", "F8_E4M3", &[3, 64, 96]),
+            ("model.layers.0.mlp.experts.down_proj_scale_inv", "F32", &down),
+        ];
+        let bank = claim_experts(fp8([side, side]), tensors, &decl).unwrap();
+        let GateUp::Split { gate, up } = &bank.layout.gate_up else { panic!("{side}") };
+        let row_of_scales = 4 * 64_usize.div_ceil(side);
+        assert_eq!([gate, up].map(|half| half.scales.offset / row_of_scales), starts, "{side}");
+        let phases = [gate, up].map(|half| match half.format {
+            MatrixFormat::Blocks(blocks) => blocks.phase,
+            _ => panic!("{side}"),
+        });
+        assert_eq!(phases, [0, phase], "{side}, {n_scales}");
+    }
+    let tensors: Tensors<'_> = &[
+        ("model.layers.0.mlp.experts.gate_up_proj", "F8_E4M3", &[3, 192, 64]),
+        ("model.layers.0.mlp.experts.gate_up_proj_scale_inv", "F32", &[3, 5, 1]),
+    ];
+    let got = claim_experts(fp8([64, 64]), tensors, &decl).unwrap_err().to_string();
+    assert!(got.contains("shape [3, 5, 1], the config asks for [3, 3, 1]"), "{got}");
+}
+
+#[test]
 fn refuses_a_stack_of_matrices_whose_blocks_end_with_each() {
     let dir = small(
         fp8([4, 4]),

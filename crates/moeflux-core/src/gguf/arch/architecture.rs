@@ -10,6 +10,8 @@ use crate::checkpoint::FormatError;
 pub struct Architecture {
     /// The value of `general.architecture`.
     pub name: &'static str,
+    /// Another value of it, which a program other than llama.cpp writes.
+    pub other_name: Option<&'static str>,
     /// The `model_type` of the family that runs it.
     pub model_type: &'static str,
     /// Writes the keys of the config that not all architectures have.
@@ -36,8 +38,22 @@ impl Architecture {
         names: Names,
     ) -> Architecture {
         let gating = Some(Gating::Softmax);
-        let (has_sections, may_be_dense) = (false, false);
-        Architecture { name, model_type, config, names, gating, has_sections, may_be_dense }
+        let (other_name, has_sections, may_be_dense) = (None, false, false);
+        Architecture {
+            name,
+            other_name,
+            model_type,
+            config,
+            names,
+            gating,
+            has_sections,
+            may_be_dense,
+        }
+    }
+
+    /// Whether files call it so.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.other_name == Some(name)
     }
 
     /// The same with another way to choose experts.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::grouped::{USUAL, attention, softmax};
+use super::grouped::{KV_HEADS, USUAL, attention, softmax};
 use super::keys::{Keys, number};
 use super::rope::{self, Yarn};
 use super::routing;
@@ -39,9 +39,14 @@ pub fn hybrid(keys: &mut Keys<'_>) -> Result<usize, FormatError> {
     Ok(head_dim)
 }
 
+/// Which layers have a delta net: by a list, by the heads of keys and values that they do not have, as Ollama
+/// writes it, or by a period.
 fn recurrent_layers(keys: &Keys<'_>) -> Result<Vec<bool>, FormatError> {
     if let Some(layers) = keys.bools("attention.recurrent_layers")? {
         return Ok(layers);
+    }
+    if let Some(heads) = keys.numbers(KV_HEADS)?.filter(|heads| heads.contains(&0)) {
+        return Ok(heads.into_iter().map(|n| n == 0).collect());
     }
     let key = "full_attention_interval";
     let interval = keys.number(key)?.unwrap_or(INTERVAL);

@@ -14,11 +14,14 @@ pub const LOCAL: ExpertKeys =
 pub const USUAL: ExpertKeys =
     ExpertKeys { count: "num_experts", intermediate: "moe_intermediate_size" };
 
+/// The key of the heads of keys and values.
+pub const KV_HEADS: &str = "attention.head_count_kv";
+
 /// Writes heads and their columns, which it returns.
 pub fn attention(keys: &mut Keys<'_>) -> Result<usize, FormatError> {
     let n_heads = keys.required("attention.head_count")?;
-    let n_kv_heads = keys.number("attention.head_count_kv")?.unwrap_or(n_heads);
-    keys.put_from("num_key_value_heads", "attention.head_count_kv", json!(n_kv_heads));
+    let n_kv_heads = keys.number_of_attention(KV_HEADS)?.unwrap_or(n_heads);
+    keys.put_from("num_key_value_heads", KV_HEADS, json!(n_kv_heads));
     let hidden = keys.required("embedding_length")?;
     let key_length = "attention.key_length";
     let head_dim = match keys.number(key_length)? {

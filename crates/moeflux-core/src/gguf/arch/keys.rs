@@ -14,7 +14,7 @@ const MAX_BLOCKS: usize = 1000;
 /// The keys of a file, and what the config gets from them.
 pub struct Keys<'a> {
     metadata: &'a Metadata,
-    architecture: &'static str,
+    architecture: &'a str,
     tensors: BTreeMap<&'a str, &'a Tensor>,
     /// Layers, those of multi-token prediction included.
     pub n_blocks: usize,
@@ -101,10 +101,7 @@ const NEXTN: &str = "nextn_predict_layers";
 
 impl<'a> Keys<'a> {
     /// The keys of a model of this architecture.
-    pub(super) fn new(
-        set: &'a GgufSet,
-        architecture: &'static str,
-    ) -> Result<Keys<'a>, FormatError> {
+    pub(super) fn new(set: &'a GgufSet, architecture: &'a str) -> Result<Keys<'a>, FormatError> {
         let tensors = set.tensors.iter().map(|tensor| (tensor.stored_name.as_str(), tensor));
         let mut keys = Keys {
             metadata: &set.metadata,
@@ -204,6 +201,19 @@ impl<'a> Keys<'a> {
         }
         all.truncate(self.n_layers);
         Ok(all)
+    }
+
+    /// A whole number that layers without attention do not have: files with one for each layer have 0 for
+    /// these.
+    pub fn number_of_attention(&self, suffix: &str) -> Result<Option<usize>, FormatError> {
+        let Some(all) = self.numbers(suffix)? else { return self.number(suffix) };
+        let mut attending = all.into_iter().filter(|number| *number > 0);
+        let first = attending.next();
+        if attending.all(|number| Some(number) == first) {
+            Ok(first)
+        } else {
+            Err(self.refuse(suffix, "hold equal numbers for all layers with attention"))
+        }
     }
 
     /// A whole number that the file must have.

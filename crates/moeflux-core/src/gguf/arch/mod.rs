@@ -78,7 +78,7 @@ pub(crate) fn translate(
     let name =
         metadata.text(ARCHITECTURE_KEY)?.ok_or_else(|| metadata.missing(ARCHITECTURE_KEY, rule))?;
     let n_experts = metadata.number(&format!("{name}.expert_count"))?.unwrap_or(0);
-    let known = architectures.iter().copied().find(|known| known.name == name);
+    let known = architectures.iter().copied().find(|known| known.is_called(name));
     let may_be_dense = known.is_some_and(|known| known.may_be_dense);
     if let Some(source) = DenseModel::of_architecture(name, n_experts, may_be_dense) {
         return Err(FormatError::Dense { path: set.path().to_path_buf(), source });
@@ -92,7 +92,7 @@ pub(crate) fn translate(
         }
     })?;
     check_tensors(set)?;
-    let mut keys = Keys::new(set, architecture.name)?;
+    let mut keys = Keys::new(set, name)?;
     keys.put("model_type", architecture.model_type.into());
     keys::common(&mut keys)?;
     (architecture.config)(&mut keys)?;

@@ -77,6 +77,8 @@ const DELTA: &[Pair] = &[
     ("ssm_conv1d", "linear_attn.conv1d"),
     ("ssm_a", "linear_attn.A"),
     ("ssm_dt.bias", "linear_attn.dt_bias"),
+    // Ollama's name.
+    ("ssm_dt", "linear_attn.dt_bias"),
     ("ssm_norm", "linear_attn.norm"),
     ("ssm_out", "linear_attn.out_proj"),
 ];
@@ -137,6 +139,10 @@ const NEXTN_APART: &[Pair] = &[
     ("nextn.shared_head_norm", "mtp.norm"),
     ("nextn.shared_head_head", "mtp.shared_head.head"),
 ];
+
+/// What stands before the names of the tensors of towers for pictures and sound, which Ollama has in the
+/// file of the text model.
+const TOWERS: [&str; 3] = ["v.", "a.", "mm."];
 
 /// A tensor, or some rows of one.
 #[derive(Clone, Debug, PartialEq)]
@@ -376,7 +382,9 @@ impl Layers<'_> {
 
     /// Whether a tensor is not needed: the config holds what it says, or another tensor does.
     fn skips(&self, stored: &str) -> bool {
-        let Some(place) = Place::of(stored) else { return stored == DIVISORS };
+        let Some(place) = Place::of(stored) else {
+            return stored == DIVISORS || TOWERS.iter().any(|prefix| stored.starts_with(prefix));
+        };
         let is_indexer = place.part.starts_with("indexer.");
         let types = self.config.get("indexer_types").and_then(Value::as_array);
         let is_shared =

@@ -29,11 +29,13 @@ pub struct Yarn {
     pub truncates: bool,
     /// Whether scores grow with the stretched context (latent attention).
     pub scales_scores: bool,
+    /// Whether files with a factor need not say that it is YaRN's.
+    pub is_usual: bool,
 }
 
 impl Yarn {
     /// YaRN as most models have it.
-    pub const USUAL: Yarn = Yarn { truncates: true, scales_scores: false };
+    pub const USUAL: Yarn = Yarn { truncates: true, scales_scores: false, is_usual: false };
 }
 
 /// Writes the part of a head that is rotated.
@@ -90,8 +92,12 @@ pub fn scaling(keys: &mut Keys<'_>, yarn: Yarn) -> Result<(), FormatError> {
     let kind_key = "rope.scaling.type";
     let factor_key = "rope.scaling.factor";
     // A file without a type means linear stretching, usually by 1; 0 means 1 as well.
-    let kind = keys.text(kind_key)?.unwrap_or("linear");
-    let factor = keys.float(factor_key)?.filter(|factor| *factor != 0.0).unwrap_or(1.0);
+    let given = keys.float(factor_key)?.filter(|factor| *factor != 0.0);
+    let unnamed = if yarn.is_usual && given.is_some() { "yarn" } else { "linear" };
+    let kind = keys.text(kind_key)?.unwrap_or(unnamed);
+    // The older key of linear stretching.
+    let linear = keys.float("rope.scale_linear")?.filter(|factor| *factor != 0.0);
+    let factor = given.or(linear).unwrap_or(1.0);
     let rope = match kind {
         "linear" if factor != 1.0 => json!({"rope_type": "linear", "factor": factor}),
         "none" | "linear" => json!({"rope_type": "default"}),

@@ -271,7 +271,10 @@ fn refuses_types_by_name() {
     check(of(43), &format!("{place} 43 is not a type of GGUF"));
     check(of(u32::MAX), &format!("{place} 4294967295 is not a type of GGUF"));
     let remedy = "was removed from GGUF; fetch a newer file of the model, or convert it again";
-    check(of(4), &format!("{place} 4 (Q4_2) {remedy}"));
+    check(of(5), &format!("{place} 5 (Q4_3) {remedy}"));
+    let of_ollama = "is MXFP4 in the layout of Ollama's first files of gpt-oss (or Q4_2, which was removed from \
+                     GGUF); fetch a file for llama.cpp, like ggml-org/gpt-oss-20b-GGUF";
+    check(of(4), &format!("{place} 4 {of_ollama}"));
     check(of(31), &format!("{place} 31 (Q4_0_4_4) {remedy}"));
     let fork = "the file was made for ik_llama.cpp; fetch a file for llama.cpp";
     check(of(139), &format!("{place} 139: {fork}"));

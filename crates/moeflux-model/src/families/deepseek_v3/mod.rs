@@ -6,6 +6,8 @@ pub(super) mod gguf;
 pub(super) mod shapes;
 mod tokenizer;
 
+use moeflux_core::Spelling;
+
 use super::Family;
 use crate::decoders::latent;
 
@@ -15,6 +17,7 @@ pub(crate) const FAMILY: Family = Family {
     tokenizer: tokenizer::TOKENIZER,
     // Of Kimi K2.5.
     skipped_parts: &["mm_projector"],
+    spellings: &[Spelling::start("blocks.", "layers.")],
     ..Family::new(
         "deepseek_v3",
         &["deepseek_v3", "kimi_k2", "kimi_k25"],

@@ -4,6 +4,7 @@
 mod shapes;
 
 use moeflux_backend::{PerExpert, RopePairs, RopeSpec, Scoring};
+use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -20,6 +21,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     shapes: shapes::SHAPES,
     mtp_parts: &["mtp_block", "mtp_emb_norm", "mtp_hidden_norm", "mtp_linear_proj"],
+    spellings: &[Spelling::within(".mlp.gate.moe_statics.", ".mlp.moe_statics.")],
     ..Family::new("ernie4_5_moe", &["ernie4_5_moe"], include_str!("keys.json"), build)
 };
 

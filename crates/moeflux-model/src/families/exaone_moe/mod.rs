@@ -3,6 +3,7 @@
 
 mod shapes;
 
+use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
 
@@ -19,6 +20,10 @@ use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
     shapes: shapes::SHAPES,
+    spellings: &[Spelling::end(
+        ".mlp.gate.e_score_correction_bias",
+        ".mlp.e_score_correction_bias",
+    )],
     ..Family::new("exaone_moe", &["exaone_moe"], include_str!("keys.json"), build)
 };
 

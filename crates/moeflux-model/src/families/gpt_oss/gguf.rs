@@ -13,8 +13,17 @@ use serde_json::json;
 /// Files need not say how experts are chosen.
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     gating: None,
-    ..Architecture::new("gpt-oss", "gpt_oss", config, Names::new(&[GROUPED, POST_NORM, EXPERTS]))
+    other_name: Some("gptoss"),
+    ..Architecture::new(
+        "gpt-oss",
+        "gpt_oss",
+        config,
+        Names::new(&[GROUPED, POST_NORM, EXPERTS, OF_OLLAMA]),
+    )
 };
+
+/// What Ollama's own files call otherwise; they also have `ffn_norm` for the second norm.
+const OF_OLLAMA: &[Pair] = &[("attn_out", "self_attn.o_proj"), ("attn_sinks", "self_attn.sinks")];
 
 /// Routed experts with biases.
 const EXPERTS: &[Pair] = &[
@@ -37,7 +46,7 @@ fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     keys.put("layer_types", json!(layers));
     rope::rotates_whole(keys, head_dim)?;
     // The published config does not round the ends of the ramp, and files do not say it.
-    rope::scaling(keys, Yarn { truncates: false, ..Yarn::USUAL })
+    rope::scaling(keys, Yarn { truncates: false, is_usual: true, ..Yarn::USUAL })
 }
 
 /// Which layers see through a window: a list of them, or a period whose last layer sees all.

@@ -5,6 +5,7 @@ mod gguf;
 mod shapes;
 
 use moeflux_backend::{RopePairs, RopeSpec, Scoring};
+use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -21,6 +22,7 @@ pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     joined_experts: &[["input_linear", "output_linear"]],
+    spellings: &[Spelling::end(".router.weight", ".router.layer.weight")],
     ..Family::new("granitemoe", &["granitemoe"], include_str!("keys.json"), build)
 };
 

@@ -3,6 +3,7 @@
 
 mod shapes;
 
+use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -15,6 +16,11 @@ use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
     shapes: shapes::SHAPES,
+    spellings: &[
+        Spelling::end(".mlp.gate.weight", ".mlp.router.gate.weight"),
+        Spelling::end(".mlp.e_score_correction_bias", ".mlp.expert_bias"),
+        Spelling::within(".mlp.shared_experts.", ".mlp.shared_mlp."),
+    ],
     ..Family::new("hy_v3", &["hy_v3"], include_str!("keys.json"), build)
 };
 

@@ -6,6 +6,7 @@ mod gguf;
 mod shapes;
 mod tokenizer;
 
+use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -24,6 +25,7 @@ pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     tokenizer: tokenizer::TOKENIZER,
+    spellings: &[Spelling::within(".mlp.", ".block_sparse_moe.")],
     ..Family::new("minimax_m2", &["minimax_m2", "minimax"], include_str!("keys.json"), build)
 };
 

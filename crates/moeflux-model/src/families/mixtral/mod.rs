@@ -5,6 +5,7 @@ mod gguf;
 mod shapes;
 
 use moeflux_backend::{RopePairs, RopeSpec, Scoring};
+use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -21,6 +22,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    spellings: &[Spelling::within(".mlp.", ".block_sparse_moe.")],
     ..Family::new("mixtral", &["mixtral"], include_str!("keys.json"), build)
 };
 

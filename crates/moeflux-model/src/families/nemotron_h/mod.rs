@@ -5,6 +5,7 @@ mod gguf;
 mod shapes;
 
 use moeflux_backend::PlainActivation;
+use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -26,6 +27,10 @@ pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     prefixes: &["backbone."],
+    spellings: &[
+        Spelling::end(".experts.up_proj", ".experts.up_proj.weight"),
+        Spelling::end(".experts.down_proj", ".experts.down_proj.weight"),
+    ],
     ..Family::new("nemotron_h", &["nemotron_h"], include_str!("keys.json"), build)
 };
 

@@ -21,6 +21,9 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
 /// which a permutation of columns of quantised rows could not undo.
 fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     let head_dim = delta::hybrid(keys)?;
-    keys.put("linear_value_head_order", json!("tiled"));
+    // Ollama's key, which its files for this architecture need not have.
+    if keys.bool("ssm.v_head_reordered")? != Some(false) {
+        keys.put("linear_value_head_order", json!("tiled"));
+    }
     rope::check_sections(keys, head_dim)
 }
