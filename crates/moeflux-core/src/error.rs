@@ -115,6 +115,30 @@ pub enum FormatError {
         /// The tensor's canonical name.
         name: String,
     },
+    /// A tensor whose name has a prefix that no exporter of models writes.
+    #[error(
+        "{}: tensor {name} is missing, there is {stored}: save the model without what stands before its names; \
+         one that was trained with an adapter is merged first (merge_and_unload)", path.display()
+    )]
+    OddPrefix {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The tensor's canonical name.
+        name: String,
+        /// Its name in the file.
+        stored: String,
+    },
+    /// The weights of an adapter without those of its model.
+    #[error(
+        "{}: an adapter (LoRA), no model: merge it into {base} (merge_and_unload), and name that folder",
+        path.display()
+    )]
+    Adapter {
+        /// The folder.
+        path: PathBuf,
+        /// The model that it was trained on, or words for it.
+        base: String,
+    },
     /// A tensor with a shape that does not fit the config.
     #[error("{}: tensor {name} has shape {have:?}, the config asks for {want}", path.display())]
     Shape {

@@ -1,16 +1,17 @@
 //! The layout of Hugging Face's cache: `blobs` by content, `snapshots` by commit, `refs` by name.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use moeflux_core::files::read_text_bounded;
+use moeflux_core::files::{read_bounded, read_text_bounded};
 use serde_json::Value;
 
 use super::error::HubError;
 use super::event::Event;
 use super::gguf::{Entry, Sets};
 use super::name::{Repo, is_gguf};
-use super::select::{CONFIG, CONTAINER, INDEX, PREPARED_INDEX};
+use super::select::{COMPANIONS, CONFIG, CONTAINER, INDEX, PREPARED_INDEX, has_tokenizer, shards};
 use crate::name::is_hex;
 
 /// Folders within one another in which GGUF files are looked for.
@@ -18,6 +19,9 @@ const MAX_FOLDERS: usize = 3;
 
 /// Names of a folder that are looked at.
 const MAX_NAMES: usize = 10_000;
+
+/// Indexes longer than this are none; that of the largest model has 20 MB.
+const MAX_INDEX_BYTES: u64 = 256 << 20;
 
 /// Which copies of a GGUF file count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,14 +105,42 @@ impl Cache {
         } else if !has(CONFIG) {
             None
         } else if has(INDEX) {
-            let index = read_json(&dir.join(INDEX))?;
-            let shards = index.get("weight_map")?.as_object()?.values();
-            shards.map(|shard| shard.as_str().map(str::to_owned)).collect()
+            Some(shards(&read_bounded(&dir.join(INDEX), MAX_INDEX_BYTES).ok()?, &files_in(&dir))?)
         } else {
-            plain_shards(&dir)
+            plain_shards(&files_in(&dir))
         };
         let named: Vec<String> = named?;
         named.iter().all(|name| has(name)).then_some(dir)
+    }
+
+    /// Whether all small files of a commit are here, or known not to exist: Hugging Face's own tools note by
+    /// empty files which ones they looked for and did not find.
+    pub(super) fn has_companions(&self, commit: &str) -> bool {
+        let dir = self.snapshot(commit);
+        let is_known =
+            |name: &&str| dir.join(name).is_file() || self.absent(commit, name).is_file();
+        COMPANIONS.iter().all(is_known) && has_tokenizer(files_in(&dir).iter().map(String::as_str))
+    }
+
+    /// Notes the small files that a commit does not have.
+    pub(super) fn note_absent(
+        &self,
+        commit: &str,
+        has: impl Fn(&str) -> bool,
+    ) -> std::io::Result<()> {
+        for name in COMPANIONS.into_iter().filter(|name| !has(name)) {
+            let path = self.absent(commit, name);
+            if !path.is_file() {
+                path.parent().map_or(Ok(()), fs::create_dir_all)?;
+                File::create(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The note that a commit does not have a file.
+    fn absent(&self, commit: &str, name: &str) -> PathBuf {
+        self.root.join(".no_exist").join(commit).join(name)
     }
 
     /// The commit that a revision stood for when it was last asked.
@@ -211,10 +243,9 @@ fn list_gguf(dir: &Path, name: &str, n_folders: usize, paths: &mut Vec<String>) 
 }
 
 /// The safetensors of a folder without an index, those that their names promise included.
-fn plain_shards(dir: &Path) -> Option<Vec<String>> {
-    let names = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.file_name());
-    let names = names.filter_map(|name| name.into_string().ok());
-    let names: Vec<String> = names.filter(|name| name.ends_with(".safetensors")).collect();
+fn plain_shards(files: &BTreeSet<String>) -> Option<Vec<String>> {
+    let is_weights = |name: &&String| name.ends_with(".safetensors");
+    let names: Vec<String> = files.iter().filter(is_weights).cloned().collect();
     if names.iter().any(|name| name == "model.safetensors") {
         return Some(Vec::new());
     }
@@ -227,6 +258,13 @@ fn plain_shards(dir: &Path) -> Option<Vec<String>> {
         needed.extend((1..=n.min(100_000)).map(|i| format!("{stem}-{i:05}-of-{end}")));
     }
     (!needed.is_empty()).then_some(needed)
+}
+
+/// The names of the files of a folder. Links that lead nowhere are none.
+fn files_in(dir: &Path) -> BTreeSet<String> {
+    let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = names.filter_map(|name| name.into_string().ok());
+    names.filter(|name| dir.join(name).is_file()).collect()
 }
 
 /// Bytes of the file of a branch or a tag, at most.

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::certificates::Certificates;
+
 /// The Hub's address where no variable names another.
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
@@ -19,6 +21,8 @@ pub struct HubEnv {
     pub token: Option<Token>,
     /// The folder of `models--org--name`, in Hugging Face's layout.
     pub cache_dir: PathBuf,
+    /// The authorities whose certificates are trusted; without it those of the operating system.
+    pub certificates: Option<Certificates>,
     /// Never use the network.
     pub is_offline: bool,
     /// Wait before the first repetition of a failed request; doubled each time.
@@ -80,8 +84,8 @@ impl Login {
 impl HubEnv {
     /// Reads the variables that Hugging Face's tools know: `HF_ENDPOINT`, `HF_TOKEN`,
     /// `HF_TOKEN_PATH`, `HF_HUB_DISABLE_IMPLICIT_TOKEN`, `HF_HUB_CACHE`, `HF_HOME`,
-    /// `XDG_CACHE_HOME`, `HOME`, `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`, and
-    /// `HF_HUB_DOWNLOAD_TIMEOUT`. `lookup` returns the value of one; an empty value counts as
+    /// `XDG_CACHE_HOME`, `HOME`, `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`,
+    /// `HF_HUB_DOWNLOAD_TIMEOUT`, and `SSL_CERT_FILE`, `REQUESTS_CA_BUNDLE` or `CURL_CA_BUNDLE`. `lookup` returns the value of one; an empty value counts as
     /// none. Without a variable the token is read from the file that `hf auth login` writes.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let var = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
@@ -116,6 +120,7 @@ impl HubEnv {
             cache_dir: path("HF_HUB_CACHE")
                 .or_else(|| path("HUGGINGFACE_HUB_CACHE"))
                 .unwrap_or_else(|| hf_home.join("hub")),
+            certificates: Certificates::from_lookup(var),
             is_offline: is_set("HF_HUB_OFFLINE") || is_set("TRANSFORMERS_OFFLINE"),
             retry_wait: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(15),

@@ -73,12 +73,22 @@ pub enum HubError {
         status: u16,
     },
     /// The server cannot be reached, or the connection broke.
-    #[error("cannot fetch {url}: {source}: check the network, HF_ENDPOINT and HTTPS_PROXY")]
+    #[error("cannot fetch {url}: {}: {}", in_short(source.as_ref()), Failure::of(source.as_ref()).remedy())]
     Network {
         /// What was asked.
         url: String,
         /// The HTTP library's reason.
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The certificates that a variable names cannot be used.
+    #[error("{source_name} names {}: {problem}: name a file of certificates in PEM, or unset it", path.display())]
+    Certificates {
+        /// The variable.
+        source_name: &'static str,
+        /// What it names.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
     },
     /// The server's answer is not what the Hub's interface promises.
     #[error("{url} answered with {problem}: is HF_ENDPOINT a Hugging Face Hub?")]
@@ -286,7 +296,7 @@ impl HubError {
     /// Whether asking again may help.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Network { source, .. } => !is_for_good(source.as_ref()),
+            Self::Network { source, .. } => Failure::of(source.as_ref()) == Failure::Passing,
             _ => self.is_network() || matches!(self, Self::Status { status: 408, .. }),
         }
     }
@@ -304,10 +314,7 @@ impl HubError {
         match self {
             Self::Status { status, .. } => format!("HTTP {status}"),
             Self::Storage { status, .. } => format!("HTTP {status} of the storage"),
-            Self::Network { source, .. } => {
-                let text = source.to_string();
-                text.strip_prefix("io: ").unwrap_or(&text).to_owned()
-            }
+            Self::Network { source, .. } => in_short(source.as_ref()),
             _ => self.to_string(),
         }
     }
@@ -374,24 +381,80 @@ fn later(retry_after: Option<Duration>) -> String {
     }
 }
 
-/// Whether the network's failure will not pass by itself: no such host, nothing that listens, a
-/// certificate that is not trusted.
-fn is_for_good(error: &(dyn std::error::Error + 'static)) -> bool {
-    let is_for_good = |kind| matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::InvalidData);
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let io = error.downcast_ref::<std::io::Error>();
-        let found = match error.downcast_ref::<ureq::Error>() {
-            Some(ureq::Error::HostNotFound | ureq::Error::BadUri(_)) => true,
-            Some(ureq::Error::InvalidProxyUrl | ureq::Error::Http(_)) => true,
-            Some(ureq::Error::Rustls(_)) => true,
-            Some(ureq::Error::Io(inner)) => is_for_good(inner.kind()),
-            _ => io.is_some_and(|inner| is_for_good(inner.kind())),
-        };
-        if found {
-            return true;
+/// A failure of the network, without what the HTTP library says of its kind.
+fn in_short(error: &(dyn std::error::Error + 'static)) -> String {
+    let text = error.to_string();
+    text.strip_prefix("io: ").unwrap_or(&text).to_owned()
+}
+
+/// What a failure of the network means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// It may pass by itself.
+    Passing,
+    /// It will not: nothing that listens, a proxy that is none.
+    ForGood,
+    /// There is no host of that name, or nothing that knows names.
+    NoHost,
+    /// The certificate is not trusted.
+    Certificate,
+}
+
+/// How the standard library begins the message of a name that does not resolve.
+const NOT_RESOLVED: &str = "failed to lookup address information";
+
+/// What Windows says of a name that does not resolve: no such host, try again, no data.
+const NOT_RESOLVED_CODES: [i32; 3] = [11001, 11002, 11004];
+
+impl Failure {
+    fn of(error: &(dyn std::error::Error + 'static)) -> Failure {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            let found = match error.downcast_ref::<ureq::Error>() {
+                Some(ureq::Error::HostNotFound) => Failure::NoHost,
+                Some(ureq::Error::Rustls(inner)) => Failure::of_tls(&inner.to_string()),
+                Some(
+                    ureq::Error::BadUri(_) | ureq::Error::InvalidProxyUrl | ureq::Error::Http(_),
+                ) => Failure::ForGood,
+                Some(ureq::Error::Io(inner)) => Failure::of_io(inner),
+                _ => error.downcast_ref().map_or(Failure::Passing, Failure::of_io),
+            };
+            if found != Failure::Passing {
+                return found;
+            }
+            next = error.source();
         }
-        next = error.source();
+        Failure::Passing
     }
-    false
+
+    fn of_io(error: &std::io::Error) -> Failure {
+        let text = error.to_string();
+        let is_unresolved = text.starts_with(NOT_RESOLVED)
+            || cfg!(windows)
+                && error.raw_os_error().is_some_and(|code| NOT_RESOLVED_CODES.contains(&code));
+        match error.kind() {
+            _ if is_unresolved => Failure::NoHost,
+            ErrorKind::InvalidData => Failure::of_tls(&text),
+            ErrorKind::ConnectionRefused => Failure::ForGood,
+            _ => Failure::Passing,
+        }
+    }
+
+    /// By the message of the TLS library.
+    fn of_tls(text: &str) -> Failure {
+        let is_of_certificate = text.contains("invalid peer certificate");
+        if is_of_certificate { Failure::Certificate } else { Failure::ForGood }
+    }
+
+    /// What to do about it.
+    fn remedy(self) -> &'static str {
+        match self {
+            Failure::Passing | Failure::ForGood => "check the network, HF_ENDPOINT and HTTPS_PROXY",
+            Failure::NoHost => "no host of that name is found: check the network and HF_ENDPOINT",
+            Failure::Certificate => {
+                "the certificate is not one that this machine trusts: where a proxy has its own authority, let \
+                 SSL_CERT_FILE name a file with its certificate (PEM); check the clock, too"
+            }
+        }
+    }
 }

@@ -8,13 +8,19 @@ use std::collections::BTreeMap;
 
 use moeflux_core::show_bytes;
 
-use super::name::{GGUF, Wanted, is_gguf};
+use super::name::{GGUF, Wanted, is_gguf, piece_of};
 
 /// What is taken of several where nothing is asked for, as other tools do.
 const DEFAULT: &str = "Q4_K_M";
 
 /// The most entries of a message.
 const MAX_SHOWN: usize = 40;
+
+/// What separates the pieces of names.
+const EDGES: [char; 7] = ['-', '.', ' ', '(', ')', '[', ']'];
+
+/// What may end a name after its last piece.
+const CLOSING: [char; 2] = [')', ']'];
 
 /// A file of a repository, or of a copy of it.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +89,11 @@ impl Sets {
             by_stem.entry(key).or_default().insert(part.nth, entry);
         }
         for ((stem, n_parts), parts) in by_stem {
+            // Of pieces whose names do not say how many there are, the last tells.
+            let n_parts = match (n_parts, parts.keys().next_back()) {
+                (0, Some(last)) => last + usize::from(parts.contains_key(&0)),
+                _ => n_parts,
+            };
             let bytes = parts.values().map(|entry| entry.size).sum();
             let parts = parts.values().map(|entry| entry.path.to_owned()).collect();
             sets.models.push(Set { stem, parts, n_parts, bytes });
@@ -222,11 +233,12 @@ impl Set {
         }
         let is_dynamic = |before: &str| before == "ud" || before.ends_with("-ud");
         let ends = |name: &str| {
-            let before = name.strip_suffix(tag)?.strip_suffix(['-', '.'])?;
+            let name = name.trim_end_matches(CLOSING);
+            let before = name.strip_suffix(tag)?.strip_suffix(EDGES)?;
             Some(if is_dynamic(before) { Fit::Dynamic } else { Fit::Label })
         };
         let is_inside =
-            |name: &str| name.split(['-', '.']).any(|piece| piece == tag) || joins(name, tag);
+            |name: &str| name.split(EDGES).any(|piece| piece == tag) || joins(name, tag);
         let mut fits = vec![ends(base), is_inside(base).then_some(Fit::Inside)];
         for folder in parts {
             fits.push((folder == tag).then_some(Fit::Label));
@@ -239,7 +251,7 @@ impl Set {
 
 /// Whether pieces of a name that follow one another are a tag that has several.
 fn joins(name: &str, tag: &str) -> bool {
-    let is_edge = |c: Option<char>| c.is_none_or(|c| c == '-' || c == '.');
+    let is_edge = |c: Option<char>| c.is_none_or(|c| EDGES.contains(&c));
     name.match_indices(tag).any(|(at, _)| {
         is_edge(name[..at].chars().next_back()) && is_edge(name[at + tag.len()..].chars().next())
     })
@@ -248,14 +260,20 @@ fn joins(name: &str, tag: &str) -> bool {
 /// What the name of a file says of the set that it is of.
 struct Part<'a> {
     stem: &'a str,
-    /// Counted from 1.
+    /// Counted from 1, of pieces also from 0.
     nth: usize,
+    /// 0 where names do not say it.
     n: usize,
 }
 
 impl Part<'_> {
-    /// `PREFIX-00001-of-00003.gguf`, or a file of its own.
+    /// `PREFIX-00001-of-00003.gguf`, a piece like `PREFIX.gguf.part1of2`, or a file of its own.
     fn of(path: &str) -> Part<'_> {
+        if let Some(piece) = piece_of(path) {
+            let before = path.len() - path.rsplit('/').next().map_or(0, str::len);
+            let end = before + piece.prefix.to_ascii_lowercase().rfind(GGUF).unwrap_or(0);
+            return Part { stem: &path[..end], nth: piece.nth(), n: piece.n().unwrap_or(0) };
+        }
         let stem = &path[..path.len() - GGUF.len()];
         let whole = Part { stem, nth: 1, n: 1 };
         let number = |text: &str| {

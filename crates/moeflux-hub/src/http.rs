@@ -4,8 +4,10 @@ use std::io::Read;
 use std::time::SystemTime;
 
 use ureq::http::{HeaderMap, Response};
+use ureq::tls::TlsConfig;
 use ureq::{Agent, Body};
 
+use super::certificates::trusted;
 use super::env::{HubEnv, Login, Token};
 use super::error::{HubError, Missing};
 use super::retry::{RetryPolicy, parse_retry_after};
@@ -51,7 +53,15 @@ pub(super) struct Answer {
 }
 
 impl Client {
-    pub(super) fn new(env: &HubEnv, n_attempts: u32) -> Self {
+    /// A client for requests that are tried `n_attempts` times.
+    ///
+    /// # Errors
+    /// Where the certificates that a variable names cannot be read.
+    pub(super) fn new(env: &HubEnv, n_attempts: u32) -> Result<Self, HubError> {
+        let tls = match env.endpoint.starts_with("https://") {
+            true => TlsConfig::builder().root_certs(trusted(env.certificates.as_ref())?).build(),
+            false => TlsConfig::default(),
+        };
         let config = Agent::config_builder()
             .http_status_as_error(false)
             // Redirects are followed here, so that the token stays with the endpoint.
@@ -61,15 +71,21 @@ impl Client {
             .timeout_connect(Some(env.connect_timeout))
             .timeout_recv_response(Some(env.stall_timeout))
             .timeout_per_read(Some(env.stall_timeout))
+            .tls_config(tls)
             .user_agent(concat!("moeflux/", env!("CARGO_PKG_VERSION")))
             .build();
-        Self {
+        Ok(Self {
             agent: Agent::new_with_config(config),
             endpoint: env.endpoint.clone(),
             token: env.token.clone(),
             login: env.login.clone(),
             retry: RetryPolicy { n_attempts, first_wait: env.retry_wait },
-        }
+        })
+    }
+
+    /// The same client with another number of attempts.
+    pub(super) fn with_attempts(self, n_attempts: u32) -> Self {
+        Self { retry: RetryPolicy { n_attempts, ..self.retry }, ..self }
     }
 
     /// One GET or HEAD with redirects followed.

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod certificates;
 mod download;
 mod env;
 mod error;
@@ -33,6 +34,7 @@ mod stored;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+pub use certificates::Certificates;
 pub use env::{DEFAULT_ENDPOINT, HubEnv, Login, Token};
 pub use error::{HubError, Missing};
 pub use event::{Chosen, Download, Event, Retry};
@@ -93,7 +95,9 @@ pub fn find(
 ) -> Result<Found, HubError> {
     let repo = Repo::parse(model, &env.endpoint)?;
     let cache = Cache::new(&env.cache_dir, &repo);
-    if let Some(path) = cache.complete_snapshot(&repo.revision, &repo, Fitness::Certain) {
+    let whole = cache.complete_snapshot(&repo.revision, &repo, Fitness::Certain);
+    if let Some(path) = whole.filter(|path| path.is_file() || cache.has_companions(&repo.revision))
+    {
         return Ok(Found::Here(path)); // a commit never changes
     }
     let copy = cache.copy_of(&repo, Fitness::Any);
@@ -104,19 +108,20 @@ pub fn find(
     }
     // With a copy there is no reason to wait for a Hub that does not answer.
     let n_attempts = if copy.is_some() { 1 } else { N_ATTEMPTS };
-    let client = Client::new(env, n_attempts);
+    let client = Client::new(env, n_attempts)?;
     let mut attempts = Attempts {
         what: &repo.describe(),
         notify: &mut |retry| on_event(Event::Retrying(retry)),
         is_stopped: &AtomicBool::new(false),
     };
     let source = Source { client: &client, repo: &repo, cache: &cache };
-    match source.list(&mut attempts) {
+    let listed = source.list(&mut attempts);
+    match listed {
         Ok(listing) => {
             if let Some(set) = &listing.gguf {
                 on_event(Event::Chosen(set));
             }
-            let client = Client::new(env, N_ATTEMPTS);
+            let client = client.with_attempts(N_ATTEMPTS);
             let n_parallel = env.n_parallel;
             let remote = Remote { client, repo, cache, listing, n_parallel };
             Ok(Found::Remote(Box::new(remote)))
@@ -164,6 +169,7 @@ impl Remote {
         if files.iter().all(|file| self.cache.has(commit, &file.path, file.size)) {
             // Needs no lock, which a cache that may only be read has not; nor the reference.
             let _ = self.cache.write_ref(&self.repo, commit);
+            self.note_absent();
             return Ok(path);
         }
         let _lock = self.cache.lock(on_event)?;
@@ -176,7 +182,17 @@ impl Remote {
         }
         work.run(&self.source(), &self.listing, self.n_parallel, on_event)?;
         self.cache.write_ref(&self.repo, commit)?;
+        self.note_absent();
         Ok(path)
+    }
+
+    /// Notes which small files the commit does not have, so that it is known to be complete later.
+    fn note_absent(&self) {
+        if self.listing.gguf.is_none() {
+            let has = |name: &str| self.listing.files.iter().any(|file| file.path == name);
+            // Without the note the Hub is asked again.
+            let _ = self.cache.note_absent(&self.listing.commit, has);
+        }
     }
 
     /// Reads configs, the index and the headers of weights, and nothing else.

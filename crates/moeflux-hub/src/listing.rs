@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use moeflux_core::files::read_bounded;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::cache::Cache;
@@ -11,7 +12,7 @@ use super::error::{HubError, beginning};
 use super::event::Chosen;
 use super::gguf::{Entry, Sets};
 use super::http::{Client, Request, content_length};
-use super::name::{Repo, is_component, is_gguf};
+use super::name::{Repo, is_component, is_gguf, is_plain_component};
 use super::retry::Attempts;
 use super::select::{Layout, is_keystone};
 use crate::name::is_hex;
@@ -26,6 +27,10 @@ const MAX_PATH: usize = 1024;
 const MAX_ETAG: usize = 128;
 /// Indexes and configs longer than this are none; the index of the largest model has 20 MB.
 const MAX_JSON_BYTES: u64 = 256 << 20;
+
+/// What addresses encode of the path of a file.
+const IN_PATHS: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The needed files of one commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,9 +285,10 @@ impl Source<'_> {
     ) -> Result<RemoteFile, HubError> {
         let path = &sibling.rfilename;
         if path.len() > MAX_PATH || !path.split('/').all(is_component) {
-            return Err(self.refuse_name(path, "letters, digits and . _ - + = are allowed"));
+            return Err(self.refuse_name(path, "it would not be a file everywhere: : * ? \" < > | \\ and what is not seen are not allowed"));
         }
-        let url = format!("{}/{}/resolve/{commit}/{path}", self.client.endpoint, self.repo.name);
+        let address = utf8_percent_encode(path, IN_PATHS);
+        let url = format!("{}/{}/resolve/{commit}/{address}", self.client.endpoint, self.repo.name);
         let lfs = sibling.lfs.as_ref();
         let sha256 = lfs.and_then(|lfs| lfs.sha256.clone()).filter(|hash| is_hex(hash, 64));
         let git = sibling.blob_id.clone().filter(|id| is_hex(id, 40));
@@ -299,7 +305,7 @@ impl Source<'_> {
         let what = format!("{path} of {}", self.repo.describe());
         let request = Request { is_head: true, ..self.request(&url, &what) };
         let answer = self.client.retry.run(attempts, || 0, || self.client.request(request))?;
-        let is_name = |etag: &String| is_component(etag) && etag.len() <= MAX_ETAG;
+        let is_name = |etag: &String| is_plain_component(etag) && etag.len() <= MAX_ETAG;
         let etag = answer.etag.filter(is_name);
         let size = size.or(answer.linked_size).or(content_length(&answer.response));
         let (Some(etag), Some(size)) = (etag, size) else {

@@ -1,6 +1,7 @@
 //! Names of models on the Hub: `org/name`, `org/name@revision`, `org/name:Q4_K_M`, and addresses
 //! of pages.
 
+use moeflux_core::gguf::PieceName;
 use percent_encoding::percent_decode_str;
 
 use super::env::DEFAULT_ENDPOINT;
@@ -138,7 +139,7 @@ impl Repo {
         if !parts.iter().all(is_good) {
             return Err("write org/name or org/name@revision".into());
         }
-        if revision.len() > 255 || !revision.split('/').all(is_component) {
+        if revision.len() > 255 || !revision.split('/').all(is_plain_component) {
             return Err(format!(
                 "{revision:?} is no revision: write a branch, a tag or a commit after the @"
             ));
@@ -243,17 +244,36 @@ fn file_of(parts: &[&str]) -> Result<Wanted, String> {
 
 /// Whether a path is that of a GGUF file.
 pub(super) fn is_gguf(path: &str) -> bool {
-    path.len() > GGUF.len() && path.to_ascii_lowercase().ends_with(GGUF)
+    let is_whole = path.len() > GGUF.len() && path.to_ascii_lowercase().ends_with(GGUF);
+    is_whole || piece_of(path).is_some()
+}
+
+/// What the name of a file says of a GGUF file of which it is a piece.
+pub(super) fn piece_of(path: &str) -> Option<PieceName<'_>> {
+    PieceName::parse(path.rsplit('/').next().unwrap_or(path))
 }
 
 /// The longest name of a file or folder, in bytes, as file systems have it.
 const MAX_COMPONENT: usize = 255;
 
-/// Whether `part` is a harmless name of a file or folder.
+/// Whether `part` is a harmless name of a file or folder on all systems, in any script. `:` ends the name of a
+/// repository here, and of a drive on Windows.
 pub(super) fn is_component(part: &str) -> bool {
+    let is_harmless = |c: char| !c.is_control() && !"/\\:*?\"<>|".contains(c) && !is_invisible(c);
     (1..=MAX_COMPONENT).contains(&part.len())
-        && !part.starts_with('.')
-        && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+=".contains(&b))
+        && !part.starts_with(['.', ' '])
+        && !part.ends_with(' ')
+        && part.chars().all(is_harmless)
+}
+
+/// Whether a character is not seen, or turns the direction of what is around it.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Whether `part` is plain enough for a part of a revision, or for the name of a blob.
+pub(super) fn is_plain_component(part: &str) -> bool {
+    is_component(part) && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+=".contains(&b))
 }
 
 pub(super) fn is_hex(text: &str, n_digits: usize) -> bool {
@@ -308,6 +328,9 @@ mod tests {
             ("https://huggingface.co/a/b-GGUF:Q4_K_M@v1", "v1", tag("Q4_K_M")),
             ("hf://a/b-GGUF/x/y-00002-of-00003.gguf", "main", file("x/y-00002-of-00003.gguf")),
             ("https://huggingface.co/a/b-GGUF/blob/main/x.gguf", "main", file("x.gguf")),
+            ("a/b-GGUF:My Model (Q4)", "main", tag("My Model (Q4)")),
+            ("a/b-GGUF:模型-Q4_0.gguf", "main", file("模型-Q4_0.gguf")),
+            ("hf.co/a/b-GGUF/blob/main/My%20Model%20[Q4].gguf", "main", file("My Model [Q4].gguf")),
             ("huggingface.co/a/b-GGUF/resolve/v1/Q8/x.GGUF?download=true", "v1", file("Q8/x.GGUF")),
         ] {
             let want = Repo { name: "a/b-GGUF".into(), revision: revision.into(), gguf };
@@ -333,7 +356,9 @@ mod tests {
             ("a/b@../x", "a branch, a tag"),
             ("a/b@x y", "a branch, a tag"),
             ("a/b:", "such as :Q4_K_M"),
-            ("a/b:x y", "such as :Q4_K_M"),
+            ("a/b:x\ty", "such as :Q4_K_M"),
+            ("a/b: x", "such as :Q4_K_M"),
+            ("a/b:x\u{202e}y", "such as :Q4_K_M"),
             ("a/b:../x", "such as :Q4_K_M"),
             ("a/b:Q4@", "a branch, a tag"),
             ("a/b/c:Q4", "write a/b"),
@@ -344,7 +369,8 @@ mod tests {
             ("https://huggingface.co/datasets/a/b", "not the address of a model"),
             ("https://huggingface.co/a/b/tree/main/sub", "a/b:sub for the GGUF files"),
             ("https://huggingface.co/a/b/blob/main/x.onnx", "x.onnx is no file"),
-            ("https://huggingface.co/a/b/blob/main/x%20y.gguf", "no name of a file"),
+            ("https://huggingface.co/a/b/blob/main/x%0Ay.gguf", "no name of a file"),
+            ("https://huggingface.co/a/b/blob/main/%2e%2e%2fy.gguf", "no name of a file"),
             ("https://huggingface.co/a/b/discussions/3", "write a/b"),
         ] {
             let error = Repo::parse(model, HUB).unwrap_err().to_string();

@@ -23,7 +23,7 @@ pub(super) const CONFIG: &str = "config.json";
 const SINGLE: &str = "model.safetensors";
 
 /// What text needs besides the config and the vocabulary.
-const COMPANIONS: [&str; 7] = [
+pub(super) const COMPANIONS: [&str; 7] = [
     CONFIG,
     "generation_config.json",
     "tokenizer_config.json",
@@ -129,7 +129,7 @@ impl Layout {
             }
             (Self::Sharded, Some(index)) => {
                 let index: Index = parse(INDEX, index)?;
-                shards(&index, paths)
+                shards_of(&index, paths.iter().copied())
             }
             (Self::Prepared { folder }, _) => prepared_files(paths, folder),
             _ => plain_weights(paths).into_iter().map(str::to_owned).collect(),
@@ -190,9 +190,15 @@ fn parse<'a, T: Deserialize<'a>>(name: &str, json: &'a [u8]) -> Result<T, String
         .map_err(|err| format!("its {name} is malformed ({})", moeflux_core::json_problem(&err)))
 }
 
-/// The safetensors of a repository, or a folder of the cache, with an index.
-fn shards(index: &Index, paths: &BTreeSet<&str>) -> Vec<String> {
-    let weights = paths.iter().copied().filter(|path| path.ends_with(".safetensors"));
+/// The safetensors of a folder of the cache with an index; `None` if the index is none.
+pub(super) fn shards(index: &[u8], files: &BTreeSet<String>) -> Option<Vec<String>> {
+    let index = serde_json::from_slice(index).ok()?;
+    Some(shards_of(&index, files.iter().map(String::as_str)))
+}
+
+/// The safetensors of a repository with an index.
+fn shards_of<'a>(index: &'a Index, paths: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let weights = paths.filter(|path| path.ends_with(".safetensors"));
     let there: BTreeSet<&str> = weights.filter(|path| !path.contains('/')).collect();
     let of_index: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
     let names = match WeightFiles::of(&there, &of_index) {

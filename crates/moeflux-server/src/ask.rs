@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::error::{ApiError, ApiResult, Overflow};
 use crate::log::log;
 use crate::marked::marked;
+use crate::parsed_room;
 use crate::settings::Settings;
 
 /// What a client wants to know.
@@ -80,6 +81,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
         }
     }
     let n_open = orders.len();
+    parsed_room::give_up();
     app.loaded.submit(orders).inspect_err(|_| app.metrics.refused())?;
     let app = Arc::clone(app);
     Ok(PendingAnswers { app, events, readers, n_open, cancelled, n_prompt, may_think })

@@ -5,7 +5,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use moeflux_core::OptionId;
+use moeflux_core::{OptionId, show_bytes};
 use moeflux_engine::json_problem;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -14,18 +14,22 @@ use tokio::time::Instant;
 use crate::app::App;
 use crate::connections::Activity;
 use crate::error::{ApiError, ApiResult};
-use crate::json_values::{self, MAX_VALUES};
+use crate::json_values::{self, MAX_VALUES, Parsed};
 use crate::offload::offload;
 use crate::options::ServerOptions;
+use crate::parsed_room::{MAX_PARSED, ParsedShare};
 use crate::reply::Dialect;
 use crate::room::{Place, Room};
 use crate::surrogates::replace_lone_surrogates;
 
 use std::sync::Arc;
 
-/// The JSON of a request's body.
+/// The JSON of a request's body, with its part of the room for what is parsed.
 #[derive(Debug)]
-pub(crate) struct JsonBody(pub(crate) Value);
+pub(crate) struct JsonBody {
+    pub(crate) value: Value,
+    pub(crate) share: ParsedShare,
+}
 
 impl FromRequest<Arc<App>> for JsonBody {
     type Rejection = ApiError;
@@ -38,7 +42,7 @@ impl FromRequest<Arc<App>> for JsonBody {
         let receiving = activity.receive();
         let received = read(request.into_body(), &app.options).await?;
         drop(receiving);
-        received.parse().await.map(JsonBody)
+        received.parse().await
     }
 }
 
@@ -59,7 +63,7 @@ fn check_content_type(headers: &HeaderMap, dialect: Dialect) -> ApiResult<()> {
 }
 
 /// Memory for bodies that are received and not yet parsed.
-static ROOM: Room = Room::new(24 << 20);
+static ROOM: Room = Room::new(16 << 20);
 
 /// The first bytes of a body: it reserves room when more has come.
 const SMALL_BODY: usize = 256 << 10;
@@ -73,21 +77,24 @@ struct Received {
 
 impl Received {
     /// Parses it, on a thread of its own where that takes a while.
-    async fn parse(self) -> ApiResult<Value> {
-        let n_values =
-            if self.bytes.len() > MAX_VALUES { json_values::count(&self.bytes) } else { 0 };
-        if n_values > MAX_VALUES {
+    async fn parse(self) -> ApiResult<JsonBody> {
+        let Parsed { n_values, bytes } = json_values::parsed(&self.bytes);
+        if n_values > MAX_VALUES || bytes > MAX_PARSED {
             let message = format!(
-                "the body has {n_values} JSON values, at most {MAX_VALUES} are taken: send fewer \
-                 messages, or fewer values in them"
+                "the body has {n_values} JSON values, which take {} when they are parsed; at most {MAX_VALUES} and \
+                 {} are taken: send fewer messages, or fewer values in them",
+                show_bytes(bytes as u64),
+                show_bytes(MAX_PARSED as u64)
             );
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
-        if self.bytes.len() > SMALL_BODY {
-            offload(move || parse(&self.bytes)).await?
+        let share = ParsedShare::take(bytes).await;
+        let value = if self.bytes.len() > SMALL_BODY {
+            offload(move || parse(&self.bytes)).await??
         } else {
-            parse(&self.bytes)
-        }
+            parse(&self.bytes)?
+        };
+        Ok(JsonBody { value, share })
     }
 }
 

@@ -36,6 +36,7 @@ mod openapi;
 mod options;
 mod origins;
 mod page;
+mod parsed_room;
 mod paths;
 mod prepare;
 mod prompt;

@@ -136,7 +136,10 @@ where
     F: Fn(Arc<App>, Value) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
 {
-    post(move |State(app): State<Arc<App>>, JsonBody(body): JsonBody| handle(app, body))
+    let handle = move |State(app): State<Arc<App>>, body: JsonBody| {
+        body.share.held_by(handle(app, body.value))
+    };
+    post(handle)
 }
 
 async fn health(State(app): State<Arc<App>>) -> ApiResult<Reply> {

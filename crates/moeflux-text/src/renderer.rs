@@ -10,10 +10,11 @@
 //!   conversation of 100,000 tokens has about 400 kB). Processor time does not run while the machine
 //!   is busy with something else; where a system cannot tell it, a tenth of the elapsed time is
 //!   taken for it. After 20 times the limit the child ends in any case.
-//! - **memory**: 256 MiB, and 64 bytes for each byte of input; by `RLIMIT_DATA`, on Linux. On other
-//!   systems only time bounds it.
+//! - **memory**: 16 MiB, and 24 bytes for each byte of input, 48 MiB at most; by `RLIMIT_DATA`, on Linux. On other
+//!   systems only time bounds it. All children together have no more than one may have: a rendering waits
+//!   until there is room for it.
 //! - **text**: 1 MiB, and 16 bytes for each byte of input.
-//! - **stack**: 64 MiB, which count as memory.
+//! - **stack**: 64 MiB.
 //!
 //! A child takes one job after another, so starting it is paid once. One that died is replaced
 //! with the next job.
@@ -56,10 +57,12 @@ const BASE_TIME: Duration = Duration::from_millis(100);
 const TIME_PER_BYTE: Duration = Duration::from_micros(1);
 /// Elapsed time that a unit of processor time may take.
 const MAX_SLOWDOWN: u32 = 20;
-#[cfg(target_os = "linux")]
-const BASE_MEMORY: u64 = 256 << 20;
-#[cfg(target_os = "linux")]
-const MEMORY_PER_BYTE: u64 = 64;
+const BASE_MEMORY: u64 = 16 << 20;
+const MEMORY_PER_BYTE: u64 = 24;
+/// Memory that all renderings share.
+const SHARED_MEMORY: u64 = 48 << 20;
+/// Bytes of a job after which a child is not kept: its heap stays as large as the job made it.
+const LARGE_JOB: u64 = 1 << 20;
 const BASE_TEXT: u64 = 1 << 20;
 const TEXT_PER_BYTE: u64 = 16;
 /// Longest template or conversation that a child takes.
@@ -73,7 +76,7 @@ static CHILDREN: OnceLock<Children> = OnceLock::new();
 /// From now on renders all chat templates of this process in children that `command` starts. The
 /// command must call [`run_renderer`] and nothing else. A second call changes nothing.
 pub fn render_in_children(command: fn() -> io::Result<Command>) {
-    let children = Children { command, idle: Mutex::default() };
+    let children = Children { command, idle: Mutex::default(), memory: Memory::default() };
     // The children of the first call stay.
     let _ = CHILDREN.set(children);
 }
@@ -97,6 +100,41 @@ pub(super) enum Renderer {
 pub(super) struct Children {
     command: fn() -> io::Result<Command>,
     idle: Mutex<Vec<Running>>,
+    memory: Memory,
+}
+
+/// The memory that renderings share.
+#[derive(Debug, Default)]
+struct Memory {
+    taken: Mutex<u64>,
+    freed: Condvar,
+    /// Held by the rendering that waits, so that small ones do not overtake a large one for ever.
+    next: Mutex<()>,
+}
+
+/// The memory of a rendering, which it gives back when dropped.
+struct Share<'a> {
+    memory: &'a Memory,
+    bytes: u64,
+}
+
+impl Memory {
+    /// Waits until there is room for this many bytes.
+    fn take(&self, bytes: u64) -> Share<'_> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |taken: &mut u64| *taken + bytes > SHARED_MEMORY;
+        let taken = self.freed.wait_while(taken, is_full);
+        *taken.unwrap_or_else(PoisonError::into_inner) += bytes;
+        Share { memory: self, bytes }
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        *self.memory.taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.bytes;
+        self.memory.freed.notify_one();
+    }
 }
 
 /// A child that waits for a job. It ends when this is dropped.
@@ -216,11 +254,12 @@ impl Renderer {
 
 impl Children {
     fn ask(&self, job: &Job) -> Result<Answer, RenderError> {
+        let _share = self.memory.take(max_memory(job.n_bytes()));
         let idle = self.idle().pop();
         if let Some(mut running) = idle
             && let Ok(answer) = running.exchange(job)
         {
-            self.keep(running);
+            self.keep(running, job);
             return Ok(answer);
         }
         // There was none, or it died: perhaps not of this job, so a new one tries.
@@ -228,16 +267,16 @@ impl Children {
         let mut running = started.map_err(RenderError::no_process)?;
         match running.exchange(job) {
             Ok(answer) => {
-                self.keep(running);
+                self.keep(running, job);
                 Ok(answer)
             }
             Err(err) => Err(running.why_it_died(err, job)),
         }
     }
 
-    fn keep(&self, running: Running) {
+    fn keep(&self, running: Running, job: &Job) {
         let mut idle = self.idle();
-        if idle.len() < MAX_IDLE {
+        if idle.len() < MAX_IDLE && job.n_bytes() < LARGE_JOB {
             idle.push(running);
         }
     }
@@ -368,6 +407,10 @@ fn max_time(n_bytes: u64) -> Duration {
     BASE_TIME + TIME_PER_BYTE * u32::try_from(n_bytes).unwrap_or(u32::MAX)
 }
 
+fn max_memory(n_bytes: u64) -> u64 {
+    MEMORY_PER_BYTE.saturating_mul(n_bytes).saturating_add(BASE_MEMORY).min(SHARED_MEMORY)
+}
+
 fn max_text(n_bytes: u64) -> u64 {
     BASE_TEXT + TEXT_PER_BYTE * n_bytes
 }
@@ -490,10 +533,22 @@ fn processor_time() -> Duration {
     STARTED.get_or_init(Instant::now).elapsed() / 10
 }
 
+/// What a job may take comes to what the process has before it: program, stacks, and the heap of earlier
+/// jobs, which it uses again.
 #[cfg(target_os = "linux")]
 fn limit_memory(n_bytes: u64) {
-    set_limit(rustix::process::Resource::Data, BASE_MEMORY + MEMORY_PER_BYTE * n_bytes);
+    let status = std::fs::read_to_string("/proc/self/status").ok();
+    let kibibytes = status.as_deref().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("VmData:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    let before = kibibytes.map_or(BEFORE_JOBS, |n| n.saturating_mul(1 << 10));
+    set_limit(rustix::process::Resource::Data, before.saturating_add(max_memory(n_bytes)));
 }
+
+/// What a process has before its first job, where the system does not say it.
+#[cfg(target_os = "linux")]
+const BEFORE_JOBS: u64 = 128 << 20;
 
 #[cfg(not(target_os = "linux"))]
 fn limit_memory(_n_bytes: u64) {}

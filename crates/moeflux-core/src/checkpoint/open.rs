@@ -16,9 +16,12 @@ use super::{
 };
 use crate::dialects::Dialects;
 use crate::files::open_regular;
-use crate::gguf::{Found, GgufSet, NamedTensor, translate};
+use crate::gguf::{Found, GgufSet, NamedTensor, is_gguf_name, translate};
 use crate::spelling::respelled;
-use crate::{FileIdx, SourceFile, StandIn, is_unfinished_name};
+use crate::{FileIdx, SourceFile, StandIn, is_unfinished_name, visible};
+
+/// The config of an adapter.
+const ADAPTER: &str = "adapter_config.json";
 
 /// Bytes of a file's start that say what it is.
 const START_BYTES: u64 = 512;
@@ -136,6 +139,9 @@ impl Checkpoint {
             }
         }
         let paths = paths.map_err(|err| or_unfinished(&root, err))?;
+        if !path.exists() && root.join(ADAPTER).is_file() {
+            return Err(adapter(root));
+        }
         let config = Config::from_slice(&path, &read_json(&path)?)?;
         let shards::Held { files, tensors, warnings } = shards::read(&root, paths)?;
         let parts = Parts {
@@ -238,10 +244,19 @@ fn or_unfinished(root: &Path, err: FormatError) -> FormatError {
     }
 }
 
+/// What is wrong with the folder of an adapter.
+fn adapter(root: PathBuf) -> FormatError {
+    let config = read_json(&root.join(ADAPTER)).ok();
+    let config = config.and_then(|json| serde_json::from_slice::<serde_json::Value>(&json).ok());
+    let base = config.as_ref().and_then(|config| config.get("base_model_name_or_path")?.as_str());
+    let base = base.map_or_else(|| "its model".to_owned(), |base| visible(base).into_owned());
+    FormatError::Adapter { path: root, base }
+}
+
 /// Whether a file is a GGUF file, by its name or by its first bytes: downloads of some programs
 /// have no names.
 fn is_gguf(path: &Path) -> Result<bool, FormatError> {
-    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+    if path.file_name().and_then(|name| name.to_str()).is_some_and(is_gguf_name) {
         return Ok(true);
     }
     let handle = open_regular(path).map_err(FormatError::io(path))?;

@@ -534,3 +534,26 @@ mod published;
 mod small_floats;
 mod tables;
 mod two_matrices;
+
+#[test]
+fn adapters_and_odd_prefixes_name_the_remedy() {
+    let dir = small(json!({}), &[("base_model.model.model.norm.weight", "F32", &[1])]);
+    let checkpoint = open_checkpoint(dir.path()).unwrap();
+    let mut claims = Claims::new(&checkpoint);
+    let decl = VectorDecl { name: "norm.weight".into(), shapes: vec![vec![1]] };
+    let got = claims.vector(&decl).unwrap_err().to_string();
+    let want = "tensor norm.weight is missing, there is base_model.model.model.norm.weight: save the model";
+    assert!(got.contains(want), "{got}");
+    fs::remove_file(dir.path().join("config.json")).unwrap();
+    for (config, base) in [
+        (r#"{"base_model_name_or_path": "org/base"}"#, "into org/base ("),
+        ("[]", "into its model ("),
+    ] {
+        fs::write(dir.path().join("adapter_config.json"), config).unwrap();
+        let got = open_checkpoint(dir.path()).unwrap_err().to_string();
+        assert!(
+            got.contains("an adapter (LoRA), no model: merge it ") && got.contains(base),
+            "{got}"
+        );
+    }
+}

@@ -55,6 +55,8 @@ pub struct GgufHeader {
     pub values: BTreeMap<String, Value>,
     /// Every tensor, by ascending offset. Offsets count from the start of the file.
     pub tensors: Vec<Tensor>,
+    /// Where the data of the tensors ends, with what fills it up to the alignment.
+    pub data_end: u64,
 }
 
 /// Parses the header of a file. `source` gives the file from its start on and is read to the end of
@@ -98,8 +100,9 @@ pub(super) fn read_header(
         entries.push(entry);
     }
     let data_start = bytes.at().next_multiple_of(alignment);
-    let tensors = place(entries, file, Data { start: data_start, alignment, file_len })?;
-    Ok(GgufHeader { version, values, tensors })
+    let data = Data { start: data_start, alignment, file_len };
+    let (tensors, n_bytes) = place(entries, file, data)?;
+    Ok(GgufHeader { version, values, tensors, data_end: data_start.saturating_add(n_bytes) })
 }
 
 fn read_version<R: Read>(bytes: &mut Bytes<R>) -> Result<u32, HeaderError> {
@@ -327,7 +330,11 @@ struct Data {
 }
 
 /// Checks that tensors follow one another, and are inside the file.
-fn place(entries: Vec<Entry>, file: FileIdx, data: Data) -> Result<Vec<Tensor>, HeaderError> {
+fn place(
+    entries: Vec<Entry>,
+    file: FileIdx,
+    data: Data,
+) -> Result<(Vec<Tensor>, u64), HeaderError> {
     let mut tensors = Vec::with_capacity(entries.len());
     let mut want = 0u64;
     for Entry { name, shape, stored, offset, n_bytes } in entries {
@@ -347,5 +354,5 @@ fn place(entries: Vec<Entry>, file: FileIdx, data: Data) -> Result<Vec<Tensor>, 
         let extent = Extent { file, offset: end - n_bytes, len: n_bytes as usize };
         tensors.push(Tensor { stored_name: name, dtype: stored.dtype, shape, extent });
     }
-    Ok(tensors)
+    Ok((tensors, want))
 }

@@ -6,6 +6,7 @@ pub mod arch;
 mod bytes;
 mod header;
 mod metadata;
+mod pieces;
 mod set;
 mod split;
 mod types;
@@ -14,8 +15,10 @@ pub use arch::{Architecture, StoredNames};
 pub(crate) use arch::{NamedTensor, translate};
 pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};
+pub use pieces::PieceName;
 pub use set::read_metadata;
 pub(crate) use set::{Found, GgufSet};
+pub(crate) use split::is_gguf_name;
 
 #[cfg(test)]
 mod tests;

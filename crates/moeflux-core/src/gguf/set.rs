@@ -1,13 +1,14 @@
-//! Opens the GGUF files of one model: a single file, or all parts of a split one, named by any of
-//! them or by their directory.
+//! Opens the GGUF files of one model: a single file, all parts of a split one, or all pieces of one that was cut,
+//! named by any of them or by their directory.
 
 use std::collections::{BTreeSet, HashSet};
-use std::io::BufReader;
+use std::io::{BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::bytes::HeaderError;
 use super::header::{GgufHeader, read_header};
 use super::metadata::Metadata;
+use super::pieces::{Pieces, pieces};
 use super::split::{PartName, first_part, is_companion_name, is_gguf_name};
 use crate::checkpoint::{FormatError, Tensor};
 use crate::files::open_regular;
@@ -135,59 +136,88 @@ impl GgufSet {
     /// If a part is missing or damaged, the parts contradict each other, or the file is not a
     /// model.
     pub(crate) fn open(path: &Path) -> Result<GgufSet, FormatError> {
+        if let Some(paths) = pieces(path)? {
+            return GgufSet::open_pieces(&paths);
+        }
         let name = PartName::of_path(path).filter(|name| name.n > 1);
         let first = match &name {
             Some(name) => part_path(path, name, 1)?,
             None => path.to_path_buf(),
         };
         let part = read_file(&first, FileIdx(0))?;
-        part.check_kind()?;
+        check_kind(&part.metadata)?;
         let n = part.metadata.number(SPLIT_COUNT)?.unwrap_or(1);
         match name {
             Some(name) if n == name.n as usize => GgufSet::open_parts(&first, part, &name),
             None if n <= 1 => {
-                let OpenedFile { file, metadata, tensors } = part;
+                let OpenedFile { file, metadata, tensors, .. } = part;
                 Ok(GgufSet { files: vec![file], metadata, tensors })
             }
             Some(name) => {
                 let what = format!("{SPLIT_COUNT} is {n}, its name says {} parts", name.n);
                 Err(FormatError::malformed(&first, what))
             }
-            None => {
-                let what = format!(
-                    "{SPLIT_COUNT} is {n}, but the name is not PREFIX-00001-of-{n:05}.gguf, by \
-                     which the other parts are found; give all parts their names"
-                );
-                Err(FormatError::malformed(&first, what))
-            }
+            None => GgufSet::open_concatenated(part, n),
         }
     }
 
     fn open_parts(first: &Path, part: OpenedFile, name: &PartName) -> Result<GgufSet, FormatError> {
         let paths: Vec<PathBuf> =
             (1..=name.n).map(|nth| part_path(first, name, nth)).collect::<Result<_, _>>()?;
-        let n_tensors = part.split_tensors()?;
-        let OpenedFile { file, metadata, mut tensors } = part;
-        let mut set_files = vec![file];
-        check_part(&metadata, 0, name.n, n_tensors)?;
+        let mut parts = Parts::of(part, name.n as usize)?;
         for (nth, path) in (1u32..).zip(&paths[1..]) {
             let next = read_file(path, FileIdx(nth))?;
-            check_part(&next.metadata, nth, name.n, n_tensors)?;
-            set_files.push(next.file);
-            tensors.extend(next.tensors);
+            parts.add(&next.metadata, next.tensors)?;
+            parts.set.files.push(next.file);
         }
-        if tensors.len() != n_tensors {
-            let what =
-                format!("split.tensors.count is {n_tensors}, the parts have {}", tensors.len());
-            return Err(FormatError::malformed(first, what));
+        parts.finish()
+    }
+
+    /// Opens a file with all parts of a set, one after the other, as `cat` joins them.
+    fn open_concatenated(part: OpenedFile, n: usize) -> Result<GgufSet, FormatError> {
+        let SourceFile { path, len, .. } = part.file.clone();
+        let mut end = part.end;
+        let mut parts = Parts::of(part, n)?;
+        for _ in 1..n {
+            let mut handle = open_regular(&path).map_err(FormatError::io(&path))?;
+            handle.seek(SeekFrom::Start(end)).map_err(FormatError::io(&path))?;
+            let mut magic = Vec::new();
+            (&mut handle).take(4).read_to_end(&mut magic).map_err(FormatError::io(&path))?;
+            if magic != b"GGUF" {
+                let what = format!(
+                    "{SPLIT_COUNT} is {n}, but the name is not PREFIX-00001-of-{n:05}.gguf, by \
+                     which the other parts are found; give all parts their names"
+                );
+                return Err(FormatError::malformed(&path, what));
+            }
+            let rest = Cursor::new(magic).chain(handle);
+            let mut header = parsed(&path, rest, FileIdx(0), len.saturating_sub(end))?;
+            for tensor in &mut header.tensors {
+                tensor.extent.offset += end;
+            }
+            end = end.saturating_add(header.data_end);
+            parts.add(&Metadata::new(&path, header.values), header.tensors)?;
         }
-        let mut names = HashSet::new();
-        if let Some(twice) = tensors.iter().find(|tensor| !names.insert(&tensor.stored_name)) {
-            let path = &set_files[twice.extent.file.0 as usize].path;
-            let what = format!("tensor {} is in another part, too", twice.stored_name);
-            return Err(FormatError::malformed(path, what));
+        parts.finish()
+    }
+
+    /// Opens a file that was cut into pieces.
+    fn open_pieces(paths: &[PathBuf]) -> Result<GgufSet, FormatError> {
+        let pieces = Pieces::open(paths)?;
+        let path = &paths[0];
+        let GgufHeader { values, mut tensors, .. } =
+            parsed(path, pieces.read()?, pieces.joined(), pieces.len())?;
+        let metadata = Metadata::new(path, values);
+        check_kind(&metadata)?;
+        match metadata.number(SPLIT_COUNT)?.unwrap_or(1) {
+            0 | 1 => Ok(GgufSet { files: pieces.place(&mut tensors), metadata, tensors }),
+            n => {
+                let what = format!(
+                    "{SPLIT_COUNT} is {n}: these are pieces of one of several parts; join the pieces of each part first (cat)"
+                );
+                Err(FormatError::malformed(path, what))
+            }
         }
-        Ok(GgufSet { files: set_files, metadata, tensors })
     }
 
     /// The first file.
@@ -196,30 +226,61 @@ impl GgufSet {
     }
 }
 
+/// The parts of a set that were read so far.
+struct Parts {
+    set: GgufSet,
+    /// Parts, and tensors of all of them.
+    n: usize,
+    n_tensors: usize,
+    n_read: usize,
+}
+
+impl Parts {
+    /// A set of `n` parts whose first was read.
+    fn of(first: OpenedFile, n: usize) -> Result<Parts, FormatError> {
+        let n_tensors = first.split_tensors()?;
+        check_part(&first.metadata, 0, n, n_tensors)?;
+        let OpenedFile { file, metadata, tensors, .. } = first;
+        Ok(Parts { set: GgufSet { files: vec![file], metadata, tensors }, n, n_tensors, n_read: 1 })
+    }
+
+    /// Adds the next part.
+    fn add(&mut self, metadata: &Metadata, tensors: Vec<Tensor>) -> Result<(), FormatError> {
+        check_part(metadata, self.n_read, self.n, self.n_tensors)?;
+        self.n_read += 1;
+        self.set.tensors.extend(tensors);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<GgufSet, FormatError> {
+        let Parts { set, n_tensors, .. } = self;
+        if set.tensors.len() != n_tensors {
+            let n = set.tensors.len();
+            let what = format!("split.tensors.count is {n_tensors}, the parts have {n}");
+            return Err(FormatError::malformed(set.path(), what));
+        }
+        let mut names = HashSet::new();
+        if let Some(twice) = set.tensors.iter().find(|tensor| !names.insert(&tensor.stored_name)) {
+            let path = &set.files[twice.extent.file.0 as usize].path;
+            let what = format!("tensor {} is in another part, too", twice.stored_name);
+            return Err(FormatError::malformed(path, what));
+        }
+        Ok(set)
+    }
+}
+
 /// A file whose header was read.
 struct OpenedFile {
     file: SourceFile,
     metadata: Metadata,
     tensors: Vec<Tensor>,
+    /// Where the data of the tensors ends.
+    end: u64,
 }
 
 impl OpenedFile {
     fn is_model(&self) -> bool {
-        self.check_kind().is_ok()
-    }
-
-    /// Refuses files that say that they are something other than a model.
-    fn check_kind(&self) -> Result<(), FormatError> {
-        match self.metadata.text(TYPE_KEY)? {
-            None | Some("model") => Ok(()),
-            Some(other) => {
-                let what = format!(
-                    "{TYPE_KEY} is {other:?}: this file belongs to a model and is not one; name \
-                     the model's file"
-                );
-                Err(FormatError::malformed(&self.file.path, what))
-            }
-        }
+        check_kind(&self.metadata).is_ok()
     }
 
     /// Tensors of all parts.
@@ -227,6 +288,20 @@ impl OpenedFile {
         let key = "split.tensors.count";
         let rule = "be the number of tensors of all parts";
         self.metadata.number(key)?.ok_or_else(|| self.metadata.missing(key, rule))
+    }
+}
+
+/// Refuses files that say that they are something other than a model.
+fn check_kind(metadata: &Metadata) -> Result<(), FormatError> {
+    match metadata.text(TYPE_KEY)? {
+        None | Some("model") => Ok(()),
+        Some(other) => {
+            let what = format!(
+                "{TYPE_KEY} is {other:?}: this file belongs to a model and is not one; name the \
+                 model's file"
+            );
+            Err(FormatError::malformed(metadata.path(), what))
+        }
     }
 }
 
@@ -245,9 +320,13 @@ fn part_path(path: &Path, name: &PartName, nth: u32) -> Result<PathBuf, FormatEr
 
 /// Checks what a part says of itself: its place, counted from 0, and the numbers of parts and of
 /// tensors of the whole set.
-fn check_part(metadata: &Metadata, nth: u32, n: u32, n_tensors: usize) -> Result<(), FormatError> {
-    let keys =
-        [("split.no", nth as usize), (SPLIT_COUNT, n as usize), ("split.tensors.count", n_tensors)];
+fn check_part(
+    metadata: &Metadata,
+    nth: usize,
+    n: usize,
+    n_tensors: usize,
+) -> Result<(), FormatError> {
+    let keys = [("split.no", nth), (SPLIT_COUNT, n), ("split.tensors.count", n_tensors)];
     for (key, want) in keys {
         let rule = format!("be {want}, as its name and the first part say");
         match metadata.number(key)? {
@@ -265,11 +344,21 @@ fn read_file(path: &Path, idx: FileIdx) -> Result<OpenedFile, FormatError> {
         return Err(FormatError::io(path)(found.into()));
     }
     let len = handle.metadata().map_err(FormatError::io(path))?.len();
-    let header = read_header(BufReader::with_capacity(BUFFER_BYTES, handle), idx, len);
-    let GgufHeader { values, tensors, .. } = header.map_err(|err| match err {
+    let GgufHeader { values, tensors, data_end, .. } = parsed(path, handle, idx, len)?;
+    let file = SourceFile::new(path.to_path_buf(), len);
+    Ok(OpenedFile { file, metadata: Metadata::new(path, values), tensors, end: data_end })
+}
+
+/// The header at the start of a source, of `len` bytes with what follows.
+fn parsed(
+    path: &Path,
+    source: impl Read,
+    file: FileIdx,
+    len: u64,
+) -> Result<GgufHeader, FormatError> {
+    let header = read_header(BufReader::with_capacity(BUFFER_BYTES, source), file, len);
+    header.map_err(|err| match err {
         HeaderError::Io(source) => FormatError::Io { path: path.to_path_buf(), source },
         HeaderError::Malformed(what) => FormatError::malformed(path, what),
-    })?;
-    let file = SourceFile::new(path.to_path_buf(), len);
-    Ok(OpenedFile { file, metadata: Metadata::new(path, values), tensors })
+    })
 }

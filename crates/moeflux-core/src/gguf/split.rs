@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::pieces::{EXTENSION, PieceName, first_piece};
+
 /// The name of a part: `PREFIX-00002-of-00003.gguf`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PartName {
@@ -11,9 +13,6 @@ pub(super) struct PartName {
     /// Number of parts.
     pub(super) n: u32,
 }
-
-/// The end of the names of GGUF files.
-const EXTENSION: &str = ".gguf";
 
 /// Digits of the numbers in the names of parts.
 const DIGITS: usize = 5;
@@ -50,9 +49,9 @@ fn cut_number(text: &str) -> Option<(&str, u32)> {
     is_number.then(|| digits.parse().ok()).flatten().map(|number| (rest, number))
 }
 
-/// Whether a file's name is that of a GGUF file.
-pub(super) fn is_gguf_name(name: &str) -> bool {
-    name.to_ascii_lowercase().ends_with(EXTENSION)
+/// Whether a file's name is that of a GGUF file, or of a piece of one.
+pub(crate) fn is_gguf_name(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(EXTENSION) || PieceName::parse(name).is_some()
 }
 
 /// Whether a file's name says that it belongs to a model and is not one.
@@ -61,11 +60,11 @@ pub(super) fn is_companion_name(name: &str) -> bool {
     COMPANIONS.iter().any(|start| name.starts_with(start)) || name.contains("mmproj")
 }
 
-/// The path of the first part of the model that a file belongs to.
+/// The path of the first part, or the first piece, of the model that a file belongs to.
 pub(super) fn first_part(path: &Path) -> PathBuf {
     match PartName::of_path(path) {
         Some(name) => path.with_file_name(name.part(1)),
-        None => path.to_path_buf(),
+        None => first_piece(path).unwrap_or_else(|| path.to_path_buf()),
     }
 }
 

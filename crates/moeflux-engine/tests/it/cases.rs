@@ -140,6 +140,7 @@ with_golden_cases! {
         on_a_gpu: crate::gpu::check,
         packed: crate::packing::check,
         sessions_together: crate::together::check,
+        spelled: crate::spelled::check,
         streamed: crate::same_bits::check,
     }
 }

@@ -19,5 +19,6 @@ mod rows;
 mod same_bits;
 mod scheduler;
 mod sessions;
+mod spelled;
 mod together;
 mod tokenizers;

@@ -45,6 +45,7 @@ fn env(hub: &Hub, cache: &Path) -> HubEnv {
         token: None,
         login: None,
         cache_dir: cache.to_owned(),
+        certificates: None,
         is_offline: false,
         retry_wait: Duration::ZERO,
         connect_timeout: Duration::from_secs(10),
@@ -239,4 +240,47 @@ fn headers_are_read_by_ranges_as_far_as_they_reach() {
         assert_eq!(ranges, want);
         assert!(!cache.path().join("models--org--name").exists(), "nothing is in the cache");
     }
+}
+
+#[test]
+fn files_have_names_in_any_script() {
+    let cache = tempfile::tempdir().unwrap();
+    let names = ["My Model (Q4).gguf", "模型 [Q8_0].gguf"];
+    let hub = Hub::start(&names.map(|name| (name, b"GGUF" as &[u8])));
+    for (model, name) in [
+        ("org/name:Q4", names[0]),
+        ("org/name:My Model (Q4)", names[0]),
+        ("org/name:q8_0", names[1]),
+        ("org/name:模型 [Q8_0].gguf", names[1]),
+    ] {
+        let path = fetch(&hub, cache.path(), model).unwrap();
+        assert!(path.ends_with(name), "{model}: {}", path.display());
+        assert_eq!(fs::read(path).unwrap(), b"GGUF");
+    }
+}
+
+#[test]
+fn pieces_of_a_file_come_together() {
+    let pieces: [(&str, &[u8]); 6] = [
+        ("m.i1-Q6_K.gguf.part1of2", b"GGUF"),
+        ("m.i1-Q6_K.gguf.part2of2", b"x"),
+        ("m.Q8_0.gguf-split-a", b"GGUF"),
+        ("m.Q8_0.gguf-split-b", b"y"),
+        ("m.i1-Q4_0.gguf", b"GGUF"),
+        ("m.gguf.sha256", b"z"),
+    ];
+    let cache = tempfile::tempdir().unwrap();
+    let hub = Hub::start(&pieces);
+    for (model, first, last) in [
+        ("org/name:Q6_K", pieces[0].0, pieces[1].0),
+        ("org/name:q8_0", pieces[2].0, pieces[3].0),
+        ("org/name:m.i1-Q6_K.gguf.part2of2", pieces[0].0, pieces[1].0),
+    ] {
+        let path = fetch(&hub, cache.path(), model).unwrap();
+        assert!(path.ends_with(first), "{model}: {}", path.display());
+        assert!(path.with_file_name(last).is_file());
+    }
+    let lacking = Hub::start(&[pieces[0], pieces[4]]);
+    let error = fetch(&lacking, tempfile::tempdir().unwrap().path(), "org/name:Q6_K").unwrap_err();
+    assert!(error.to_string().contains("has 1 of the 2 files of m.i1-Q6_K"), "{error}");
 }

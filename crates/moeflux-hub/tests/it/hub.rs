@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::server::{COMMIT, Fault, Hub, sha256};
 use moeflux_core::SplitMix64;
-use moeflux_hub::{Event, Found, HubEnv, HubError, Remote, Token, cached, find, resolve};
+use moeflux_hub::{
+    Certificates, Event, Found, HubEnv, HubError, Remote, Token, cached, find, resolve,
+};
 
 const WEIGHTS: &str = "model.safetensors";
 
@@ -30,6 +32,7 @@ fn env(hub: &Hub, cache: &Path) -> HubEnv {
         token: Some(Token { secret: "secret".into(), source: "HF_TOKEN".into() }),
         login: None,
         cache_dir: cache.to_owned(),
+        certificates: None,
         is_offline: false,
         retry_wait: Duration::ZERO,
         connect_timeout: Duration::from_secs(10),
@@ -109,6 +112,72 @@ fn what_is_there_is_not_fetched_again() {
     let by_commit = format!("org/name@{COMMIT}");
     check_complete(&resolve(&by_commit, &env(&hub, cache.path()), &mut |_| {}).unwrap());
     assert_eq!(hub.requests().len(), n_before + 1, "a commit needs no question");
+}
+
+#[test]
+fn a_commit_that_another_tool_fetched_in_part_is_completed() {
+    let files: [(&str, &[u8]); 4] = [
+        ("config.json", b"{}"),
+        ("tokenizer.json", b"{\"t\": 1}"),
+        ("chat_template.jinja", b"{{ x }}"),
+        (WEIGHTS, &weights()),
+    ];
+    let by_commit = format!("org/name@{COMMIT}");
+    for lost in ["tokenizer.json", "chat_template.jinja", WEIGHTS] {
+        let (hub, cache) = (Hub::start(&files), tempfile::tempdir().unwrap());
+        let env = env(&hub, cache.path());
+        let dir = resolve(&by_commit, &env, &mut |_| {}).unwrap();
+        let root = cache.path().join("models--org--name");
+        assert!(root.join(".no_exist").join(COMMIT).join("generation_config.json").is_file());
+        // Another tool notes nothing, and the content of a link may be gone.
+        fs::remove_dir_all(root.join(".no_exist")).unwrap();
+        fs::remove_file(fs::canonicalize(dir.join(lost)).unwrap()).unwrap();
+        if lost != WEIGHTS {
+            fs::remove_file(dir.join(lost)).unwrap();
+        }
+        let n_before = hub.requests().len();
+        assert_eq!(resolve(&by_commit, &env, &mut |_| {}).unwrap(), dir);
+        for (name, content) in files {
+            assert!(fs::read(dir.join(name)).unwrap() == content, "{name} without {lost}");
+        }
+        let n_then = hub.requests().len();
+        assert!(n_then > n_before);
+        resolve(&by_commit, &env, &mut |_| {}).unwrap();
+        assert_eq!(hub.requests().len(), n_then, "the commit is known to be complete");
+    }
+}
+
+#[test]
+fn certificates_that_are_none_are_named() {
+    let (hub, cache) = (hub(), tempfile::tempdir().unwrap());
+    let file = cache.path().join("ca.pem");
+    fs::write(&file, "no certificate").unwrap();
+    for path in [file, cache.path().join("missing.pem")] {
+        let source = "SSL_CERT_FILE";
+        let certificates = Some(Certificates { path: path.clone(), source });
+        let endpoint = hub.endpoint.replace("http://", "https://");
+        let env = HubEnv { certificates, endpoint, ..env(&hub, cache.path()) };
+        let error = resolve("org/name", &env, &mut |_| {}).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{source} names {}: ", path.display())), "{error}");
+    }
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_asked_for_once() {
+    let (hub, cache) = (hub(), tempfile::tempdir().unwrap());
+    // Longer than a part of a name may be, so that no server of names is asked.
+    let endpoint = format!("http://{}.invalid", "a".repeat(70));
+    let env = HubEnv { endpoint, ..env(&hub, cache.path()) };
+    let mut n_retries = 0;
+    let error = resolve("org/name", &env, &mut |event| {
+        n_retries += usize::from(matches!(event, Event::Retrying(_)));
+    });
+    let error = error.unwrap_err().to_string();
+    assert_eq!(n_retries, 0, "{error}");
+    assert!(
+        error.ends_with("no host of that name is found: check the network and HF_ENDPOINT"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -45,6 +45,7 @@ impl Place {
             token: None,
             login: None,
             cache_dir: self.cache(),
+            certificates: None,
             is_offline: false,
             retry_wait: Duration::ZERO,
             connect_timeout: Duration::from_secs(10),

@@ -197,13 +197,15 @@ impl Hub {
         }
         let prefix = if is_cdn { "/cdn/" } else { "/org/name/resolve/" };
         let name = request.path.strip_prefix(prefix).unwrap_or_default();
-        let name = name.strip_prefix(COMMIT).unwrap_or(name).trim_start_matches('/').to_owned();
+        let name = name.strip_prefix(COMMIT).unwrap_or(name).trim_start_matches('/');
+        let address = name.to_owned();
+        let name = decoded(name)?;
         let Some(data) = self.state.lock().unwrap().files.get(&name).cloned() else {
             return send(&mut stream, 404, "X-Error-Code: RepoNotFound\r\n", b"", 0);
         };
         if is_large(&name) && !is_cdn {
             let headers = format!(
-                "Location: {}/cdn/{name}\r\nX-Linked-ETag: \"{}\"\r\nX-Linked-Size: {}\r\n",
+                "Location: {}/cdn/{address}\r\nX-Linked-ETag: \"{}\"\r\nX-Linked-Size: {}\r\n",
                 self.cdn,
                 sha256(&data),
                 data.len()
@@ -240,9 +242,20 @@ impl Hub {
     }
 }
 
+/// An address without its escapes.
+fn decoded(address: &str) -> Option<String> {
+    let mut parts = address.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// Weights are in large-file storage.
 fn is_large(name: &str) -> bool {
-    name.ends_with(".safetensors") || name.ends_with(".gguf")
+    name.ends_with(".safetensors") || name.contains(".gguf")
 }
 
 fn listener() -> TcpListener {

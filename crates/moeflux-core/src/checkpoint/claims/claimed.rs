@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::derived::{DerivedTensors, Recipe};
-use super::super::{Checkpoint, Extent, FormatError, Tensor};
+use super::super::{Checkpoint, CheckpointKind, Extent, FormatError, Tensor};
 use super::parts::Parts;
 use crate::quant::MatrixFormat;
 
@@ -26,12 +26,23 @@ impl<'a> Claimed<'a> {
 
     pub(super) fn claim(&mut self, name: &str) -> Result<&'a Tensor, FormatError> {
         let Some(tensor) = self.checkpoint.tensors().get(name) else {
-            let path = self.checkpoint.root().to_path_buf();
-            let name = self.checkpoint.shown_name(name);
-            return Err(FormatError::TensorMissing { path, name });
+            return Err(self.missing(name));
         };
         self.names.insert(name.to_owned());
         Ok(tensor)
+    }
+
+    fn missing(&self, name: &str) -> FormatError {
+        let path = self.checkpoint.root().to_path_buf();
+        let end = format!(".{name}");
+        let other = self.checkpoint.tensors().iter().find(|(known, _)| known.ends_with(&end));
+        match other.filter(|_| self.checkpoint.kind() == CheckpointKind::Safetensors) {
+            Some((_, tensor)) => {
+                let stored = tensor.stored_name.clone();
+                FormatError::OddPrefix { path, name: name.to_owned(), stored }
+            }
+            None => FormatError::TensorMissing { path, name: self.checkpoint.shown_name(name) },
+        }
     }
 
     /// The name of a module's tensor, if there is one. Tensors of all experts of a layer are named

@@ -257,3 +257,80 @@ fn links_of_a_download_lead_to_parts() {
     let want = "m-00003-of-00003.gguf: part 3 of 3 is not there; is the download complete?";
     assert_eq!(got, want);
 }
+
+/// Cuts a file after some of its bytes.
+fn cut(dir: &Path, name: impl Fn(usize) -> String, bytes: &[u8], ends: &[usize]) -> Vec<String> {
+    let starts = [&[0], ends].concat();
+    let ends = [ends, &[bytes.len()]].concat();
+    let names: Vec<String> = (1..=ends.len()).map(name).collect();
+    for ((name, start), end) in names.iter().zip(starts).zip(ends) {
+        fs::write(dir.join(name), &bytes[start..end]).unwrap();
+    }
+    names
+}
+
+#[test]
+fn pieces_of_a_file_are_joined() {
+    let file = model();
+    let whole = super::open(&file).unwrap();
+    let bytes = file.to_bytes();
+    let up = whole.tensors()["layers.1.mlp.switch_mlp.up_proj.weight"].extent;
+    // In the header, in the middle of a tensor of experts, twice in it, and between tensors.
+    let inside = up.offset as usize + up.len / 2;
+    for ends in [vec![100], vec![inside], vec![inside - 8, inside], vec![up.offset as usize]] {
+        let names: [&dyn Fn(usize) -> String; 3] = [
+            &|nth| format!("m.gguf.part{nth}of{}", ends.len() + 1),
+            &|nth| format!("m.gguf-split-{}", ["a", "b", "c"][nth - 1]),
+            &|nth| format!("m.gguf.00{nth}"),
+        ];
+        for name in names {
+            let dir = tempfile::tempdir().unwrap();
+            let names = cut(dir.path(), name, &bytes, &ends);
+            for name in names.iter().map(String::as_str).chain(["."]) {
+                let got = open_checkpoint(&dir.path().join(name)).unwrap();
+                assert_eq!(got.kind(), CheckpointKind::Gguf);
+                assert_eq!(got.config().value(), whole.config().value(), "{name}");
+                for tensor in got.tensors().values() {
+                    let bytes = got.reader().read(tensor.extent).unwrap();
+                    assert_eq!(bytes, whole_bytes(&file, &tensor.stored_name), "{name} {ends:?}");
+                }
+            }
+            let last = dir.path().join(names.last().unwrap());
+            fs::write(&last, &bytes[..10]).unwrap();
+            message(dir.path(), open_checkpoint(&last));
+            fs::remove_file(dir.path().join(&names[0])).unwrap();
+            let got = message(dir.path(), open_checkpoint(&last));
+            assert_eq!(
+                got,
+                format!(
+                    "{}: this piece of a file is not there; is the download complete?",
+                    names[0]
+                )
+            );
+        }
+    }
+}
+
+#[test]
+fn parts_that_were_joined_by_cat_are_one_model() {
+    let file = model();
+    for n_first in [0, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cat.gguf");
+        let parts = split(&file, 3, n_first);
+        let all: Vec<Vec<u8>> = parts.iter().map(GgufWriter::to_bytes).collect();
+        fs::write(&path, all.concat()).unwrap();
+        let got = open_checkpoint(&path).unwrap();
+        for tensor in got.tensors().values() {
+            let bytes = got.reader().read(tensor.extent).unwrap();
+            assert_eq!(bytes, whole_bytes(&file, &tensor.stored_name));
+        }
+        // In another order, or without one.
+        fs::write(&path, [&all[0][..], &all[2], &all[1]].concat()).unwrap();
+        let got = message(dir.path(), open_checkpoint(&path));
+        assert!(got.contains("split.no is 2; it must be 1"), "{got}");
+        fs::write(&path, all[..2].concat()).unwrap();
+        let got = message(dir.path(), open_checkpoint(&path));
+        assert!(got.ends_with("give all parts their names"), "{got}");
+    }
+}
