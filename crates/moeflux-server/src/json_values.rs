@@ -4,7 +4,7 @@
 //! of calls and schemas are texts that are parsed later.
 
 /// Values that a body may have; a conversation of 200,000 tokens has some thousands.
-pub(crate) const MAX_VALUES: usize = 250_000;
+pub(crate) const MAX_VALUES: usize = 200_000;
 
 /// Bytes of a parsed value, and what comes to it for an object with a key.
 const VALUE_BYTES: usize = 80;

@@ -87,6 +87,12 @@ pub enum StoreError {
         /// Bytes that the file has now.
         actual: u64,
     },
+    /// The file was written to after the model was opened.
+    #[error("{}: it was written to while the model runs; start again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
     /// A read met the end of the file although the file has its full length.
     #[error(
         "{}: {record}: {got} of {wanted} bytes at offset {offset}: check the drive",

@@ -60,13 +60,17 @@ pub(super) fn environment(source: &str) -> Result<Environment<'static>, Error> {
     Ok(env)
 }
 
+/// The variables of a template.
+pub(super) fn values(variables: &Map<String, serde_json::Value>) -> Value {
+    Value::from(Serde(variables))
+}
+
 /// The template of an environment, rendered with `variables` at the moment `now`.
 pub(super) fn render(
     env: &Environment<'_>,
-    variables: &Map<String, serde_json::Value>,
+    variables: Value,
     now: chrono::NaiveDateTime,
 ) -> Result<String, Error> {
-    let variables = Value::from(Serde(variables));
     let context = minijinja::context! { strftime_now => clock::clock(now), ..variables };
     env.get_template(NAME)?.render(context)
 }

@@ -210,7 +210,7 @@ impl Renderer {
     ) -> Result<String, RenderError> {
         match self {
             Renderer::Here(env) => {
-                let text = on_deep_stack(|| jinja::render(env, variables, now))?;
+                let text = on_deep_stack(|| jinja::render(env, jinja::values(variables), now))?;
                 Ok(text.map_err(|err| err.to_string())?)
             }
             Renderer::Children { children, source, n_stopped, spent } => {
@@ -370,7 +370,7 @@ impl Job {
         Some(Job { source: part()?, variables: part()?, now: part()? })
     }
 
-    fn run(&self) -> Reply {
+    fn run(self) -> Reply {
         let to_text = |err: minijinja::Error| err.to_string();
         let env = jinja::environment(&self.source).map_err(to_text)?;
         if self.variables.is_empty() {
@@ -379,8 +379,11 @@ impl Job {
         let variables: Map<String, Value> =
             serde_json::from_str(&self.variables).map_err(|err| err.to_string())?;
         let now = NaiveDateTime::parse_from_str(&self.now, CLOCK).map_err(|err| err.to_string())?;
-        let text = jinja::render(&env, &variables, now).map_err(to_text)?;
         let limit = max_text(self.n_bytes());
+        drop(self.variables);
+        let values = jinja::values(&variables);
+        drop(variables);
+        let text = jinja::render(&env, values, now).map_err(to_text)?;
         match text.len() as u64 {
             len if len > limit => {
                 Err(format!("it writes {len} bytes, at most {limit} are allowed"))
@@ -454,8 +457,9 @@ pub fn run_renderer() -> ExitCode {
 fn take_jobs(watch: &Watch) {
     let (mut jobs, mut replies) = (io::stdin().lock(), io::stdout().lock());
     while let Some(job) = Job::read(&mut jobs) {
-        limit_memory(job.n_bytes());
-        watch.begin(max_time(job.n_bytes()));
+        let n_bytes = job.n_bytes();
+        limit_memory(n_bytes);
+        watch.begin(max_time(n_bytes));
         let before = processor_time();
         let reply = catch_panic(|| job.run()).and_then(|reply| reply);
         let time = processor_time().saturating_sub(before);

@@ -226,7 +226,7 @@ impl Pieces {
         let bytes = Joined { reader, starts, end, crossing };
         let path = files[0].path.clone();
         debug_assert_eq!(files.len(), joined.0 as usize);
-        files.push(SourceFile { path, len: end, derived: Some(Arc::new(bytes)) });
+        files.push(SourceFile::derived(&path, Arc::new(bytes)));
         files
     }
 }

@@ -203,12 +203,20 @@ fn top_logprobs(body: &ChatRequest) -> ApiResult<Option<usize>> {
     }
 }
 
+/// Bytes of variables of the chat template: switches and texts, of which it makes values once more.
+const MAX_KWARGS: usize = 256 << 10;
+
 /// Variables that are the request's own business.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "add_generation_prompt", "documents", "strftime_now"];
 
 fn template_variables(field: Option<Map<String, Value>>) -> ApiResult<Map<String, Value>> {
     let variables = field.unwrap_or_default();
+    let n_bytes = serde_json::to_string(&variables).map_or(0, |json| json.len());
+    if n_bytes > MAX_KWARGS {
+        let rule = format!("it has {n_bytes} bytes, and {MAX_KWARGS} are taken");
+        return Err(ApiError::field("chat_template_kwargs", rule));
+    }
     let is_given = |name: &&&str| variables.get(**name).is_some_and(|value| !value.is_null());
     match RESERVED.iter().find(is_given) {
         Some(name) => {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use moeflux_core::{DerivedBytes, FileIdx, MappedFile, SourceFile};
 
@@ -19,6 +20,9 @@ pub(crate) trait Source: Debug + Send + Sync {
 
     /// The length that the file has now.
     fn len(&self, file: FileIdx) -> io::Result<u64>;
+
+    /// Whether the file was written to since it was opened.
+    fn is_changed(&self, file: FileIdx) -> bool;
 }
 
 /// Opens files; tests substitute their implementations.
@@ -71,6 +75,8 @@ pub(crate) struct Files {
 struct Handles {
     all: Vec<File>,
     n_reads: AtomicUsize,
+    /// When it was last written to before it was opened, where the system says it.
+    modified: Option<SystemTime>,
     /// What computes the bytes, if no file holds them.
     derived: Option<Arc<dyn DerivedBytes>>,
 }
@@ -111,6 +117,7 @@ impl Files {
                 for _ in 0..n_handles(wanted.n_readers) {
                     handles.all.extend(open_checked(source, system)?);
                 }
+                handles.modified = handles.all.first().and_then(modified);
                 if handles.all.is_empty() {
                     missing.push(file_idx);
                     if !wanted.may_miss {
@@ -134,7 +141,8 @@ impl Files {
     ) -> Result<(Files, usize), StoreError> {
         let (mut files, mut block) = (Vec::new(), 1);
         for (handles, file) in self.files.iter().zip(sources) {
-            let mut direct = Handles { derived: file.derived.clone(), ..Handles::default() };
+            let (derived, modified) = (file.derived.clone(), handles.modified);
+            let mut direct = Handles { derived, modified, ..Handles::default() };
             for _ in &handles.all {
                 let opened = system.open_direct(&file.path);
                 let refused = |source| StoreError::NoDirect { path: file.path.clone(), source };
@@ -204,6 +212,18 @@ impl Source for Files {
             None => Ok(handles.next().metadata()?.len()),
         }
     }
+
+    fn is_changed(&self, file: FileIdx) -> bool {
+        let handles = &self.files[file.0 as usize];
+        let now = handles.all.first().and_then(modified);
+        handles.derived.is_none()
+            && now.zip(handles.modified).is_some_and(|(now, then)| now != then)
+    }
+}
+
+/// When a file was last written to.
+fn modified(file: &File) -> Option<SystemTime> {
+    file.metadata().and_then(|found| found.modified()).ok()
 }
 
 /// How often each file is opened: Windows allows one read at a time through a handle.

@@ -35,8 +35,18 @@ impl Blocks {
 pub(crate) struct Failure {
     /// Bytes that arrived before.
     got: usize,
-    /// The error of the system; `None` at the end of the file.
-    source: Option<io::Error>,
+    why: Why,
+}
+
+/// Why a read did not bring what was wanted.
+#[derive(Debug)]
+enum Why {
+    /// The file has ended.
+    End,
+    /// The file was written to while the model runs.
+    Changed,
+    /// The error of the system.
+    System(io::Error),
 }
 
 impl Failure {
@@ -46,7 +56,12 @@ impl Failure {
             Some(code) => io::Error::from_raw_os_error(code),
             None => io::Error::new(err.kind(), err.to_string()),
         };
-        Failure { got: self.got, source: self.source.as_ref().map(copy_of) }
+        let why = match &self.why {
+            Why::End => Why::End,
+            Why::Changed => Why::Changed,
+            Why::System(err) => Why::System(copy_of(err)),
+        };
+        Failure { got: self.got, why }
     }
 }
 
@@ -76,11 +91,15 @@ impl Drive {
             let from = got - got % self.block;
             let offset = blocks.offset + from as u64;
             match self.source.read_at(blocks.file, &mut out[from..], offset) {
-                Ok(n_bytes) if from + n_bytes <= got => return Err(Failure { got, source: None }),
+                Ok(n_bytes) if from + n_bytes <= got => return Err(Failure { got, why: Why::End }),
                 Ok(n_bytes) => got = from + n_bytes,
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(Failure { got, source: Some(err) }),
+                Err(err) => return Err(Failure { got, why: Why::System(err) }),
             }
+        }
+        // What was read before and after would be of two models.
+        if self.source.is_changed(blocks.file) {
+            return Err(Failure { got, why: Why::Changed });
         }
         Ok(())
     }
@@ -97,9 +116,16 @@ impl Drive {
         let path = self.file(blocks.file).path.clone();
         let lead = (offset - blocks.offset) as usize;
         let (wanted, got) = (blocks.wanted - lead, failure.got.saturating_sub(lead));
-        let Some(source) = failure.source else {
-            let cut = self.check_len(blocks.file).err();
-            return cut.unwrap_or(StoreError::ShortRead { path, record, offset, wanted, got });
+        let source = match failure.why {
+            Why::System(source) => source,
+            Why::Changed => {
+                let cut = self.check_len(blocks.file).err();
+                return cut.unwrap_or(StoreError::Changed { path });
+            }
+            Why::End => {
+                let cut = self.check_len(blocks.file).err();
+                return cut.unwrap_or(StoreError::ShortRead { path, record, offset, wanted, got });
+            }
         };
         if self.block > 1 && source.kind() == io::ErrorKind::InvalidInput {
             return StoreError::NoDirect { path, source };
@@ -109,6 +135,15 @@ impl Drive {
             Some(FormatError::Malformed { .. }) => StoreError::Malformed { record, source },
             _ => StoreError::Io { path, record, offset, wanted, got, source },
         }
+    }
+
+    /// Checks that a file still has its length and was not written to.
+    pub(crate) fn check_file(&self, file: FileIdx) -> Result<(), StoreError> {
+        self.check_len(file)?;
+        if self.source.is_changed(file) {
+            return Err(StoreError::Changed { path: self.file(file).path.clone() });
+        }
+        Ok(())
     }
 
     /// Checks that a file still has its length.

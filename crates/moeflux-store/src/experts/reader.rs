@@ -80,13 +80,13 @@ impl Reader {
         ExpertMemory::Mapped(extents.collect())
     }
 
-    /// Returns an error if a mapped file of the layer has changed its length: touching pages after
-    /// the end of a file would end the process.
+    /// Returns an error if a mapped file of the layer was written to, or has changed its length: touching
+    /// pages after the end of a file would end the process.
     pub(crate) fn check_maps(&self, layer: LayerIdx) -> Result<(), StoreError> {
         if self.maps.is_empty() {
             return Ok(());
         }
-        self.plan.files_of(layer).iter().try_for_each(|&file| self.drive.check_len(file))
+        self.plan.files_of(layer).iter().try_for_each(|&file| self.drive.check_file(file))
     }
 
     /// Gives the pages of mapped files back to the system; the files stay mapped.

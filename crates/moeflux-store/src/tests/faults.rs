@@ -130,12 +130,27 @@ fn a_file_cut_while_running_is_named_with_both_lengths() {
         let fixture = fixture(&[packed(8)], 2, options(mode));
         fetch(&fixture.store, 0, &[1]);
         resize(&fixture, "layer-0-0", 4096 * 5 + 17);
+        let want = "layer-0-0 has 20497 bytes where 32768 belong: it was cut or replaced; fetch or pack it again";
+        check_error(&fixture, &[2, 5], want);
+        check_error(&fixture, &[4], want);
+    }
+}
+
+#[test]
+fn a_file_written_to_while_running_is_noticed_at_the_next_read() {
+    for mode in [IoMode::Pread, IoMode::Direct, IoMode::Mmap] {
+        let fixture = fixture(&[packed(8), packed(8)], 2, options(mode));
+        fetch(&fixture.store, 0, &[1]);
+        let path = fixture.dir.path().join("layer-0-0");
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        let then = file.metadata().unwrap().modified().unwrap();
+        file.set_modified(then + std::time::Duration::from_secs(1)).unwrap();
         check_error(
             &fixture,
-            &[1, 5],
-            "layer-0-0 has 20497 bytes where 32768 belong: it was cut or replaced; fetch or pack it again",
+            &[4],
+            "layer-0-0: it was written to while the model runs; start again",
         );
-        fetch(&fixture.store, 0, &[4]);
+        fetch(&fixture.store, 1, &[4]);
     }
 }
 

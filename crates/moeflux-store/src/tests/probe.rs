@@ -107,4 +107,8 @@ impl Source for Probe {
     fn len(&self, file: FileIdx) -> io::Result<u64> {
         self.files.len(file)
     }
+
+    fn is_changed(&self, file: FileIdx) -> bool {
+        self.files.is_changed(file)
+    }
 }

@@ -4,7 +4,7 @@
 
 use serde_json::json;
 
-use super::{environment, render};
+use super::{environment, render, values};
 
 fn result(source: &str) -> Result<String, String> {
     let variables = json!({
@@ -16,7 +16,7 @@ fn result(source: &str) -> Result<String, String> {
     let now = chrono::NaiveDate::from_ymd_opt(2024, 7, 6).unwrap();
     let now = now.and_hms_micro_opt(17, 4, 3, 120_045).unwrap();
     let env = environment(source).map_err(|err| err.to_string())?;
-    render(&env, &variables, now).map_err(|err| err.to_string())
+    render(&env, values(&variables), now).map_err(|err| err.to_string())
 }
 
 #[track_caller]

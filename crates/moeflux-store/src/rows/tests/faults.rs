@@ -58,6 +58,10 @@ impl Source for Faulty {
     fn len(&self, file: FileIdx) -> io::Result<u64> {
         self.files.len(file)
     }
+
+    fn is_changed(&self, file: FileIdx) -> bool {
+        self.files.is_changed(file)
+    }
 }
 
 fn faulty(mode: IoMode) -> (Fixture, Arc<Control>) {
