@@ -166,12 +166,7 @@ impl Cache {
     pub(super) fn lock(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<File, HubError> {
         let path = &self.lock_file;
         create_parent(path)?;
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)
-            .map_err(HubError::io("create", path))?;
+        let file = open_lock(path)?;
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => {
@@ -205,6 +200,16 @@ impl Cache {
         let target = format!("{up}blobs/{blob}");
         symlink_or_copy(&target, &self.blob(blob), &link).map_err(HubError::io("create", &link))
     }
+}
+
+/// Opens or creates the file of a lock. A pipe in its place would wait for another process.
+pub(super) fn open_lock(path: &Path) -> Result<File, HubError> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let other = std::io::Error::other("something other than a file is in the place of a lock");
+        return Err(HubError::io("open", path)(other));
+    }
+    let opened = File::options().create(true).truncate(false).write(true).open(path);
+    opened.map_err(HubError::io("open", path))
 }
 
 /// Bytes that the file system of a folder, which need not exist, has left for this user.

@@ -59,6 +59,10 @@ fn receive(
     on_bytes: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<bool, HubError> {
     let io = || HubError::io("write", partial);
+    // A link in its place leads to what is not the cache's, and a pipe to another process.
+    if fs::symlink_metadata(partial).is_ok_and(|found| !found.is_file()) {
+        fs::remove_file(partial).map_err(io())?;
+    }
     let mut out = File::options()
         .create(true)
         .truncate(false)

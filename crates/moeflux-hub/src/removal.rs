@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata, TryLockError};
 use std::path::{Component, Path, PathBuf};
 
+use super::cache::open_lock;
 use super::env::HubEnv;
 use super::error::HubError;
 use super::gguf::{Entry, Sets};
@@ -244,8 +245,7 @@ fn lock_all(repo: &Repo, env: &HubEnv) -> Result<Vec<File>, HubError> {
     fs::create_dir_all(&dir).map_err(HubError::io("create", &dir))?;
     let mut locks = Vec::new();
     for path in paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "lock")) {
-        let open = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = open.map_err(HubError::io("open", &path))?;
+        let file = open_lock(&path)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 return Err(HubError::Busy { repo: repo.name.clone(), lock: path });

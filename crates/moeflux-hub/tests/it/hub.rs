@@ -600,3 +600,21 @@ fn a_cache_that_cannot_be_written_is_named() {
     let locks = file.join(".locks").display().to_string();
     assert!(error.contains(&locks) && error.contains("set HF_HUB_CACHE"), "{error}");
 }
+
+#[cfg(unix)]
+#[test]
+fn links_and_pipes_in_the_cache_lead_nowhere() {
+    let (hub, cache) = (hub(), tempfile::tempdir().unwrap());
+    let own = cache.path().join("own.txt");
+    fs::write(&own, "mine").unwrap();
+    std::os::unix::fs::symlink(&own, partial(cache.path())).unwrap();
+    check_complete(&fetch(&hub, cache.path()).unwrap());
+    assert_eq!(fs::read_to_string(&own).unwrap(), "mine");
+    let locks = cache.path().join(".locks/models--org--name");
+    fs::remove_file(locks.join("moeflux.lock")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(locks.join("moeflux.lock")).status();
+    assert!(made.unwrap().success());
+    fs::remove_dir_all(cache.path().join("models--org--name")).unwrap();
+    let error = fetch(&hub, cache.path()).unwrap_err().to_string();
+    assert!(error.contains("moeflux.lock: something other than a file"), "{error}");
+}
