@@ -14,8 +14,8 @@ pub use arch::{Architecture, StoredNames};
 pub(crate) use arch::{NamedTensor, translate};
 pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};
-pub use set::read_metadata;
 pub(crate) use set::{Found, GgufSet};
+pub use set::{is_only_model, read_metadata};
 
 #[cfg(test)]
 mod tests;
