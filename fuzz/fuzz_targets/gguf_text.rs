@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use moeflux_core::gguf::{Array, Metadata, Value};
 use moeflux_engine::dialects;
-use moeflux_text::{ChatTemplate, Markup, Message, OutputFormat, RenderRequest, Tokenizer};
+use moeflux_text::{ChatTemplate, Message, OutputFormat, RenderRequest, Tokenizer};
 
 /// Without files next to it, which would take the place of templates.
 static DIR: LazyLock<tempfile::TempDir> =
@@ -83,7 +83,7 @@ fuzz_target!(|input: (u8, u8, Lists<'_>, Vec<Number>, &str, &str)| {
     let metadata = Metadata::new(&DIR.path().join("m.gguf"), values);
     let Ok(tokenizer) = Tokenizer::from_metadata(&metadata, dialects()) else { return };
     let _ = (tokenizer.generation_defaults(), OutputFormat::of(&tokenizer));
-    if let Ok(ids) = tokenizer.encode_prompt(text, Markup::Literal, usize::MAX) {
+    if let Ok(ids) = tokenizer.encode_prompt(text, usize::MAX) {
         let _ = tokenizer.decode(&ids);
     }
     if let Some(Ok(template)) = ChatTemplate::of(&tokenizer, false) {

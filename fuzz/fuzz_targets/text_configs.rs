@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_engine::dialects;
-use moeflux_text::{ChatTemplate, Markup, Message, OutputFormat, RenderRequest, Tokenizer};
+use moeflux_text::{ChatTemplate, Message, OutputFormat, RenderRequest, Tokenizer};
 
 const TOKENIZER: &[u8] =
     include_bytes!("../../crates/moeflux-engine/tests/golden/hf-bf16/tokenizer.json");
@@ -25,7 +25,7 @@ fuzz_target!(|input: &str| {
     fs::write(dir.join("generation_config.json"), generation).expect("room for a config");
     let Ok(tokenizer) = Tokenizer::from_dir(dir, dialects()) else { return };
     let _ = (tokenizer.generation_defaults(), OutputFormat::of(&tokenizer));
-    let _ = tokenizer.encode_prompt("a", Markup::Literal, usize::MAX);
+    let _ = tokenizer.encode_prompt("a", usize::MAX);
     if let Some(Ok(template)) = ChatTemplate::of(&tokenizer, false) {
         let messages = [Message::new("user", "a")];
         let _ = template.render(&RenderRequest { messages: &messages, ..Default::default() });

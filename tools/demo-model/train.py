@@ -222,7 +222,7 @@ def save(model, config, data, out):
     save_file(checkpoint_tensors(model), str(out / "model.safetensors"), metadata={"format": "pt"})
     config.dtype = "bfloat16"
     write_json(out / "config.json", config.to_dict())
-    write_json(out / "generation_config.json", dict(eos_token_id=[END_OF_TURN, END_OF_TEXT], pad_token_id=END_OF_TEXT))
+    write_json(out / "generation_config.json", dict(do_sample=False, eos_token_id=[END_OF_TURN, END_OF_TEXT], pad_token_id=END_OF_TEXT))
     write_json(out / "tokenizer_config.json", TOKENIZER_CONFIG)
     shutil.copy(data / "tokenizer.json", out)
     shutil.copy(Path(__file__).with_name("chat_template.jinja"), out)

@@ -104,12 +104,23 @@ fn describe_tokenizer(source: &TextSource) -> Result<String, String> {
     let tokenizer = Tokenizer::open(source, dialects()).map_err(|err| err.to_string())?;
     let files = source.names().map_err(|err| err.to_string())?;
     let names: Vec<&str> = tokenizer.chat_template_names().collect();
+    // A template is expected where the vocabulary is; elsewhere its file is named.
+    let elsewhere = tokenizer
+        .template_file()
+        .filter(|file| is_apart(source, file))
+        .and_then(|file| file.file_name())
+        .map_or(String::new(), |name| format!(" of {}", name.to_string_lossy()));
     let templates = match names.as_slice() {
         [] => String::from("no chat template"),
-        ["default"] => String::from("with a chat template"),
-        names => format!("chat templates {}", names.join(", ")),
+        ["default"] => format!("with a chat template{elsewhere}"),
+        names => format!("chat templates {}{elsewhere}", names.join(", ")),
     };
     Ok(format!("{files}, {} tokens, {templates}", tokenizer.vocab_size()))
+}
+
+/// Whether a template's file is another than the GGUF file with the vocabulary.
+fn is_apart(source: &TextSource, template: &Path) -> bool {
+    matches!(source, TextSource::Gguf(file) if file != template)
 }
 
 /// A directory for files without content, removed when dropped.

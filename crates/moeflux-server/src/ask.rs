@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use moeflux::Order;
+use moeflux::{Order, Sampling};
 use moeflux_engine::{Answer, EngineError, Event, Finish, SpeculationStats, TokenLogprob};
 use moeflux_text::{AnswerReader, ConstraintError, Delta, Prepared};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -56,6 +56,11 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
     let cancelled = Arc::new(AtomicBool::new(false));
     let (mut orders, mut readers) = (Vec::new(), Vec::new());
     let PreparedRequest { prompts, settings } = ask;
+    if !settings.names_temperature
+        && let Some(note) = Sampling::note(app.text.tokenizer().generation_defaults())
+    {
+        app.log_once(&format!("{note}; requests may name a temperature"));
+    }
     let n_prompt = prompts.first().map_or(0, |prompt| prompt.turn.tokens.len());
     let may_think = prompts.first().is_some_and(|prompt| prompt.may_think);
     for prompt in &prompts {

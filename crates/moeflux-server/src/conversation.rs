@@ -39,6 +39,7 @@ impl Names {
                 let problem = "the model has no chat template: use /v1/completions";
                 ApiError::field("messages", problem)
             }
+            PromptError::NoInfill => ApiError::not_supported("suffix", &err.to_string()),
             PromptError::NoTools => ApiError::field("tools", err.to_string()),
             PromptError::Refused { option, item, reason } => {
                 let item = item.map_or(String::new(), |i| format!("[{i}]"));

@@ -18,6 +18,7 @@ mod error;
 mod events;
 mod exposition;
 mod ids;
+mod infill;
 mod json_values;
 mod listen;
 mod llama_server;

@@ -94,6 +94,11 @@ impl Server {
         self.main.addr
     }
 
+    /// What the user should know of the model's files although nothing failed.
+    pub fn warnings(&self) -> &[String] {
+        self.app.text.tokenizer().warnings()
+    }
+
     /// Where it listens for Ollama's clients as well.
     pub fn ollama_addr(&self) -> Option<SocketAddr> {
         self.ollama.as_ref().map(|port| port.addr)

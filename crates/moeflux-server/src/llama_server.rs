@@ -129,7 +129,7 @@ pub(crate) fn props(app: &App) -> Reply {
         },
         modalities: Modalities { vision: false, audio: false },
         bos_token: tokenizer.bos_id().map(token).unwrap_or_default(),
-        eos_token: tokenizer.eos_ids().first().copied().map(token).unwrap_or_default(),
+        eos_token: tokenizer.eos_id().map(token).unwrap_or_default(),
         build_info: concat!("moeflux-", env!("CARGO_PKG_VERSION")),
         endpoint_slots: true,
         endpoint_props: false,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_text::Prepared;
+use moeflux_text::{AnswerShape, Infill, Prepared, PromptError};
 
 use crate::app::App;
 use crate::ask::{PendingAnswers, PreparedRequest, submit};
@@ -56,6 +56,35 @@ pub(crate) fn prepare(model: &Model, request: &ConversationRequest) -> ApiResult
         model.log_left_to_model(constraint.left_to_model());
     }
     Ok(prepared)
+}
+
+/// The fields with the two parts of a text with a gap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GapFields {
+    before: &'static str,
+    behind: &'static str,
+}
+
+impl GapFields {
+    /// As OpenAI and Ollama call them.
+    pub(crate) const SUFFIX: GapFields = GapFields { before: "prompt", behind: "suffix" };
+    /// As llama-server calls them.
+    pub(crate) const INPUT: GapFields =
+        GapFields { before: "input_prefix", behind: "input_suffix" };
+}
+
+/// Reads a text with a gap.
+pub(crate) fn prepare_infill(
+    model: &Model,
+    infill: &Infill,
+    shape: &AnswerShape,
+    fields: GapFields,
+) -> ApiResult<Prepared> {
+    model.text.prepare_infill(infill, shape).map_err(|err| match err {
+        PromptError::NoInfill => ApiError::not_supported(fields.behind, &err.to_string()),
+        PromptError::Text(err) => ApiError::text_of(fields.before, err),
+        err => ApiError::field("format", err.to_string()),
+    })
 }
 
 /// Refuses a conversation whose answer cannot be held to what was asked for.

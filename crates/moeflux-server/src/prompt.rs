@@ -290,11 +290,13 @@ pub(crate) async fn tokenize(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let shared = Arc::clone(&app);
     let max_tokens = app.text.ctx().max(MAX_TOKENIZED);
     let tokens = offload(move || {
-        if with_prefix {
-            shared.text.tokenizer().encode_prompt(&body.content, markup, max_tokens)
-        } else {
-            shared.text.tokenizer().encode_within(&body.content, markup, max_tokens)
+        let tokenizer = shared.text.tokenizer();
+        if with_prefix && markup == Markup::Parse {
+            return tokenizer.encode_prompt(&body.content, max_tokens);
         }
+        let of_text = tokenizer.encode_within(&body.content, markup, max_tokens)?;
+        let begin = if with_prefix { tokenizer.prefix() } else { &[] };
+        Ok([begin, &of_text].concat())
     });
     let tokens = tokens.await?.map_err(|err| ApiError::field("content", err.to_string()))?;
     let token = |id: &TokenId| {

@@ -24,7 +24,7 @@ use crate::log::log;
 use crate::markdown;
 use crate::openai::{chat, completions, models, responses};
 use crate::reply::{self, Dialect, Reply};
-use crate::{exposition, llama_server, ollama, openapi, page, prompt, status};
+use crate::{exposition, infill, llama_server, ollama, openapi, page, prompt, status};
 
 /// A path with the handlers of its methods.
 type Route = (&'static str, MethodRouter<Arc<App>>);
@@ -43,6 +43,7 @@ pub(crate) fn described() -> Vec<Route> {
         ("/v1/responses", post_json(responses::handle)),
         ("/v1/messages", post_json(messages::handle)),
         ("/v1/messages/count_tokens", post_json(messages::count_tokens)),
+        ("/infill", post_json(infill::handle)),
         ("/apply-template", post_json(prompt::apply_template)),
         ("/tokenize", post_json(prompt::tokenize)),
         ("/detokenize", post_json(async |app, body| prompt::detokenize(&app, body))),

@@ -153,6 +153,7 @@ impl Sampling {
     /// The settings of a request.
     pub(crate) fn settings(self, model: &Model) -> ApiResult<Settings> {
         let mut settings = Settings::of(model);
+        settings.names_temperature = self.temperature.is_some();
         if let Some(Integer(n)) = self.n {
             settings.n = n;
         }

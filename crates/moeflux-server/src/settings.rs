@@ -12,12 +12,14 @@ pub(crate) struct Settings {
     pub(crate) max_tokens: Option<usize>,
     pub(crate) stop: Vec<String>,
     pub(crate) sampler: Sampling,
+    /// Whether the request says how freely tokens are drawn.
+    pub(crate) names_temperature: bool,
     pub(crate) bias: Bias,
     pub(crate) top_logprobs: Option<usize>,
 }
 
 impl Settings {
-    /// What the model's makers advise, else greedy; a seed of its own.
+    /// What the model's makers advise, else what is usual; a seed of its own.
     pub(crate) fn of(app: &Model) -> Settings {
         let advised = Sampling::recommended(app.text.tokenizer().generation_defaults());
         let sampler = Sampling { seed: app.ids.seed(), ..advised };
@@ -26,6 +28,7 @@ impl Settings {
             max_tokens: None,
             stop: Vec::new(),
             sampler,
+            names_temperature: false,
             bias: Bias::default(),
             top_logprobs: None,
         }

@@ -2,7 +2,6 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
@@ -44,8 +43,8 @@ pub(crate) struct ThinkingFields {
 pub(crate) struct ThinkingRequest {
     /// Whether it is to think.
     pub(crate) thinks: Option<bool>,
-    /// What the template is given.
-    pub(crate) variables: Map<String, Value>,
+    /// How much, in a word of OpenAI's API.
+    pub(crate) effort: Option<String>,
 }
 
 impl ThinkingRequest {
@@ -59,9 +58,7 @@ impl ThinkingRequest {
             "none" => Ok(ThinkingRequest::switch(false)),
             "default" | "auto" => Ok(ThinkingRequest::default()),
             "minimal" | "low" | "medium" | "high" | "xhigh" | "max" => {
-                let name = String::from("reasoning_effort");
-                let variables = Map::from_iter([(name, Value::from(effort))]);
-                Ok(ThinkingRequest { thinks: Some(true), variables })
+                Ok(ThinkingRequest { thinks: Some(true), effort: Some(effort.to_owned()) })
             }
             _ => {
                 let problem = "choose none, minimal, low, medium, high, xhigh or max";

@@ -4,6 +4,8 @@
 mod common;
 #[path = "server/edges.rs"]
 mod edges;
+#[path = "server/infill.rs"]
+mod infill;
 
 use common::{options, question, start, start_with};
 use moeflux_engine::Speculation;

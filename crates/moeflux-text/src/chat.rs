@@ -327,8 +327,9 @@ fn role_of(message: &Map<String, Value>) -> Option<&str> {
 
 /// Finds every copy of `leaf` in `plain` and places its fences there.
 fn look_up(plain: &str, leaf: &str, fences: &[usize]) -> Result<Vec<usize>, TextError> {
-    let core = leaf.trim();
-    let skipped = leaf.len() - leaf.trim_start().len();
+    // As templates trim.
+    let core = leaf.trim_matches(jinja::is_space);
+    let skipped = leaf.len() - leaf.trim_start_matches(jinja::is_space).len();
     let mut placed = Vec::new();
     for (start, _) in plain.match_indices(core) {
         for at in fences.iter().filter_map(|at| at.checked_sub(skipped)) {

@@ -13,7 +13,6 @@ use super::error::{TextError, excerpt};
 use super::vocabulary::VocabularyFacts;
 
 mod metadata;
-mod stops;
 
 /// Longest JSON file that is read; with thousands of added tokens they have a few MB.
 const MAX_JSON_BYTES: u64 = 32 << 20;
@@ -23,6 +22,14 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
 /// Most files of [`TEMPLATE_FOLDER`] that are looked at.
 const MAX_TEMPLATES: usize = 64;
+
+/// Names of the tokens around the parts of a text in whose middle something is missing: before what
+/// comes first, before what comes last, and where the answer begins.
+pub(super) const INFILL_NAMES: [&str; 3] =
+    ["fim_prefix_token", "fim_suffix_token", "fim_middle_token"];
+
+/// The field of `tokenizer_config.json` that keeps what [`TextConfig::chats_begin`] says.
+pub(super) const CHATS_BEGIN: &str = "add_bos_token_to_chats";
 
 /// Sampling that the makers of a model recommend, from `generation_config.json`. `None` where
 /// the file says nothing.
@@ -42,12 +49,25 @@ pub struct GenerationDefaults {
     pub repetition_penalty: Option<f32>,
 }
 
+impl GenerationDefaults {
+    /// Whether it says how tokens are chosen, or that the likeliest ones are.
+    pub fn names_sampling(&self) -> bool {
+        let Self { do_sample, temperature, top_p, top_k, min_p, repetition_penalty: _ } = self;
+        do_sample.is_some()
+            || top_k.is_some()
+            || [temperature, top_p, min_p].iter().any(|number| number.is_some())
+    }
+}
+
 /// Everything that was found, still as text and ids.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextConfig {
     /// `bos_token`, `eos_token` and so on, by name.
     pub(super) named: BTreeMap<String, String>,
     pub(super) add_bos: Option<bool>,
+    /// Whether a conversation begins with the token that begins texts where its template writes none:
+    /// files for llama.cpp leave that token to the program.
+    pub(super) chats_begin: bool,
     pub(super) bos_id: Option<u32>,
     pub(super) eos_ids: Vec<u32>,
     /// What `config.json` or the metadata of a GGUF file calls the architecture.
@@ -57,6 +77,8 @@ pub(super) struct TextConfig {
     /// The file that these are in, or the first of several.
     pub(super) template_file: Option<PathBuf>,
     pub(super) sampling: GenerationDefaults,
+    /// What the user should know although nothing failed.
+    pub(super) warnings: Vec<String>,
     /// What the vocabulary's files leave to those next to them.
     pub(super) vocabulary: VocabularyFacts,
 }
@@ -82,7 +104,9 @@ impl TextConfig {
             taken.map_err(|(field, value)| {
                 file.bad(field, &value, "tokens with their content, by id")
             })?;
-            config.add_bos = file.fields.get("add_bos_token").and_then(Value::as_bool);
+            let flag = |name: &str| file.fields.get(name).and_then(Value::as_bool);
+            config.add_bos = flag("add_bos_token");
+            config.chats_begin = flag(CHATS_BEGIN).unwrap_or(false);
         }
         if let Some(file) = JsonFile::open(dir.join("added_tokens.json"))? {
             config.vocabulary.add_added_tokens(&file.fields);

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
 
 use super::guard::catch_panic;
+use super::jinja::is_space;
 
 /// The control tokens of a vocabulary as text, and the ones that templates know by name.
 #[derive(Clone, Debug, Default)]
@@ -149,9 +150,9 @@ impl MarkupText {
                 fences.push(at + c.len_utf8());
             }
         }
-        let core = leaf.trim();
+        let core = leaf.trim_matches(is_space);
         if !core.is_empty() && self.tokens.iter().any(|t| is_inside(&t.text, core)) {
-            let start = leaf.len() - leaf.trim_start().len();
+            let start = leaf.len() - leaf.trim_start_matches(is_space).len();
             fences.push(start + core.chars().next().map_or(0, char::len_utf8));
         }
         if spared.iter().any(|text| leaf.contains(text.as_str())) {

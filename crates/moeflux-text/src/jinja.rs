@@ -23,6 +23,7 @@ mod tests;
 mod tojson;
 mod wrap;
 
+pub(super) use characters::is_space;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind};

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use super::jinja::is_space;
 use super::message::Message;
 
 /// Shorter conversations are rendered and counted.
@@ -85,7 +86,7 @@ impl Written {
             if self.roles.iter().any(|role| *role == message.role) {
                 for text in texts(message.content.as_ref()) {
                     let is_changed = tested.iter().any(|word| text.contains(word.as_str()));
-                    sum.add(if is_changed { "" } else { text.trim() });
+                    sum.add(if is_changed { "" } else { text.trim_matches(is_space) });
                 }
             }
             if self.arguments {

@@ -128,9 +128,9 @@ fn a_prompt_begins_as_the_model_says() {
     };
     let with = config(json!(true)).unwrap();
     let bos = with.bos_id().unwrap();
-    assert_eq!(with.encode_prompt("a", Markup::Parse, usize::MAX).unwrap()[0], bos);
+    assert_eq!(with.encode_prompt("a", usize::MAX).unwrap()[0], bos);
     for without in [config(json!(false)).unwrap(), tokenizer()] {
-        assert_eq!(without.encode_prompt("a", Markup::Parse, usize::MAX).unwrap().len(), 1);
+        assert_eq!(without.encode_prompt("a", usize::MAX).unwrap().len(), 1);
     }
 }
 

@@ -9,7 +9,7 @@ use moeflux_core::checkpoint::companions::TOKENIZER_JSON;
 use moeflux_core::gguf::Metadata;
 use serde_json::{Map, Value, json};
 
-use super::config::{GenerationDefaults, TextConfig};
+use super::config::{CHATS_BEGIN, GenerationDefaults, TextConfig};
 use super::error::TextError;
 use super::source::MetadataText;
 use super::vocabulary::gguf;
@@ -56,6 +56,9 @@ fn tokenizer_config(config: &TextConfig) -> Value {
     fields.extend(named);
     if let Some(add_bos) = config.add_bos {
         fields.insert("add_bos_token".into(), json!(add_bos));
+    }
+    if config.chats_begin {
+        fields.insert(CHATS_BEGIN.into(), json!(true));
     }
     let template = |(name, source): (&String, &String)| json!({"name": name, "template": source});
     if !config.templates.is_empty() {

@@ -7,6 +7,7 @@ use moeflux_core::gguf::{Metadata, read_metadata};
 use moeflux_core::{Dialects, TokenId};
 
 use super::config::{GenerationDefaults, TextConfig};
+use super::control_names;
 use super::encode::{Encoder, Markup, Origin, to_ids};
 use super::error::{TextError, excerpt};
 use super::fence::{MarkupText, Rendered};
@@ -74,7 +75,8 @@ impl Tokenizer {
     }
 
     /// Opens the vocabulary in the metadata of a GGUF file, with its special tokens, templates and
-    /// sampling. Template files next to the file take the place of its templates; where its
+    /// sampling. Template files next to the file take the place of its templates, unless the folder
+    /// holds other models too; where its
     /// vocabulary cannot be read, that of a `tokenizer.json` next to it serves, if it has the
     /// same tokens.
     ///
@@ -87,7 +89,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Opens a `tokenizer.json` alone: no end-of-text tokens, no template.
+    /// Opens a `tokenizer.json` alone: no template, and no end of a text but those that are known by name.
     ///
     /// # Errors
     /// Where the file cannot be used.
@@ -133,22 +135,24 @@ impl Tokenizer {
             templates: KnownTemplates::default(),
             file: path.to_owned(),
         };
-        tokenizer.eos = tokenizer.find_eos();
+        let listed = tokenizer.listed_ends();
         let refuse = |source: Source| TextError::Tokenizer { path: path.to_owned(), source };
-        tokenizer.prefix = guarded(|| tokenizer.find_prefix()).map_err(refuse)?;
+        tokenizer.prefix = guarded(|| tokenizer.find_prefix(&listed)).map_err(refuse)?;
+        let control = |text: &str| {
+            let id = tokenizer.id_of(text).map(|id| id.0);
+            id.filter(|id| tokenizer.encoder.control.contains_key(id))
+        };
+        tokenizer.eos = control_names::ends(&listed, control).into_iter().map(TokenId).collect();
         // A text that it cannot encode is that text's error.
         catch_panic(|| drop(tokenizer.encoder.inner.encode(PROBE, true)))
             .map_err(|err| refuse(err.into()))?;
         Ok(tokenizer)
     }
 
-    fn find_eos(&self) -> Vec<TokenId> {
+    /// Tokens that files name as ends, the one that they call so first.
+    fn listed_ends(&self) -> Vec<u32> {
         let named = self.config.named.get("eos_token").and_then(|text| self.id_of(text));
-        let mut eos: Vec<_> = self.config.eos_ids.iter().copied().map(TokenId).collect();
-        eos.extend(named);
-        eos.sort_unstable();
-        eos.dedup();
-        eos
+        named.map(|id| id.0).into_iter().chain(self.config.eos_ids.iter().copied()).collect()
     }
 
     /// Some models come with a program where others have a template. Without a `model_type` their
@@ -168,13 +172,13 @@ impl Tokenizer {
     }
 
     /// `add_bos_token` decides; if it is absent, what the post-processor puts before an empty text.
-    fn find_prefix(&self) -> Result<Vec<TokenId>, Source> {
+    fn find_prefix(&self, ends: &[u32]) -> Result<Vec<TokenId>, Source> {
         Ok(match self.config.add_bos {
             Some(true) => self.bos_id().into_iter().collect(),
             Some(false) => Vec::new(),
             None => {
                 let ids = to_ids(&self.encoder.inner.encode("", true)?);
-                if ids.len() == 1 && !self.eos.contains(&ids[0]) { ids } else { Vec::new() }
+                if ids.len() == 1 && !ends.contains(&ids[0].0) { ids } else { Vec::new() }
             }
         })
     }
@@ -221,25 +225,47 @@ impl Tokenizer {
         self.encoder.encode_first(text, markup, n_tokens)
     }
 
-    /// A raw prompt: what [`Tokenizer::encode`] gives after the tokens that begin every text.
+    /// A raw prompt, at whatever door it comes in: text in which control tokens count, after the token
+    /// that begins every text, which may be written in the text as well.
     ///
     /// # Errors
     /// As [`Tokenizer::encode_within`].
-    pub fn encode_prompt(
+    pub fn encode_prompt(&self, text: &str, max_tokens: usize) -> Result<Vec<TokenId>, TextError> {
+        let begin = self.decode(&self.prefix);
+        let is_begun = !begin.is_empty() && text.starts_with(&begin);
+        let n_before = if is_begun { 0 } else { self.prefix.len() };
+        let max_text = max_tokens.saturating_sub(n_before);
+        let of_text = self.encode_within(text, Markup::Parse, max_text);
+        let of_text = of_text.map_err(|err| err.with_tokens_before(n_before))?;
+        self.begun(&self.prefix, of_text, max_tokens)
+    }
+
+    /// Tokens of a text behind those that begin it, where it does not begin with them.
+    pub(super) fn begun(
         &self,
-        text: &str,
-        markup: Markup,
+        begin: &[TokenId],
+        of_text: Vec<TokenId>,
         max_tokens: usize,
     ) -> Result<Vec<TokenId>, TextError> {
-        let max_text = max_tokens.saturating_sub(self.prefix.len());
-        let of_text = self.encode_within(text, markup, max_text);
-        let of_text = of_text.map_err(|err| err.with_tokens_before(self.prefix.len()))?;
-        Ok([self.prefix.as_slice(), &of_text].concat())
+        if begin.is_empty() || of_text.starts_with(begin) {
+            return Ok(of_text);
+        }
+        let n_tokens = begin.len() + of_text.len();
+        if n_tokens > max_tokens {
+            return Err(TextError::TooLong { n_tokens, is_exact: true, max_tokens });
+        }
+        Ok([begin, &of_text].concat())
+    }
+
+    /// The tokens that begin every text.
+    pub fn prefix(&self) -> &[TokenId] {
+        &self.prefix
     }
 
     /// A rendered conversation. Control tokens come from the template alone: one that would span
     /// a fence is encoded as ordinary text. Where there is none, the ids are those of the whole
-    /// text with [`Markup::Parse`].
+    /// text with [`Markup::Parse`]. A GGUF file may ask for a token that begins every text: it stands
+    /// in front where the template writes none.
     ///
     /// # Errors
     /// As [`Tokenizer::encode_within`].
@@ -252,7 +278,19 @@ impl Tokenizer {
             [] => Origin::Markup(Markup::Parse),
             fences => Origin::Fences(fences),
         };
-        self.encoder.encode_parts(rendered.text(), origin, max_tokens)
+        let tokens = self.encoder.encode_parts(rendered.text(), origin, max_tokens)?;
+        let begin = if self.config.chats_begin { self.prefix.as_slice() } else { &[] };
+        self.begun(begin, tokens, max_tokens)
+    }
+
+    /// What the user should know of the model's files although nothing failed.
+    pub fn warnings(&self) -> &[String] {
+        &self.config.warnings
+    }
+
+    /// The text of a token that files name, such as `eos_token`.
+    pub(super) fn named(&self, name: &str) -> Option<&str> {
+        self.config.named.get(name).map(String::as_str)
     }
 
     /// A number of tokens below which `text` cannot come; zero where nothing is certain.
@@ -296,9 +334,16 @@ impl Tokenizer {
         self.encoder.inner.token_to_id(token).map(TokenId)
     }
 
-    /// Tokens that end an answer, ascending: all that any of the model's files names.
+    /// Tokens that end an answer, ascending: all that any of the model's files names, and those that
+    /// are known by their texts.
     pub fn eos_ids(&self) -> &[TokenId] {
         &self.eos
+    }
+
+    /// The token that the model's files call the end, else the first that ends an answer.
+    pub fn eos_id(&self) -> Option<TokenId> {
+        let named = self.listed_ends().into_iter().map(TokenId).find(|id| self.eos.contains(id));
+        named.or_else(|| self.eos.first().copied())
     }
 
     /// The token that begins a text, if the model has one.

@@ -53,6 +53,7 @@ impl Error {
                 None,
                 format!("{model}: the model has no chat template; use Model::generate"),
             ),
+            PromptError::NoInfill => (Unsupported, None, format!("{model}: {err}")),
             PromptError::NoTools => (
                 Unsupported,
                 Some(OptionId::Tools),

@@ -68,7 +68,7 @@ pub use moeflux_engine::{
     Finish, KvType, MemoryOptions, Plan, PromptCacheOptions, SchedulerOptions, Speculation,
     SpeculationStats, SubmitError, TokenLogprob,
 };
-pub use moeflux_text::{Message, ToolChoice};
+pub use moeflux_text::{Infill, Message, NamedText, ToolChoice};
 
 pub use self::answer::{Answer, Piece, Summary, ToolCall, Update};
 pub use self::chat::Chat;

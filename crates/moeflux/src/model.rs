@@ -6,7 +6,7 @@ use std::sync::Arc;
 use moeflux_engine::{
     Engine, EngineOptions as Options, Plan, Scheduler, SchedulerOptions, SubmitError,
 };
-use moeflux_text::{ChatModel, Markup, Message, Prepared, Tokenizer};
+use moeflux_text::{ChatModel, Infill, Message, Prepared, Tokenizer};
 
 use crate::answer::Answer;
 use crate::chat::Chat;
@@ -146,14 +146,25 @@ impl Model {
         start(&self.shared, prepared, request, None)
     }
 
-    /// Continues a text, without a chat template. Control tokens in `prompt` are read as text;
-    /// what a [`Request`] says of tools and thinking does not apply.
+    /// Continues a raw prompt, without a chat template. Control tokens that are written in `prompt`
+    /// count, so it must not hold text of others; what a [`Request`] says of tools and thinking does
+    /// not apply.
     ///
     /// # Errors
     /// Where the prompt has no tokens or more than the context, or the format is no usable schema.
     pub fn generate(&self, prompt: &str, request: &Request) -> Result<Answer<'static>, Error> {
         let shape = request.format.shape();
-        let prepared = self.text().prepare_text(prompt, Markup::Literal, &shape);
+        let prepared = self.text().prepare_text(prompt, &shape);
+        let prepared = prepared.map_err(|err| self.shared.refusal(err))?;
+        start(&self.shared, prepared, request, None)
+    }
+
+    /// Fills the gap in a text, for models that were trained to. None of it becomes a control token.
+    ///
+    /// # Errors
+    /// Where the vocabulary has no tokens around a gap; else as [`Model::generate`].
+    pub fn fill(&self, infill: &Infill, request: &Request) -> Result<Answer<'static>, Error> {
+        let prepared = self.text().prepare_infill(infill, &request.format.shape());
         let prepared = prepared.map_err(|err| self.shared.refusal(err))?;
         start(&self.shared, prepared, request, None)
     }

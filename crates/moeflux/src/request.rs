@@ -56,7 +56,8 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// Texts that end the answer; they are not part of it.
     pub stop: Vec<String>,
-    /// How tokens are chosen; where absent, as `generation_config.json` says, else greedily.
+    /// How tokens are chosen; where absent, as the model's files say, else as
+    /// llama.cpp does ([`Sampling::USUAL`]).
     pub sampling: Option<Sampling>,
     /// Whether the model thinks before it answers, for models that can be asked to; as its chat
     /// template has it where absent.

@@ -9,20 +9,20 @@ use crate::values::{
 };
 
 /// How tokens are chosen. Flags that are left out take the values of the model's
-/// `generation_config.json`; without them decoding is greedy.
+/// `generation_config.json`, and where it names none those of llama.cpp.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SampleArgs {
-    /// 0 is greedy [default: the model's, else 0]
+    /// 0 is greedy [default: the model's, else 0.8]
     #[arg(long, value_name = "T", value_parser = non_negative, allow_negative_numbers = true, help_heading = SAMPLING)]
     #[arg(alias = "temp")]
     pub(crate) temperature: Option<f32>,
-    /// Nucleus sampling [default: the model's, else 1]
+    /// Nucleus sampling [default: the model's, else 0.95]
     #[arg(long, value_name = "P", value_parser = positive_share, allow_negative_numbers = true, help_heading = SAMPLING)]
     pub(crate) top_p: Option<f32>,
-    /// Likeliest tokens kept [default: the model's, or all]
+    /// Likeliest tokens kept [default: the model's, or 40]
     #[arg(long, value_name = "K", value_parser = whole_number, allow_negative_numbers = true, help_heading = SAMPLING)]
     pub(crate) top_k: Option<usize>,
-    /// Relative cut-off [default: the model's, else 0]
+    /// Relative cut-off [default: the model's, else 0.05]
     #[arg(long, value_name = "P", value_parser = probability, allow_negative_numbers = true, help_heading = SAMPLING)]
     pub(crate) min_p: Option<f32>,
     /// 1 is off [default: the model's, else 1]

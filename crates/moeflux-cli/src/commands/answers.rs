@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::{Result, anyhow};
-use moeflux::{Answer, Model, SchedulerOptions, Settings, Summary, TokenLogprob, Update};
+use moeflux::{Answer, Model, Sampling, SchedulerOptions, Settings, Summary, TokenLogprob, Update};
 use moeflux_engine::Engine;
 use moeflux_text::{Delta, PromptError, Tokenizer};
 
@@ -12,8 +12,21 @@ use crate::report;
 use crate::turns::{explain, no_template};
 
 /// The model of an engine, for one answer at a time.
-pub(super) fn model(engine: Engine) -> Result<Model> {
-    Ok(Model::of_engine(engine, SchedulerOptions { n_sessions: 1, max_waiting: 1 })?)
+pub(super) fn model(engine: Engine, is_quiet: bool) -> Result<Model> {
+    let model = Model::of_engine(engine, SchedulerOptions { n_sessions: 1, max_waiting: 1 })?;
+    for warning in model.tokenizer().warnings() {
+        report::note(is_quiet, &format!("warning: {warning}"));
+    }
+    Ok(model)
+}
+
+/// Says once how tokens are chosen where neither flags nor the model's makers say it.
+pub(super) fn note_sampling(args: &SampleArgs, tokenizer: &Tokenizer, is_quiet: bool) {
+    if args.temperature.is_none()
+        && let Some(note) = Sampling::note(tokenizer.generation_defaults())
+    {
+        report::aside(is_quiet, &format!("{note}; --temperature 0 always takes the likeliest"));
+    }
 }
 
 /// How tokens are chosen, by flags and by what the model's makers advise.

@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use moeflux_engine::{
-    CheckpointKind, Device, DeviceChoice, DeviceFacts, Inspection, devices, dialects,
+    CheckpointKind, Device, DeviceChoice, DeviceFacts, Inspection, TokenId, devices, dialects,
 };
 use moeflux_hub::Download;
 use moeflux_text::{OutputFormat, Tokenizer, ToolSyntax};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{download_json, download_text, print, tokenizer_json};
 use crate::args::InspectArgs;
@@ -151,6 +151,14 @@ fn to_text(found: &Inspected) -> String {
         });
         text.push_str(&format!("thinking   {}\n", format.thinking_name()));
     }
+    if let Some(tokenizer) = tokenizer(found) {
+        let ends: Vec<&str> = end_texts(&tokenizer).collect();
+        let ends = if ends.is_empty() { String::from("at the limit only") } else { ends.join(" ") };
+        text.push_str(&format!("ends       {ends}\n"));
+        for warning in tokenizer.warnings() {
+            text.push_str(&format!("warning    {warning}\n"));
+        }
+    }
     text.push_str(&format!(
         "a token    reads {}, of which {} are experts\n\nstorage\n",
         show(plan.bytes_per_token),
@@ -177,10 +185,29 @@ fn to_text(found: &Inspected) -> String {
     text
 }
 
+/// The tokenizer, where its files are here.
+fn tokenizer(found: &Inspected) -> Option<Tokenizer> {
+    let text = Some(&found.facts.text).filter(|_| found.has_content)?;
+    Tokenizer::open(text, dialects()).ok()
+}
+
+/// The texts of the tokens that end an answer.
+fn end_texts(tokenizer: &Tokenizer) -> impl Iterator<Item = &str> {
+    let texts = tokenizer.eos_ids().iter().map(|id| tokenizer.token_bytes(*id));
+    texts.filter_map(|bytes| std::str::from_utf8(bytes).ok())
+}
+
 /// How the model writes calls and thoughts, where its files are here.
 fn output_format(found: &Inspected) -> Option<OutputFormat> {
-    let text = Some(&found.facts.text).filter(|_| found.has_content)?;
-    Some(OutputFormat::of(&Tokenizer::open(text, dialects()).ok()?))
+    Some(OutputFormat::of(&tokenizer(found)?))
+}
+
+fn ends_json(tokenizer: &Tokenizer) -> Vec<Value> {
+    let one = |id: &TokenId| {
+        let text = String::from_utf8_lossy(tokenizer.token_bytes(*id));
+        json!({"id": id.0, "text": text})
+    };
+    tokenizer.eos_ids().iter().map(one).collect()
 }
 
 fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {
@@ -215,6 +242,7 @@ fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {
             "missing": format.call_example().err(),
             "thinking": format.thinking_name(),
         })),
+        "ends": tokenizer(found).as_ref().map(ends_json),
         "passed_over_tensors": facts.n_passed_over,
         "record_bytes": plan.record_bytes,
         "expert_bytes": plan.expert_bytes,

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use anyhow::Result;
 use moeflux::{AnswerOptions, Model};
-use moeflux_text::{AnswerShape, Conversation, Markup, Message, Prepared};
+use moeflux_text::{AnswerShape, Conversation, Message, Prepared};
 
 use super::answers::{self, refusal};
 use super::certainty::Certainty;
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let shape = shape(args.schema.as_deref())?;
     let prompt = prompt(args)?;
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
-    let model = answers::model(engine)?;
+    let model = answers::model(engine, args.quiet)?;
     let mut settings = answers::settings(&args.sample, model.tokenizer());
     let prepared = if args.raw {
         prepare_raw(&model, &prompt, &shape)?
@@ -45,6 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let tokens = std::mem::take(&mut printer.tokens);
     let is_withheld = printer.finish()?;
     // After the answer: a run that fails prints its error alone.
+    answers::note_sampling(&args.sample, model.tokenizer(), args.quiet);
     if is_demo {
         let shown = args.prompt.as_deref().and_then(OsStr::to_str).unwrap_or_default();
         demo::introduce(shown, is_withheld, args.quiet);
@@ -88,7 +89,7 @@ fn prepare(
 
 /// A prompt that goes to the model as it is.
 fn prepare_raw(model: &Model, prompt: &str, shape: &AnswerShape) -> Result<Prepared> {
-    let prepared = model.text().prepare_text(prompt, Markup::Parse, shape);
+    let prepared = model.text().prepare_text(prompt, shape);
     let prepared = prepared.map_err(|err| refusal(model.tokenizer(), err))?;
     if prepared.turn.tokens.is_empty() {
         let file = model.tokenizer().file().display();

@@ -55,6 +55,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     report::note(args.quiet, &capacity(plan.n_sessions, plan.ctx));
     let device = engine.device().clone();
     let server = Server::bind(engine, options)?;
+    for warning in server.warnings() {
+        report::note(args.quiet, &format!("warning: {warning}"));
+    }
     report::device_aside(args.quiet, &device);
     report::note(args.quiet, &format!("listening on http://{}", server.addr()));
     if let Some(addr) = server.ollama_addr() {

@@ -33,7 +33,11 @@ fn hub_of(dir: &Path, others: &[&str]) -> Hub {
 }
 
 fn run(endpoint: &str, home: &Path, model: &str) -> Command {
-    on_hub(endpoint, home, &["run", "--raw", "abc", "--max-tokens", "4", "--model", model])
+    on_hub(
+        endpoint,
+        home,
+        &["run", "--raw", "abc", "--temperature", "0", "--max-tokens", "4", "--model", model],
+    )
 }
 
 fn on_hub(endpoint: &str, home: &Path, args: &[&str]) -> Command {
@@ -56,10 +60,11 @@ fn a_model_is_downloaded_by_name_and_works_offline_afterwards() {
     ] {
         assert!(heard.contains(words), "{words:?} is not in {heard:?}");
     }
-    let local = moeflux(&["run", "--raw", "abc", "--max-tokens", "4", "--model"])
-        .arg(golden("hf-bf16"))
-        .output()
-        .unwrap();
+    let local =
+        moeflux(&["run", "--raw", "abc", "--temperature", "0", "--max-tokens", "4", "--model"])
+            .arg(golden("hf-bf16"))
+            .output()
+            .unwrap();
     assert_eq!(answer.as_bytes(), local.stdout);
     assert!(home.path().join("hub/models--org--name/snapshots").is_dir());
 
@@ -316,7 +321,8 @@ fn gguf_files_are_chosen_by_name_and_said() {
 #[test]
 fn an_interrupted_download_is_resumed() {
     let (hub, home) = (hub(), tempfile::tempdir().unwrap());
-    let args = ["run", "--raw", "abc", "--max-tokens", "4", "--model", "org/name"];
+    let args =
+        ["run", "--raw", "abc", "--temperature", "0", "--max-tokens", "4", "--model", "org/name"];
     let stalled =
         |request: &hub_server::Request| !request.headers.contains_key("range") && request.is_cdn;
     // Two requests read the header; the third one is for the content.

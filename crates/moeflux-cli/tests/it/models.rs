@@ -55,10 +55,15 @@ fn a_model_is_pulled_listed_used_by_its_bare_name_and_removed() {
     let (text, _) = finish(run(&["list"]).env("HF_HUB_OFFLINE", "1"));
     assert!(text.contains("  org/name  ") && text.contains("just now"), "{text}");
 
-    let (flag, _) = finish(&mut run(&["run", "-q", "-m", "org/name", "--raw", "abc", "-n", "3"]));
+    let (flag, _) = finish(&mut run(&[
+        "run", "-q", "-m", "org/name", "--raw", "abc", "-n", "3", "--temp", "0",
+    ]));
     for args in [
-        &["run", "org/name", "-q", "--raw", "abc", "-n", "3"][..],
-        &["run", "-q", "-hf", "org/name", "--raw", "-p", "abc", "-n", "3", "-c", "256"],
+        &["run", "org/name", "-q", "--raw", "abc", "-n", "3", "--temp", "0"][..],
+        &[
+            "run", "-q", "-hf", "org/name", "--raw", "-p", "abc", "-n", "3", "-c", "256", "--temp",
+            "0",
+        ],
     ] {
         assert_eq!(finish(&mut run(args)).0, flag, "{args:?}");
     }

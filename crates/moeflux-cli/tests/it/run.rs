@@ -176,11 +176,19 @@ fn a_full_context_ends_the_answer() {
 #[test]
 fn a_checkpoint_of_another_kind_answers_too() {
     let case = golden("hf-bf16");
-    let args = ["run", "--raw", "abc", "--max-tokens", "4", "--model"].map(str::to_owned);
+    let args = ["run", "--raw", "abc", "--seed", "7", "--max-tokens", "4", "--model"];
+    let args = args.map(str::to_owned);
     let by_dir = succeeds(&[&args[..], &[case.display().to_string()]].concat()).0;
     let file = case.join("config.json").display().to_string();
     assert_eq!(succeeds(&[&args[..], &[file]].concat()).0, by_dir);
     assert!(by_dir.trim_end().chars().count() >= 1);
+    // Its files do not say how tokens are chosen, which is said once.
+    let (_, notes) = succeeds(&[&args[..], &[case.display().to_string()]].concat());
+    assert_eq!(notes.matches("temperature 0.8, top_k 40").count(), 1, "{notes}");
+    let greedy = ["--temperature", "0"].map(str::to_owned);
+    let greedy = [&args[..], &[case.display().to_string()], &greedy].concat();
+    let [first, second] = [0, 1].map(|_| succeeds(&greedy));
+    assert!(first.0 == second.0 && !first.1.contains("temperature 0.8"), "{}", first.1);
 }
 
 #[test]

@@ -50,13 +50,35 @@ fn hostile_model() -> Copy {
 #[test]
 fn what_a_model_writes_commands_no_terminal() {
     let model = hostile_model();
-    let args = ["run", "-q", "--raw", "abc", "--max-tokens", "60", "--model", model.arg()];
+    let args = [
+        "run",
+        "-q",
+        "--raw",
+        "abc",
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "60",
+        "--model",
+        model.arg(),
+    ];
     // A pipe gets the bytes as they are.
     let (bytes, _) = succeeds(&args);
     assert!(bytes.contains('\x1b') && bytes.contains('\x07'), "{bytes:?}");
-    for args in
-        [args.to_vec(), vec!["chat", "-q", "--max-tokens", "60", "--model", model.arg(), "abc"]]
-    {
+    for args in [
+        args.to_vec(),
+        vec![
+            "chat",
+            "-q",
+            "--temperature",
+            "0",
+            "--max-tokens",
+            "60",
+            "--model",
+            model.arg(),
+            "abc",
+        ],
+    ] {
         let Some(text) = shown(&args, "\x04") else { return };
         assert!(text.contains('␛') || text.contains('␇'), "{text:?}");
         assert!(!text.contains('\x07') && !text.contains("\x1b]52"), "{text:?}");

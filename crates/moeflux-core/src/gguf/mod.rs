@@ -16,8 +16,8 @@ pub(crate) use arch::{NamedTensor, translate};
 pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};
 pub use pieces::PieceName;
-pub use set::read_metadata;
 pub(crate) use set::{Found, GgufSet};
+pub use set::{is_only_model, read_metadata};
 pub(crate) use split::is_gguf_name;
 
 #[cfg(test)]

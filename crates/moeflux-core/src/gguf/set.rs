@@ -25,6 +25,9 @@ const SPLIT_COUNT: &str = "split.count";
 /// The most models of a directory whose headers are read to find the one.
 const MAX_READ: usize = 32;
 
+/// The most names of a folder that are looked at to find other models.
+const MAX_NAMES: usize = 10_000;
+
 /// The most names in a message.
 const MAX_SHOWN: usize = 8;
 
@@ -45,6 +48,20 @@ pub(crate) struct GgufSet {
 /// If a part is missing or damaged, the parts contradict each other, or the file is not a model.
 pub fn read_metadata(path: &Path) -> Result<Metadata, FormatError> {
     Ok(GgufSet::open(path)?.metadata)
+}
+
+/// Whether the folder of a GGUF file holds no model but the one that the file is, or is a part of. Files
+/// that belong to models (vision projectors, importance matrices) are none.
+pub fn is_only_model(path: &Path) -> bool {
+    let own = first_part(path);
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = dir.read_dir().into_iter().flatten().take(MAX_NAMES).flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    !names.any(|name| {
+        name.to_str().is_some_and(|text| is_gguf_name(text) && !is_companion_name(text))
+            && Some(name.as_os_str()) != path.file_name()
+            && first_part(&path.with_file_name(&name)) != own
+    })
 }
 
 /// The GGUF models of a directory.

@@ -47,25 +47,54 @@ pub struct SamplerOptions {
 
 impl Default for SamplerOptions {
     fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repeat_penalty: 1.0,
-            repeat_window: None,
-            seed: 0,
-        }
+        Self::GREEDY
     }
 }
 
 impl SamplerOptions {
-    /// What the makers of a model recommend; greedy where they say nothing.
+    /// Always the likeliest token.
+    const GREEDY: SamplerOptions = SamplerOptions {
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        repeat_penalty: 1.0,
+        repeat_window: None,
+        seed: 0,
+    };
+
+    /// How llama.cpp chooses tokens where nobody says how. Models that think repeat themselves where
+    /// they always take the likeliest token, as their makers warn.
+    pub const USUAL: SamplerOptions = SamplerOptions {
+        temperature: 0.8,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.05,
+        ..SamplerOptions::GREEDY
+    };
+
+    /// What a program says once where the model's files leave it to [`USUAL`](SamplerOptions::USUAL).
+    pub fn note(defaults: &GenerationDefaults) -> Option<String> {
+        let SamplerOptions { temperature, top_k, top_p, min_p, .. } = SamplerOptions::USUAL;
+        (!defaults.names_sampling()).then(|| {
+            format!(
+                "the model's files do not say how tokens are chosen, so it is as in llama.cpp: \
+                 temperature {temperature}, top_k {top_k}, top_p {top_p}, min_p {min_p}"
+            )
+        })
+    }
+
+    /// What the makers of a model recommend; [`USUAL`](SamplerOptions::USUAL) where they say nothing of
+    /// how tokens are chosen.
     pub fn recommended(defaults: &GenerationDefaults) -> SamplerOptions {
-        let plain = SamplerOptions::default();
-        let samples = defaults.do_sample.unwrap_or(false);
+        let plain = if defaults.names_sampling() {
+            let samples = defaults.do_sample.unwrap_or(true);
+            let temperature = if samples { defaults.temperature.unwrap_or(1.0) } else { 0.0 };
+            SamplerOptions { temperature, ..SamplerOptions::default() }
+        } else {
+            SamplerOptions::USUAL
+        };
         SamplerOptions {
-            temperature: if samples { defaults.temperature.unwrap_or(1.0) } else { 0.0 },
             top_k: defaults.top_k.unwrap_or(plain.top_k),
             top_p: defaults.top_p.unwrap_or(plain.top_p),
             min_p: defaults.min_p.unwrap_or(plain.min_p),

@@ -321,3 +321,27 @@ proptest! {
         prop_assert!(behind >= few - slack, "{behind} does not reach {few}");
     }
 }
+
+#[test]
+fn what_files_leave_open_is_sampled_as_usual() {
+    let recommended = |defaults: GenerationDefaults| SamplerOptions::recommended(&defaults);
+    let silent = GenerationDefaults { repetition_penalty: Some(1.1), ..Default::default() };
+    assert_eq!(
+        recommended(silent),
+        SamplerOptions { repeat_penalty: 1.1, ..SamplerOptions::USUAL }
+    );
+    assert!(SamplerOptions::note(&silent).unwrap().contains("temperature 0.8"));
+
+    let greedy = GenerationDefaults { do_sample: Some(false), ..Default::default() };
+    let zero = GenerationDefaults { temperature: Some(0.0), ..Default::default() };
+    for named in [greedy, zero] {
+        assert_eq!(recommended(named), SamplerOptions::default());
+        assert_eq!(SamplerOptions::note(&named), None);
+    }
+    // Who says a part of it recommends to sample, and nothing of what is usual.
+    let part = GenerationDefaults { top_p: Some(0.9), ..Default::default() };
+    let want = SamplerOptions { temperature: 1.0, top_p: 0.9, ..SamplerOptions::default() };
+    assert_eq!(recommended(part), want);
+    let samples = GenerationDefaults { do_sample: Some(true), ..Default::default() };
+    assert_eq!(recommended(samples), SamplerOptions { temperature: 1.0, ..Default::default() });
+}

@@ -99,7 +99,8 @@ fn conversation(
         may_call_many,
         shape,
         thinking: thinking.thinks,
-        variables: thinking.variables,
+        effort: thinking.effort,
+        variables: Map::new(),
         continues,
         expected: None,
     };
@@ -133,9 +134,6 @@ fn thinking_request(
     };
     let asked = effort
         .map(|effort| ThinkingRequest::hint_of_effort(&effort, "output_config.effort", ignored));
-    let variables = match (thinks, asked) {
-        (Some(false), _) | (_, None) => Map::new(),
-        (_, Some(thinking)) => thinking.variables,
-    };
-    Ok(ThinkingRequest { thinks, variables })
+    let effort = asked.filter(|_| thinks != Some(false)).and_then(|thinking| thinking.effort);
+    Ok(ThinkingRequest { thinks, effort })
 }

@@ -74,7 +74,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         tools,
         shape: format::shape(body.format)?,
         thinking: thinking.thinks,
-        variables: thinking.variables,
+        effort: thinking.effort,
         ..Conversation::new(messages)
     };
     let request = ConversationRequest { conversation, names: NAMES, settings };

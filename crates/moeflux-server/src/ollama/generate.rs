@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_engine::TokenId;
-use moeflux_text::{AnswerShape, Conversation, Markup, Message, Prepared, Turn};
+use moeflux_text::{AnswerShape, Conversation, Infill, Message, Prepared, PromptError, Turn};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::offload::offload;
-use crate::prepare::{prepare, submit_prepared};
+use crate::prepare::{GapFields, prepare, prepare_infill, submit_prepared};
 use crate::reply::Reply;
 use crate::request::{Body, Given, Integer, List, Request, Toggle, TokenNumber, object, read};
 use crate::sampling::MAX_TOP;
@@ -58,8 +58,9 @@ pub(crate) struct GenerateRequest {
     top_logprobs: Option<Integer<0, MAX_TOP>>,
     /// How long the model stays loaded: it always does. 0 without a prompt is answered as unloaded.
     keep_alive: Option<Value>,
-    /// Refused: text that follows the answer.
-    suffix: Option<Given>,
+    /// Text that follows the answer. The prompt is read as the text before it then, without control
+    /// tokens. Refused where the vocabulary has no tokens around a gap in a text.
+    suffix: Option<String>,
     /// Refused: a template in the language of Go.
     template: Option<Given>,
 }
@@ -74,25 +75,20 @@ impl Body for GenerateRequest {
 impl GenerateRequest {
     /// Refuses what this server cannot do.
     fn check(&self) -> ApiResult<()> {
-        let refused = [
-            ("suffix", self.suffix, "this server does not insert text: leave it out"),
-            (
-                "template",
-                self.template,
-                "templates of Go are not read here: leave it out, or send the whole prompt with \
-                 raw: true",
-            ),
-        ];
-        if let Some((name, _, problem)) =
-            refused.iter().find(|(_, field, _)| *field == Some(Given(true)))
-        {
-            return Err(ApiError::field(*name, problem));
+        if self.template == Some(Given(true)) {
+            let problem = "templates of Go are not read here: leave it out, or send the whole \
+                           prompt with raw: true";
+            return Err(ApiError::field("template", problem));
         }
+        let has_suffix = self.suffix.as_ref().is_some_and(|text| !text.is_empty());
         let is_raw = self.raw == Some(true);
         let has_context = self.context.as_ref().is_some_and(|List(tokens)| !tokens.is_empty());
         let has_system = self.system.as_ref().is_some_and(|text| !text.is_empty());
         if is_raw && (has_context || has_system) {
             return Err(ApiError::field("raw", "it does not go with system or context"));
+        }
+        if has_suffix && (has_context || has_system) {
+            return Err(ApiError::field("suffix", "it does not go with system or context"));
         }
         Ok(())
     }
@@ -105,7 +101,8 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let ignored = ignored.accept(&app)?;
     let prompt = body.prompt.unwrap_or_default();
     let n_images = body.images.map_or(0, |List(images)| images.len());
-    if prompt.is_empty() && n_images == 0 {
+    let suffix = body.suffix.filter(|text| !text.is_empty());
+    if prompt.is_empty() && suffix.is_none() && n_images == 0 {
         let shape = Shape::Text { prompt: None };
         return Ok(loaded(&body.model, shape, Loading::of(body.keep_alive.as_ref())));
     }
@@ -114,7 +111,10 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let top = options::top_logprobs(body.logprobs, body.top_logprobs);
     let settings = body.options.unwrap_or_default().settings(&app, top)?;
     let shape = format::shape(body.format)?;
-    let (answers, shape) = if body.raw == Some(true) {
+    let (answers, shape) = if let Some(suffix) = suffix {
+        let infill = Infill { prefix: prompt, suffix, ..Infill::default() };
+        (between(&app, infill, settings, shape).await?, Shape::Text { prompt: None })
+    } else if body.raw == Some(true) {
         (raw(&app, prompt, settings, shape).await?, Shape::Text { prompt: None })
     } else {
         let system = body.system.filter(|text| !text.is_empty());
@@ -125,7 +125,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         let conversation = Conversation {
             shape,
             thinking: thinking.thinks,
-            variables: thinking.variables,
+            effort: thinking.effort,
             ..Conversation::new(messages)
         };
         let request = ConversationRequest { conversation, names: NAMES, settings };
@@ -168,6 +168,18 @@ async fn after(
     Ok((submit_prepared(app, prepared, settings)?, tokens))
 }
 
+/// Queues a text with a gap.
+async fn between(
+    app: &Arc<App>,
+    infill: Infill,
+    settings: Settings,
+    shape: AnswerShape,
+) -> ApiResult<PendingAnswers> {
+    let shared = Arc::clone(app);
+    let prepared = offload(move || prepare_infill(&shared, &infill, &shape, GapFields::SUFFIX));
+    submit_prepared(app, prepared.await??, settings)
+}
+
 /// Queues a prompt that goes to the model as it is.
 async fn raw(
     app: &Arc<App>,
@@ -181,16 +193,8 @@ async fn raw(
 }
 
 fn prepare_raw(model: &Model, prompt: &str, shape: &AnswerShape) -> ApiResult<Prepared> {
-    let (text, tokenizer) = (&model.text, model.text.tokenizer());
-    let tokens = tokenizer.encode_prompt(prompt, Markup::Parse, text.max_prompt());
-    let mut tokens = tokens.map_err(|err| ApiError::text_of("prompt", err))?;
-    // Prompts that begin with the token that begins all texts have it once.
-    let start = tokenizer.bos_id();
-    if let [first, second, ..] = tokens[..]
-        && Some(first) == start
-        && Some(second) == start
-    {
-        tokens.remove(0);
-    }
-    text.prepare_tokens(tokens, shape).map_err(|err| NAMES.refusal(err))
+    model.text.prepare_text(prompt, shape).map_err(|err| match err {
+        PromptError::Text(err) => ApiError::text_of("prompt", err),
+        err => NAMES.refusal(err),
+    })
 }

@@ -126,5 +126,6 @@ pub(super) fn details(app: &App) -> Details<'_> {
 pub(super) fn capabilities(app: &App) -> Vec<&'static str> {
     let tools = app.text.format().syntax().map(|_| "tools");
     let thinking = app.text.format().can_think().then_some("thinking");
-    ["completion"].into_iter().chain(tools).chain(thinking).collect()
+    let insert = app.text.can_infill().then_some("insert");
+    ["completion"].into_iter().chain(tools).chain(thinking).chain(insert).collect()
 }

@@ -106,12 +106,10 @@ impl Options {
             repetition_penalty: self.repeat_penalty,
             repeat_last_n: self.repeat_last_n,
             seed: self.seed,
+            temperature: self.temperature.map(|number| Number(number.0)),
             ..Sampling::default()
         };
         let mut settings = sampling.settings(model)?;
-        if let Some(Number(temperature)) = self.temperature {
-            settings.sampler.temperature = temperature;
-        }
         settings.max_tokens = self.num_predict.and_then(|NumPredict(limit)| limit);
         settings.top_logprobs = top_logprobs;
         Ok(settings)

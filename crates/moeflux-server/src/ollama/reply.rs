@@ -227,8 +227,8 @@ impl Line<'_> {
 fn context(app: &App, shape: &Shape, text: &str, thinks: bool) -> Option<Vec<u32>> {
     let Shape::Text { prompt: Some(prompt) } = shape else { return None };
     let answer = app.text.tokenizer().encode(text, Markup::Literal).ok().filter(|_| !thinks)?;
-    let end = app.text.tokenizer().eos_ids().first();
-    Some(prompt.iter().chain(&answer).chain(end).map(|token| token.0).collect())
+    let end = app.text.tokenizer().eos_id();
+    Some(prompt.iter().chain(&answer).chain(&end).map(|token| token.0).collect())
 }
 
 /// A call with its arguments as an object; none of a call that was cut off.

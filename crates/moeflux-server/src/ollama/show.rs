@@ -4,11 +4,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use moeflux::Sampling;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::models::{Details, capabilities, details, modified_at};
 use super::names;
+
 use crate::app::App;
 use crate::error::ApiResult;
 use crate::model::Model;
@@ -64,21 +66,25 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
 
 /// How answers are made where a request does not say it: a line for each option.
 fn parameters(model: &Model) -> String {
-    let advised = model.text.tokenizer().generation_defaults();
-    let mut text = String::new();
+    let defaults = model.text.tokenizer().generation_defaults();
+    let Sampling { temperature, top_p, min_p, repeat_penalty, top_k, .. } =
+        Sampling::recommended(defaults);
+    // Where nothing is named all of what is usual applies.
+    let is_usual = !defaults.names_sampling();
     let numbers = [
-        ("temperature", advised.temperature),
-        ("top_p", advised.top_p),
-        ("min_p", advised.min_p),
-        ("repeat_penalty", advised.repetition_penalty),
+        ("temperature", temperature, is_usual || defaults.temperature.is_some()),
+        ("top_p", top_p, is_usual || defaults.top_p.is_some()),
+        ("min_p", min_p, is_usual || defaults.min_p.is_some()),
+        ("repeat_penalty", repeat_penalty, defaults.repetition_penalty.is_some()),
     ];
-    for (name, number) in numbers {
-        if let Some(number) = number {
+    let mut text = String::new();
+    for (name, number, is_shown) in numbers {
+        if is_shown {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{name:<30} {number}");
         }
     }
-    if let Some(top_k) = advised.top_k {
+    if is_usual || defaults.top_k.is_some() {
         let _ = writeln!(text, "{:<30} {top_k}", "top_k");
     }
     let _ = write!(text, "{:<30} {}", "num_ctx", model.text.ctx());

@@ -59,8 +59,7 @@ pub(crate) fn conversation(
     let expected = body.prediction.take().map(prediction).transpose()?;
     check_modalities(&body)?;
     let thinking = body.thinking().request()?.of(model);
-    let mut variables = thinking.variables;
-    variables.extend(template_variables(body.chat_template_kwargs.take())?);
+    let variables = template_variables(body.chat_template_kwargs.take())?;
     let wanted = FormatFields {
         response_format: body.response_format.take(),
         json_schema: body.json_schema.take(),
@@ -86,6 +85,7 @@ pub(crate) fn conversation(
         may_call_many,
         shape: wanted.shape,
         thinking: thinking.thinks,
+        effort: thinking.effort,
         variables,
         continues,
         expected,

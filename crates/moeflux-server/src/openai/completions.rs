@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_engine::Finish;
-use moeflux_text::{Delta, Prepared};
+use moeflux_text::Delta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,8 +54,9 @@ pub(crate) struct CompletionRequest {
     /// How it is sent then.
     stream_options: Option<StreamOptions>,
 
-    /// Refused: text that follows the answer.
-    suffix: Option<Given>,
+    /// Text that follows the answer. Prompts are read as the text before it then, without control
+    /// tokens. Refused where the vocabulary has no tokens around a gap in a text.
+    suffix: Option<String>,
     /// Refused: grammars of llama-server's notation.
     grammar: Option<Given>,
     /// Refused: answers here are any text.
@@ -107,7 +108,6 @@ impl CompletionRequest {
     fn check(&self) -> ApiResult<()> {
         let any_text = "answers here are any text: use /v1/chat/completions";
         let refused = [
-            ("suffix", self.suffix, "text is continued at its end only: leave it out"),
             ("grammar", self.grammar, any_text),
             ("json_schema", self.json_schema, any_text),
             ("guided_json", self.guided_json, any_text),
@@ -162,13 +162,13 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         return Err(ApiError::field("echo", "it does not go together with logprobs"));
     }
     let prompt = body.prompt;
+    let suffix = body.suffix.filter(|text| !text.is_empty());
     let shared = Arc::clone(&app);
-    let prompts = offload(move || prompt.read(&shared, echo)).await??;
+    let prompts = offload(move || prompt.read(&shared, suffix.as_deref(), echo)).await??;
     let echoes: Vec<String> = prompts.iter().map(|prompt| prompt.echo.clone()).collect();
     let with_logprobs = settings.top_logprobs.is_some();
     let head = Head::new(&app, "cmpl-", settings.n, with_logprobs);
-    // The text may offer tools in the client's own words: calls are not ruled out.
-    let prompts = prompts.into_iter().map(|prompt| Prepared::of_tokens(prompt.tokens)).collect();
+    let prompts = prompts.into_iter().map(|prompt| prompt.prepared).collect();
     let answers = submit(&app, PreparedRequest { prompts, settings })?;
     if streaming.is_on {
         let encoder = TextStream::new(app, head, streaming, echoes);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use moeflux_engine::TokenId;
-use moeflux_text::Markup;
+use moeflux_text::{AnswerShape, Infill, Prepared};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::{ApiError, ApiResult};
+use crate::prepare::{GapFields, prepare_infill};
 use crate::request::TokenNumber;
 
 /// Prompts of a request at most.
@@ -32,14 +33,23 @@ enum Given {
 
 /// A prompt, and its text where that is to be repeated.
 pub(super) struct Prompt {
-    pub(super) tokens: Vec<TokenId>,
+    pub(super) prepared: Prepared,
     pub(super) echo: String,
 }
 
 impl Prompts {
-    /// What the model reads.
-    pub(super) fn read(self, app: &App, echo: bool) -> ApiResult<Vec<Prompt>> {
-        self.0.into_iter().map(|prompt| prompt.read(app, echo)).collect()
+    /// What the model reads. With a suffix, prompts are texts that end where a gap begins.
+    pub(super) fn read(
+        self,
+        app: &App,
+        suffix: Option<&str>,
+        echo: bool,
+    ) -> ApiResult<Vec<Prompt>> {
+        let read = |prompt: Given| match suffix {
+            Some(suffix) => prompt.read_before(app, suffix, echo),
+            None => prompt.read(app, echo),
+        };
+        self.0.into_iter().map(read).collect()
     }
 }
 
@@ -47,13 +57,8 @@ impl Given {
     fn read(self, app: &App, echo: bool) -> ApiResult<Prompt> {
         let vocab = app.facts.n_logits;
         let tokens = match &self {
-            // Text of a prompt may come from others: it holds no control tokens.
             Given::Text(text) => {
-                let tokens = app.text.tokenizer().encode_prompt(
-                    text,
-                    Markup::Literal,
-                    app.text.max_prompt(),
-                );
+                let tokens = app.text.tokenizer().encode_prompt(text, app.text.max_prompt());
                 tokens.map_err(|err| ApiError::text_of("prompt", err))?
             }
             Given::Tokens(ids) if ids.iter().all(|id| (*id as usize) < vocab) => {
@@ -72,7 +77,20 @@ impl Given {
             (true, Given::Text(text)) => text,
             (true, Given::Tokens(_)) => app.text.tokenizer().decode(&tokens),
         };
-        Ok(Prompt { tokens, echo })
+        // The text may offer tools in the client's own words: calls are not ruled out.
+        Ok(Prompt { prepared: Prepared::of_tokens(tokens), echo })
+    }
+
+    /// A text with a gap between this and `suffix`.
+    fn read_before(self, app: &App, suffix: &str, echo: bool) -> ApiResult<Prompt> {
+        let Given::Text(text) = self else {
+            let problem = "it goes with prompts of text: leave it out, or send no tokens";
+            return Err(ApiError::field("suffix", problem));
+        };
+        let infill = Infill { prefix: text, suffix: suffix.to_owned(), ..Infill::default() };
+        let prepared = prepare_infill(app, &infill, &AnswerShape::Text, GapFields::SUFFIX)?;
+        let echo = if echo { infill.prefix } else { String::new() };
+        Ok(Prompt { prepared, echo })
     }
 }
 

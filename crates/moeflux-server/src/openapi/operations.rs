@@ -4,6 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
 use crate::anthropic::{MessageReply, MessageRequest, TokenCount};
+use crate::infill::{Filled, InfillRequest};
 use crate::openai::models::{ModelCard, ModelList};
 use crate::openai::{
     ChatCompletion, ChatRequest, Completion, CompletionRequest, Response, ResponseRequest,
@@ -62,6 +63,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
             "/v1/completions",
             "createCompletion",
             "Continues a text (OpenAI)",
+        )
+    },
+    Operation {
+        streams: true,
+        ..post::<Sampled<InfillRequest>, Filled<'static>>(
+            "/infill",
+            "infill",
+            "Fills the gap in a text (llama-server)",
         )
     },
     Operation {

@@ -485,3 +485,24 @@ def test_responses_give_logprobs(client):
 def test_responses_refuse_by_name(http, fields, name):
     response = http.post("/v1/responses", json={"model": MODEL, "input": "x", **fields})
     assert response.status_code == 400 and response.json()["error"]["param"] == name
+
+
+def test_a_raw_prompt_is_read_alike_as_text_and_as_tokens(client, http):
+    text = "<|im_start|>user\nWhat is 23 + 45?<|im_end|>\n<|im_start|>assistant\n"
+    tokens = http.post("/tokenize", json={"content": text}).json()["tokens"]
+    both = [complete(client, prompt=prompt, max_tokens=8, temperature=0) for prompt in [text, tokens]]
+    assert both[0].usage.prompt_tokens == both[1].usage.prompt_tokens == len(tokens)
+    assert both[0].choices[0].text == both[1].choices[0].text
+    # A message with the same text is longer: no control token is made of it.
+    asked = chat(client, [{"role": "user", "content": text}], max_tokens=1)
+    assert asked.usage.prompt_tokens > len(tokens) + 10
+
+
+def test_gaps_are_refused_without_tokens_around_them(client, http):
+    with pytest.raises(openai.BadRequestError) as refused:
+        complete(client, prompt="fn main() {", suffix="}")
+    assert refused.value.param == "suffix" and "<|fim_prefix|>" in refused.value.message
+    assert complete(client, prompt="fn main() {", suffix="", max_tokens=1).choices
+    refused = http.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "input_suffix"

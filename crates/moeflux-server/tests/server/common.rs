@@ -36,9 +36,18 @@ pub(crate) fn start(options: ServerOptions) -> Running {
 
 pub(crate) fn start_with(options: ServerOptions, drafts: Speculation) -> Running {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
+    start_model(&dir, options, drafts)
+}
+
+/// A server of the model in a folder.
+pub(crate) fn start_at(dir: &Path, options: ServerOptions) -> Running {
+    start_model(dir, options, Speculation::Auto)
+}
+
+fn start_model(dir: &Path, options: ServerOptions, drafts: Speculation) -> Running {
     let sessions = Some(options.n_sessions);
     let engine = EngineOptions::default().sessions(sessions).speculation(drafts);
-    let server = Server::bind(Engine::open(&dir, &engine).unwrap(), options).unwrap();
+    let server = Server::bind(Engine::open(dir, &engine).unwrap(), options).unwrap();
     let addr = server.addr();
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = thread::spawn(move || {

@@ -1,12 +1,13 @@
 //! Special tokens, templates and sampling in the metadata of a GGUF file.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use moeflux_core::Dialects;
-use moeflux_core::gguf::{Metadata, Value};
+use moeflux_core::gguf::{Metadata, Value, is_only_model};
 
 use super::{GenerationDefaults, MAX_TEMPLATE_BYTES, MAX_TEMPLATES, TextConfig, template_files};
-use super::{stops, template_paths};
+use super::{INFILL_NAMES, template_paths};
 use crate::error::TextError;
 use crate::vocabulary::files::damaged;
 use crate::vocabulary::gguf::{Kind, key};
@@ -24,8 +25,8 @@ const NAMED: [(&str, &str); 6] = [
 
 /// Keys of further tokens that end an answer.
 const ENDS: [&str; 5] = [
-    "tokenizer.ggml.eot_token_id",
-    "tokenizer.ggml.eom_token_id",
+    key::EOT,
+    key::EOM,
     "tokenizer.ggml.fim_pad_token_id",
     "tokenizer.ggml.fim_rep_token_id",
     "tokenizer.ggml.fim_sep_token_id",
@@ -35,22 +36,26 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 const ARCHITECTURE: &str = "general.architecture";
 
 /// What some converters write for a token that a model does not have: -1.
-const NO_TOKEN: usize = u32::MAX as usize;
+const NO_TOKEN: i128 = u32::MAX as i128;
+
+/// Keys that are warned of at most.
+const MAX_WARNINGS: usize = 20;
 
 impl TextConfig {
     /// Reads what the metadata says. Template files next to the file (`chat_template.jinja`, the
     /// folder `additional_chat_templates`) take the place of its templates, which are those of the
-    /// day of its conversion.
+    /// day of its conversion, unless the folder holds other models too.
     pub(in super::super) fn of_metadata(
         metadata: &Metadata,
         dialects: &Dialects,
     ) -> Result<Self, TextError> {
         let mut config = Self::default();
         let tokens = metadata.texts(key::TOKENS)?.unwrap_or_default();
+        let mut special = SpecialIds { metadata, n_tokens: tokens.len(), warnings: Vec::new() };
+        let text = |id: u32| tokens.get(id as usize).filter(|text| !text.is_empty()).cloned();
         for (name, key) in NAMED {
-            let Some(id) = token_id(metadata, key, tokens.len())? else { continue };
-            let text = tokens.get(id as usize).filter(|text| !text.is_empty());
-            config.named.extend(text.map(|text| (name.to_owned(), text.clone())));
+            let Some(id) = special.one(key)? else { continue };
+            config.named.extend(text(id).map(|text| (name.to_owned(), text)));
             match key {
                 key::BOS => config.bos_id = Some(id),
                 key::EOS => config.eos_ids.push(id),
@@ -58,10 +63,19 @@ impl TextConfig {
             }
         }
         for key in ENDS {
-            config.eos_ids.extend(token_id(metadata, key, tokens.len())?);
+            config.eos_ids.extend(special.one(key)?);
         }
-        stops::add_named(metadata, tokens, &mut config.eos_ids)?;
+        config.eos_ids.extend(special.list(key::EOS_LIST)?);
+        let marks = [key::INFILL_PREFIX, key::INFILL_SUFFIX, key::INFILL_MIDDLE];
+        for (name, keys) in INFILL_NAMES.iter().zip(marks) {
+            for key in keys {
+                let Some(text) = special.one(key)?.and_then(text) else { continue };
+                config.named.entry((*name).to_owned()).or_insert(text);
+            }
+        }
+        config.warnings = special.warnings;
         config.add_bos = metadata.bool(key::ADD_BOS)?.or_else(|| adds_bos(metadata, dialects));
+        config.chats_begin = config.add_bos == Some(true);
         config.model_type = metadata.text(ARCHITECTURE)?.map(str::to_owned);
         config.sampling = sampling(metadata)?;
         config.read_metadata_templates(metadata)?;
@@ -69,35 +83,69 @@ impl TextConfig {
     }
 
     fn read_metadata_templates(&mut self, metadata: &Metadata) -> Result<(), TextError> {
-        if let Some(dir) = metadata.path().parent() {
+        let path = metadata.path();
+        let own = templates(metadata)?;
+        let dir = path.parent().unwrap_or(Path::new(""));
+        // Templates of a folder with several models are those of one of them at most.
+        if !own.is_empty() && !is_only_model(path) {
+            let left = template_paths(dir)?.into_iter().find(|(_, path)| path.is_file());
+            self.warnings.extend(left.map(|(_, left)| {
+                let left = left.display();
+                format!("{left} is left aside, because its folder holds other models too")
+            }));
+        } else {
             self.templates = template_files(dir)?;
             let mut paths = template_paths(dir)?.into_iter();
             let found = paths.find(|(name, _)| self.templates.contains_key(name));
             self.template_file = found.map(|(_, path)| path);
         }
         if self.templates.is_empty() {
-            self.templates = templates(metadata)?;
-            let has_one = !self.templates.is_empty();
-            self.template_file = has_one.then(|| metadata.path().to_owned());
+            self.template_file = (!own.is_empty()).then(|| path.to_owned());
+            self.templates = own;
         }
         Ok(())
     }
 }
 
-/// The number of a token; `None` where the file has no such key. `n_tokens` is 0 where the file
-/// has no list of tokens.
-fn token_id(metadata: &Metadata, key: &str, n_tokens: usize) -> Result<Option<u32>, TextError> {
-    let Some(value) = metadata.get(key).filter(|value| **value != Value::Integer(-1)) else {
-        return Ok(None);
-    };
-    let number = metadata.number(key)?.filter(|number| *number != NO_TOKEN);
-    let Some(number) = number else { return Ok(None) };
-    match u32::try_from(number) {
-        Ok(id) if n_tokens == 0 || number < n_tokens => Ok(Some(id)),
-        _ => {
-            let rule = format!("be the number of one of the {n_tokens} tokens");
-            Err(metadata.refuse(key, value, &rule).into())
+/// Reads numbers of tokens.
+struct SpecialIds<'a> {
+    metadata: &'a Metadata,
+    /// 0 where the file has no list of tokens.
+    n_tokens: usize,
+    /// Numbers that no token has: the model may do without them.
+    warnings: Vec<String>,
+}
+
+impl SpecialIds<'_> {
+    /// The token of a key; `None` where the file has no such key, or no such token.
+    fn one(&mut self, key: &str) -> Result<Option<u32>, TextError> {
+        if self.metadata.get(key) == Some(&Value::Integer(-1)) {
+            return Ok(None);
         }
+        let number = self.metadata.number(key)?;
+        Ok(number.and_then(|number| self.checked(key, number as i128)))
+    }
+
+    /// The tokens of a list.
+    fn list(&mut self, key: &str) -> Result<Vec<u32>, TextError> {
+        let numbers = self.metadata.integers(key)?.unwrap_or_default();
+        Ok(numbers.iter().filter_map(|number| self.checked(key, i128::from(*number))).collect())
+    }
+
+    fn checked(&mut self, key: &str, number: i128) -> Option<u32> {
+        if [-1, NO_TOKEN].contains(&number) {
+            return None;
+        }
+        let id = u32::try_from(number).ok();
+        let known = id.filter(|id| self.n_tokens == 0 || (*id as usize) < self.n_tokens);
+        if known.is_none() && self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(format!(
+                "{}: {key} is {number}, there are {} tokens: it is ignored",
+                self.metadata.path().display(),
+                self.n_tokens
+            ));
+        }
+        known
     }
 }
 
@@ -146,14 +194,13 @@ fn sampling(metadata: &Metadata) -> Result<GenerationDefaults, TextError> {
         Some(Value::Integer(number)) if *number <= 0 => Some(0),
         _ => metadata.number(key)?,
     };
-    let (temperature, top_p) = (float("temp")?, float("top_p")?);
-    let samples = temperature.is_some() || top_p.is_some() || top_k.is_some();
-    Ok(GenerationDefaults {
-        do_sample: samples.then_some(true),
-        temperature,
-        top_p,
+    let named = GenerationDefaults {
+        do_sample: None,
+        temperature: float("temp")?,
+        top_p: float("top_p")?,
         top_k,
         min_p: float("min_p")?,
         repetition_penalty: float("penalty_repeat")?,
-    })
+    };
+    Ok(GenerationDefaults { do_sample: named.names_sampling().then_some(true), ..named })
 }

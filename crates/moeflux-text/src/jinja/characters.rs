@@ -48,7 +48,7 @@ pub(super) fn is_digit(c: char) -> bool {
     is_decimal(c) || OTHER_DIGITS.iter().any(|(first, last)| (*first..=*last).contains(&code))
 }
 
-/// `str.isspace`
-pub(super) fn is_space(c: char) -> bool {
+/// `str.isspace`: more than the white space of Unicode.
+pub(in super::super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }

@@ -18,6 +18,7 @@ pub(super) fn add(env: &mut Environment<'_>) {
     env.add_filter("default", default);
     env.add_filter("d", default);
     env.add_filter("string", string);
+    env.add_filter("trim", trim);
     env.add_filter("join", join);
     env.add_filter("replace", replace);
     env.add_filter("length", length);
@@ -154,6 +155,18 @@ fn string(value: &Value) -> Result<Value, Error> {
         return Ok(value.clone());
     }
     text(value).map(Value::from)
+}
+
+/// `str.strip`, of any value's text.
+fn trim(value: &Value, args: Given) -> Result<String, Error> {
+    let mut args = Args::of(args)?;
+    let chars = args.text("chars")?;
+    args.finish()?;
+    let is_trimmed = |c: char| match &chars {
+        Some(chars) => chars.contains(c),
+        None => is_space(c),
+    };
+    Ok(text(value)?.trim_matches(is_trimmed).to_owned())
 }
 
 fn join(value: &Value, args: Given) -> Result<String, Error> {

@@ -30,6 +30,18 @@ fn check(expression: &str, want: &str) {
 }
 
 #[test]
+fn white_space_is_what_python_strips() {
+    let text = r"'\x1f\x1c a \u2028\u2029\x85 \x0b\x1f'";
+    for trimmed in ["| trim", ".strip()", ".lstrip().rstrip()", ".split()[0]"] {
+        check(&format!("({text}){trimmed}"), "a");
+    }
+    check(r"'xax' | trim('x')", "a");
+    check(r"'xax' | trim(chars='x')", "a");
+    check("7 | trim ~ (none | trim) ~ (missing | trim)", "7None");
+    assert!(result("{{ 'a' | trim(1) }}").is_err());
+}
+
+#[test]
 fn tests_answer_as_python_does() {
     check("none is iterable", "False");
     check("tools is iterable and tools | length > 0", "False");

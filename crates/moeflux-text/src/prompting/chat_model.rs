@@ -3,9 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use moeflux_core::{OptionId, TokenId};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::conversation::{Conversation, ToolChoice};
+use super::effort::Efforts;
 use super::error::PromptError;
 use super::prepared::{AnswerReader, Prepared};
 use super::tool_names::ToolNames;
@@ -13,10 +14,18 @@ use crate::chat::ChatTemplate;
 use crate::constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars};
 use crate::encode::Markup;
 use crate::error::TextError;
+use crate::infill::{Infill, InfillMarks};
+use crate::message::Message;
 use crate::output::{OutputFormat, OutputParser};
 use crate::render_request::RenderRequest;
 use crate::tokenizer::Tokenizer;
 use crate::turn::Turn;
+
+/// The names by which templates know whether a model is to think.
+const THINKING: [&str; 2] = ["enable_thinking", "thinking"];
+
+/// The name by which templates know how much it is to think.
+const EFFORT: &str = "reasoning_effort";
 
 /// The text side of a model: what conversations become prompts with, and answers are read by.
 ///
@@ -28,6 +37,7 @@ pub struct ChatModel {
     template: OnceLock<ChatTemplate>,
     tool_template: OnceLock<ChatTemplate>,
     format: OnceLock<OutputFormat>,
+    efforts: OnceLock<Efforts>,
     grammars: OnceLock<Result<Grammars, ConstraintError>>,
 }
 
@@ -41,6 +51,7 @@ impl ChatModel {
             template: OnceLock::new(),
             tool_template: OnceLock::new(),
             format: OnceLock::new(),
+            efforts: OnceLock::new(),
             grammars: OnceLock::new(),
         }
     }
@@ -195,18 +206,34 @@ impl ChatModel {
         })
     }
 
-    /// Reads a text that the model continues, without a chat template.
+    /// Reads a raw prompt, which the model continues without a chat template: control tokens in it
+    /// count, so it must not hold text of others.
     ///
     /// # Errors
     /// Where it does not fit, or `shape` cannot be enforced.
-    pub fn prepare_text(
+    pub fn prepare_text(&self, text: &str, shape: &AnswerShape) -> Result<Prepared, PromptError> {
+        let tokens = self.tokenizer.encode_prompt(text, self.max_prompt())?;
+        self.prepare_tokens(tokens, shape)
+    }
+
+    /// Reads a text with a gap, which the model fills. None of it becomes a control token.
+    ///
+    /// # Errors
+    /// [`PromptError::NoInfill`] where the vocabulary has no tokens for that; where the text does not
+    /// fit, or `shape` cannot be enforced.
+    pub fn prepare_infill(
         &self,
-        text: &str,
-        markup: Markup,
+        infill: &Infill,
         shape: &AnswerShape,
     ) -> Result<Prepared, PromptError> {
-        let tokens = self.tokenizer.encode_prompt(text, markup, self.max_prompt())?;
+        let marks = InfillMarks::of(&self.tokenizer).ok_or(PromptError::NoInfill)?;
+        let tokens = marks.encode(&self.tokenizer, infill, self.max_prompt())?;
         self.prepare_tokens(tokens, shape)
+    }
+
+    /// Whether the model fills gaps in texts.
+    pub fn can_infill(&self) -> bool {
+        InfillMarks::of(&self.tokenizer).is_some()
     }
 
     /// Reads tokens that the model continues.
@@ -247,7 +274,7 @@ impl ChatModel {
         conversation: &Conversation,
         work: impl FnOnce(&ChatTemplate, &RenderRequest<'_>) -> Result<T, TextError>,
     ) -> Result<T, PromptError> {
-        let Conversation { messages, thinking, variables, continues, .. } = conversation;
+        let Conversation { messages, thinking, effort, variables, continues, .. } = conversation;
         let tools = Value::from(conversation.tools.functions.clone());
         let tools = (!conversation.tools.is_empty()).then_some(&tools);
         if tools.is_some() && self.format().syntax().is_none() {
@@ -256,13 +283,36 @@ impl ChatModel {
         let template = self.template(tools.is_some())?;
         let mut extra = variables.clone();
         if let Some(thinks) = thinking.or(continues.then_some(false)) {
-            // Templates know it by two names.
-            for name in ["enable_thinking", "thinking"] {
+            for name in THINKING {
                 extra.entry(name).or_insert(Value::from(thinks));
             }
         }
+        if let Some(effort) = effort {
+            let word = || Value::from(self.efforts(template).nearest(effort));
+            extra.entry(EFFORT).or_insert_with(word);
+        }
         let request = RenderRequest { messages, tools, add_generation_prompt: true, extra };
         Ok(work(template, &request)?)
+    }
+
+    /// The words for how much the model thinks that a template knows.
+    fn efforts(&self, template: &ChatTemplate) -> &Efforts {
+        self.efforts.get_or_init(|| {
+            let messages = [Message::new("user", "Hi")];
+            let render = |word: &str| {
+                let mut extra = Map::from_iter([(EFFORT.to_owned(), Value::from(word))]);
+                extra.extend(THINKING.map(|name| (name.to_owned(), Value::from(true))));
+                let request = RenderRequest {
+                    messages: &messages,
+                    add_generation_prompt: true,
+                    extra,
+                    ..RenderRequest::default()
+                };
+                template.render(&request).ok().map(|rendered| rendered.text().to_owned())
+            };
+            let source = self.tokenizer.chat_template_source(false).unwrap_or_default();
+            Efforts::find(source, render)
+        })
     }
 
     /// Tokens of what is expected to be said, as far as any answer could.

@@ -20,6 +20,9 @@ pub struct Conversation {
     pub shape: AnswerShape,
     /// Whether the model is to think, where it can; as its template has it where absent.
     pub thinking: Option<bool>,
+    /// How much it is to think, in a word of OpenAI's API; the template gets the nearest word that it
+    /// knows.
+    pub effort: Option<String>,
     /// Further variables of the template.
     pub variables: Map<String, Value>,
     /// Whether the last message is the beginning of the answer.
@@ -39,6 +42,7 @@ impl Conversation {
             may_call_many: true,
             shape: AnswerShape::Text,
             thinking: None,
+            effort: None,
             variables: Map::new(),
             continues: false,
             expected: None,

@@ -17,6 +17,12 @@ pub enum PromptError {
     /// Tools are offered to a model that knows none.
     #[error("the model's chat template knows no tools")]
     NoTools,
+    /// A gap in a text is to be filled by a model that has no tokens for that.
+    #[error(
+        "the vocabulary of the model has no tokens around a gap in a text (such as <|fim_prefix|>): the \
+         model continues texts at their end only"
+    )]
+    NoInfill,
     /// A part of the request makes no sense.
     #[error("{reason}")]
     Refused {

@@ -3,6 +3,7 @@
 
 mod chat_model;
 mod conversation;
+mod effort;
 mod error;
 mod prepared;
 mod tool_names;

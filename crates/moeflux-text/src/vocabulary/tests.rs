@@ -202,7 +202,8 @@ fn a_pair_of_vocabulary_and_merges_is_split_as_its_class_does() {
     assert_eq!(texts(&qwen2, "ab ab123"), ["ab", " ab", "1", "2", "3"]);
     assert_eq!(texts(&qwen2, "e\u{301}"), ["é"]);
     assert_eq!(ids(&qwen2, "<|im_end|><tool_call>ab"), [302, 305, 256]);
-    assert_eq!(qwen2.eos_ids(), [TokenId(302)]);
+    assert_eq!(qwen2.eos_ids(), [TokenId(300), TokenId(302)]);
+    assert_eq!(qwen2.eos_id(), Some(TokenId(302)));
     // The type of the model goes before the class that its repository names.
     let of_type = |name: &str| pair(&qwen).with_json("config.json", &json!({"model_type": name}));
     let thai = "ก\u{e34}ab";
@@ -279,7 +280,7 @@ fn pieces_of_sentencepiece_merge_by_score() {
     assert_eq!(ids(&tokenizer, "\n"), [259 + 5, 3 + 10]);
     assert_eq!(ids(&tokenizer, "é"), [259 + 5, 3 + 0xc3, 3 + 0xa9]);
     assert_eq!(ids(&tokenizer, ""), [0; 0]);
-    let ids = tokenizer.encode_prompt("ab", Markup::Parse, usize::MAX).unwrap();
+    let ids = tokenizer.encode_prompt("ab", usize::MAX).unwrap();
     assert_eq!(ids, [TokenId(1), TokenId(260)]);
     assert_eq!(tokenizer.eos_ids(), [TokenId(2)]);
     for text in ["ab\r\n\té😀", "  ab  lo ", "\u{2581}"] {
@@ -287,7 +288,7 @@ fn pieces_of_sentencepiece_merge_by_score() {
         assert_eq!(back, text.replace('\u{2581}', " "));
     }
     let unnamed = spm(&model, &json!({})).open();
-    assert_eq!(unnamed.encode_prompt("ab", Markup::Parse, usize::MAX).unwrap(), [TokenId(260)]);
+    assert_eq!(unnamed.encode_prompt("ab", usize::MAX).unwrap(), [TokenId(260)]);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_prompt_is_what_the_template_says_and_leaves_room_for_an_answer() {
 #[test]
 fn a_template_is_read_when_it_is_needed_first() {
     let broken = with_template("{% for %}");
-    let text = broken.prepare_text("a <b>", Markup::Literal, &AnswerShape::Text).unwrap();
+    let text = broken.prepare_text("a <b>", &AnswerShape::Text).unwrap();
     let tokens = broken.tokenizer().encode("a <b>", Markup::Literal).unwrap();
     assert_eq!(text.turn.tokens, tokens);
     for _ in 0..2 {
@@ -101,7 +101,7 @@ fn a_template_is_read_when_it_is_needed_first() {
     let none = without_template();
     none.read_templates().unwrap();
     assert!(matches!(none.prepare(&asking("Hi")), Err(PromptError::NoTemplate)));
-    assert!(none.prepare_text("a", Markup::Literal, &AnswerShape::Text).is_ok());
+    assert!(none.prepare_text("a", &AnswerShape::Text).is_ok());
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn an_answer_is_held_to_a_schema_and_a_schema_that_cannot_be_is_refused() {
     let good = shaped(json!({"type": "object", "properties": {"n": {"type": "integer"}}}));
     assert!(model.prepare(&good).unwrap().constraint.is_some());
     assert!(model.constraint(&good).unwrap().is_some());
-    assert!(model.prepare_text("n:", Markup::Literal, &good.shape).unwrap().constraint.is_some());
+    assert!(model.prepare_text("n:", &good.shape).unwrap().constraint.is_some());
     assert!(model.constraint(&asking("Hi")).unwrap().is_none());
     let bad = shaped(json!({"type": "string", "pattern": "("}));
     assert_eq!(refused_option(model.prepare(&bad).err().unwrap()), OptionId::Format);
     assert_eq!(refused_option(model.constraint(&bad).err().unwrap()), OptionId::Format);
-    let text = model.prepare_text("n:", Markup::Literal, &bad.shape);
+    let text = model.prepare_text("n:", &bad.shape);
     assert_eq!(refused_option(text.err().unwrap()), OptionId::Format);
 }
 

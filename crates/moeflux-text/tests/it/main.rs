@@ -4,6 +4,7 @@ mod chat_model;
 mod constrain;
 mod history;
 mod hostile_templates;
+mod infill;
 mod no_calls;
 mod round_trip;
 mod schemas;

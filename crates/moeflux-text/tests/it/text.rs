@@ -136,9 +136,11 @@ fn a_turn_of_qwen4_exp_ends_and_its_thoughts_are_told_from_its_answer() {
         .unwrap();
 
     let tokenizer = Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap();
-    let mut ends = tokenizer.eos_ids().to_vec();
-    ends.sort_unstable();
-    assert_eq!(ends, [end_of_text, end_of_turn]);
+    // The vocabulary has more that end answers by name.
+    for end in [end_of_text, end_of_turn] {
+        assert!(tokenizer.eos_ids().contains(&end));
+    }
+    assert_eq!(tokenizer.eos_id(), plain.eos_id());
     for token in ["<|im_start|>", "<|im_end|>", "<|endoftext|>"] {
         assert!(tokenizer.is_control(id(token)), "{token}");
     }

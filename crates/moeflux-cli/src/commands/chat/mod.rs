@@ -43,11 +43,12 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let model = args.model.model.as_deref().unwrap_or("the demo model");
     let name = ModelName::of(&engine, model);
-    let loaded = answers::model(engine)?;
+    let loaded = answers::model(engine, args.quiet)?;
     let refuse = |err| refusal(loaded.tokenizer(), err);
     loaded.text().template(false).map_err(refuse)?;
     let wanted = Conversation { shape: shape.clone(), ..Conversation::new(Vec::new()) };
     loaded.text().constraint(&wanted).map_err(refuse)?;
+    answers::note_sampling(&args.sample, loaded.tokenizer(), args.quiet);
     let mut chat = Chat {
         settings: answers::settings(&args.sample, loaded.tokenizer()),
         loaded: &loaded,

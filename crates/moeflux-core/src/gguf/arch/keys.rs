@@ -87,11 +87,9 @@ pub(super) fn common(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     let n_layers = keys.n_layers;
     keys.put_from("num_hidden_layers", "block_count", json!(n_layers));
     keys.put_from("num_nextn_predict_layers", NEXTN, json!(keys.n_blocks - n_layers));
-    let vocab = match keys.number("vocab_size")? {
-        Some(vocab) => vocab,
-        None => keys.rows_of("token_embd.weight")?,
-    };
-    keys.put_from("vocab_size", "vocab_size", json!(vocab));
+    // llama.cpp computes with the rows that are there, whatever the key `vocab_size` says.
+    let vocab = keys.rows_of("token_embd.weight")?;
+    keys.put("vocab_size", json!(vocab));
     keys.put("tie_word_embeddings", json!(!keys.has("output.weight")));
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use moeflux_text::{AnswerShape, Conversation, Message};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use self::items::Reader;
 use self::request::FlatFormat;
@@ -86,7 +86,8 @@ fn conversation(
         may_call_many: body.parallel_tool_calls.unwrap_or(true),
         shape,
         thinking: thinking.thinks,
-        variables: thinking.variables,
+        effort: thinking.effort,
+        variables: Map::new(),
         continues: false,
         expected: None,
     };

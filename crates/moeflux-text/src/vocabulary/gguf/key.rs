@@ -14,3 +14,12 @@ pub(crate) const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 pub(crate) const BOS: &str = "tokenizer.ggml.bos_token_id";
 pub(crate) const EOS: &str = "tokenizer.ggml.eos_token_id";
 pub(crate) const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+pub(crate) const EOS_LIST: &str = "tokenizer.ggml.eos_token_ids";
+pub(crate) const EOT: &str = "tokenizer.ggml.eot_token_id";
+pub(crate) const EOM: &str = "tokenizer.ggml.eom_token_id";
+pub(crate) const INFILL_PREFIX: [&str; 2] =
+    ["tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"];
+pub(crate) const INFILL_SUFFIX: [&str; 2] =
+    ["tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"];
+pub(crate) const INFILL_MIDDLE: [&str; 2] =
+    ["tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"];
