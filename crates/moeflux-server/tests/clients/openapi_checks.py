@@ -118,6 +118,10 @@ RULES = [
     (r"system(\[\d+\]\.\w+)?", has("system")),
     (r"input(\[\d+\]\..+)?", lambda body: isinstance(body["input"], list)),
     (r"include", has("include")),
+    # The demo model has no tokens around a gap in a text, which a description of fields does not say.
+    (r"suffix", lambda body: bool(body.get("suffix"))),
+    (r"input_suffix", has("input_suffix")),
+    (r"n", lambda body: has("input_suffix")(body) and body.get("n") != 1),
     (r"chat_template_kwargs\.\w+", lambda body: bool(body.get("chat_template_kwargs"))),
 ]
 
