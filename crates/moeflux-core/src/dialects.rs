@@ -22,11 +22,6 @@ pub struct Dialects {
 }
 
 impl Dialects {
-    /// The architecture that GGUF files call so.
-    pub fn architecture(&self, name: &str) -> Option<&'static Architecture> {
-        self.architectures.iter().copied().find(|known| known.name == name)
-    }
-
     /// Values of `tokenizer.ggml.pre` and what they stand for.
     pub fn splitters(&self) -> impl Iterator<Item = &'static (&'static str, Splitter)> {
         self.tokenizers.iter().flat_map(|tokenizer| tokenizer.splitters)

@@ -12,6 +12,8 @@ pub struct Architecture {
     pub name: &'static str,
     /// The `model_type` of the family that runs it.
     pub model_type: &'static str,
+    /// Whether a file is of this family, where several have files of the same name.
+    pub is_meant: Option<IsMeant>,
     /// Writes the keys of the config that not all architectures have.
     pub config: WriteConfig,
     /// The names of tensors.
@@ -23,6 +25,9 @@ pub struct Architecture {
     /// Whether there are files of it without experts, which are not run.
     pub may_be_dense: bool,
 }
+
+/// Whether a file is of a family, by its keys.
+pub type IsMeant = fn(&Keys<'_>) -> Result<bool, FormatError>;
 
 /// Writes the keys of the config that not all architectures have.
 pub type WriteConfig = fn(&mut Keys<'_>) -> Result<(), FormatError>;
@@ -37,7 +42,16 @@ impl Architecture {
     ) -> Architecture {
         let gating = Some(Gating::Softmax);
         let (has_sections, may_be_dense) = (false, false);
-        Architecture { name, model_type, config, names, gating, has_sections, may_be_dense }
+        Architecture {
+            name,
+            model_type,
+            is_meant: None,
+            config,
+            names,
+            gating,
+            has_sections,
+            may_be_dense,
+        }
     }
 
     /// The same with another way to choose experts.

@@ -87,10 +87,7 @@ pub(super) fn common(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     let n_layers = keys.n_layers;
     keys.put_from("num_hidden_layers", "block_count", json!(n_layers));
     keys.put_from("num_nextn_predict_layers", NEXTN, json!(keys.n_blocks - n_layers));
-    let vocab = match keys.number("vocab_size")? {
-        Some(vocab) => vocab,
-        None => keys.rows_of("token_embd.weight")?,
-    };
+    let vocab = keys.vocab()?;
     keys.put_from("vocab_size", "vocab_size", json!(vocab));
     keys.put("tie_word_embeddings", json!(!keys.has("output.weight")));
     Ok(())
@@ -286,7 +283,22 @@ impl<'a> Keys<'a> {
         (0..self.n_layers).filter(|layer| self.has(&format!("blk.{layer}.{part}"))).collect()
     }
 
-    fn rows_of(&self, tensor: &str) -> Result<usize, FormatError> {
+    /// The columns of a matrix, or of matrices, in the first layer that has it.
+    pub fn cols_of_first(&self, part: &str) -> Option<usize> {
+        let layer = self.layers_with(part).first().copied()?;
+        self.tensors.get(format!("blk.{layer}.{part}").as_str())?.shape.last().copied()
+    }
+
+    /// The number of tokens: that of the key, else of the embedding's rows.
+    pub fn vocab(&self) -> Result<usize, FormatError> {
+        match self.number("vocab_size")? {
+            Some(vocab) => Ok(vocab),
+            None => self.rows_of("token_embd.weight"),
+        }
+    }
+
+    /// The rows of a matrix.
+    pub fn rows_of(&self, tensor: &str) -> Result<usize, FormatError> {
         match self.tensors.get(tensor).map(|tensor| &tensor.shape[..]) {
             Some([rows, _]) => Ok(*rows),
             Some(shape) => {

@@ -1,6 +1,7 @@
 //! Hy3: grouped-query attention with normalised queries and keys, a dense layer, then DeepSeek-V3's
 //! experts under other names. As in transformers' `modeling_hy_v3`.
 
+mod gguf;
 mod shapes;
 
 use moeflux_core::checkpoint::Config;
@@ -14,6 +15,7 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     ..Family::new("hy_v3", &["hy_v3"], include_str!("keys.json"), build)
 };
