@@ -19,12 +19,12 @@ TABLES = {path.parent.name: json.loads(path.read_text()) for path in sorted(FAMI
 # table covers, and what counts only with a key that the table refuses.
 OTHER = {
     "attention_dropout", "bos_token_id", "chunk_size", "enable_moe_fp32_combine", "eos_token_id", "expand", "hidden_dropout", "initializer_range",
-    "mamba_ssm_cache_dtype", "mlp_bias", "moe_shared_expert_overlap", "mtp_layers_block_type", "num_logits_to_keep", "num_mtp_layers",
+    "mamba_ssm_cache_dtype", "max_window_layers", "mlp_bias", "moe_shared_expert_overlap", "mtp_layers_block_type", "num_logits_to_keep", "num_mtp_layers",
     "num_nextn_predict_layers", "output_router_logits", "pad_token_id", "pretraining_tp", "rescale_prenorm_residual", "residual_in_fp32", "rope_parameters", "router_aux_loss_coef",
     "router_jitter_noise", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min", "use_cache", "use_double_wide_mlp", "use_mamba_kernels", "vocab_size_per_layer_input",
 }
 # Fields that __post_init__ overwrites with another key.
-DERIVED = {"deepseek_v32": {"head_dim"}, "glm_moe_dsa": {"head_dim"}}
+DERIVED = {"deepseek_v2": {"head_dim"}, "deepseek_v32": {"head_dim"}, "glm_moe_dsa": {"head_dim"}, "qwen2_moe": {"sliding_window"}}
 # Keys that the classes take as further arguments, with the defaults in their code.
 ARGUMENTS = {
     "full_attention_interval": 4, "global_head_dim": 512, "index_skip_topk_offset": 2, "index_topk_freq": 1, "index_topk_pattern": None,

@@ -100,6 +100,22 @@ def deepseek_v3(**over):
         rms_norm_eps=1e-06, rope_scaling=YARN, rope_theta=10000, routed_scaling_factor=2.5, topk_group=2, vocab_size=97, **SIGMOID, **mla()), **over)
 
 
+def deepseek_v2(**over):
+    return config("deepseek_v2", "DeepseekV2ForCausalLM", dict(
+        attention_bias=False, aux_loss_alpha=0.001, ep_size=1, first_k_dense_replace=1, hidden_size=54, intermediate_size=44, moe_intermediate_size=10,
+        moe_layer_freq=1, n_group=4, n_routed_experts=12, n_shared_experts=2, norm_topk_prob=False, num_experts_per_tok=4, num_hidden_layers=3,
+        rms_norm_eps=1e-05, rope_scaling=YARN, rope_theta=10000, routed_scaling_factor=16.0, scoring_func="softmax", seq_aux=True, topk_group=2,
+        topk_method="group_limited_greedy", vocab_size=97, **mla()), **over)
+
+
+def qwen2_moe(**over):
+    return config("qwen2_moe", "Qwen2MoeForCausalLM", dict(
+        decoder_sparse_step=1, hidden_size=48, intermediate_size=52, max_window_layers=21, mlp_only_layers=[], moe_intermediate_size=12,
+        norm_topk_prob=False, num_attention_heads=6, num_experts=10, num_experts_per_tok=4, num_hidden_layers=3, num_key_value_heads=2,
+        rms_norm_eps=1e-06, rope_theta=1000000, router_aux_loss_coef=0.001, shared_expert_intermediate_size=20, sliding_window=32768,
+        use_sliding_window=False, vocab_size=98), **over)
+
+
 def minimax_m2(**over):
     return config("minimax_m2", "MiniMaxM2ForCausalLM", dict(
         attn_type_list=[1, 1, 1], head_dim=16, hidden_size=40, intermediate_size=14, mtp_transformer_layers=1, num_attention_heads=6,
@@ -292,6 +308,16 @@ HF = {
     "deepseek_v3-plain": dict(config=deepseek_v3(
         q_lora_rank=None, n_group=1, topk_group=1, rope_scaling=None, n_shared_experts=2, n_routed_experts=7, num_experts_per_tok=3,
         first_k_dense_replace=0, num_hidden_layers=2, moe_intermediate_size=14, routed_scaling_factor=2.446, num_nextn_predict_layers=0)),
+    "deepseek_v2-hf": dict(config=deepseek_v2()),
+    # Lite: no low-rank queries, no groups
+    "deepseek_v2-lite": dict(config=deepseek_v2(
+        q_lora_rank=None, n_group=1, topk_group=1, topk_method="greedy", routed_scaling_factor=1.0, num_hidden_layers=2,
+        n_routed_experts=7, num_experts_per_tok=3, rope_scaling=dict(YARN, mscale=0.707, mscale_all_dim=0.707, original_max_position_embeddings=64))),
+    "qwen2_moe-hf": dict(config=qwen2_moe()),
+    # dense layers, weights that add up to 1, the head is the embedding
+    "qwen2_moe-dense": dict(config=qwen2_moe(
+        decoder_sparse_step=2, mlp_only_layers=[3], norm_topk_prob=True, num_hidden_layers=4, hidden_size=36, num_experts=7,
+        num_experts_per_tok=2, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True)),
     "minimax_m2-hf": dict(config=minimax_m2()),
     "glm4_moe-hf": dict(config=glm4_moe(), prediction=True),
     "glm4_moe-air": dict(config=glm4_moe(use_qk_norm=False, n_group=2, num_hidden_layers=2, routed_scaling_factor=1.0)),

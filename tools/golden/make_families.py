@@ -140,8 +140,8 @@ class Gaps:
     def see(self, x, k):
         if k == x.shape[-1] or (x.ndim == 3 and k == 2):                     # the two best of a group only enter its sum
             return
-        if x.ndim == 2 and float(x.min()) >= 0 and float((x.sum(-1) - 1).abs().max()) < 1e-4:
-            x = x.log()                                                      # probabilities: in units of router logits
+        if x.ndim == 2 and float(x.min()) >= 0 and float(x.sum(-1).max()) < 1 + 1e-4:
+            x = x.log()                                                      # probabilities, or those of some experts: in units of router logits
         top = x.sort(-1, descending=True)[0]
         kept, left = top[..., k - 1], top[..., k]
         gap = (kept - left)[kept > -1e30]

@@ -25,11 +25,6 @@ pub struct Dialects {
 }
 
 impl Dialects {
-    /// The architecture that GGUF files call so.
-    pub fn architecture(&self, name: &str) -> Option<&'static Architecture> {
-        self.architectures.iter().copied().find(|known| known.is_called(name))
-    }
-
     /// Other names of parts of tensors in checkpoints whose config has this `model_type`.
     pub(crate) fn spellings(&self, model_type: &str) -> &'static [Spelling] {
         let mut all = self.spellings.iter();

@@ -1,7 +1,7 @@
 //! Where the rows of tables are stored on the drive: tables too large for memory, of which every
 //! token needs a few rows.
 
-use crate::quant::{Encoding, Float, SmallFloat};
+use crate::quant::{BlockType, Encoding, Float, MatrixFormat, MatrixView, SmallFloat};
 use crate::{Extent, FileIdx, SourceFile};
 
 /// How an element of a row is stored.
@@ -11,14 +11,17 @@ pub enum RowEncoding {
     Float(Float),
     /// A float of eight bits, E4M3.
     F8E4M3,
+    /// An integer of ggml, in blocks that hold their scales.
+    Ggml(BlockType),
 }
 
 impl RowEncoding {
-    /// Bytes of one element.
-    pub fn bytes(self) -> usize {
+    /// Bytes of a row of `cols` elements, which are whole blocks where there are blocks.
+    pub fn row_bytes(self, cols: usize) -> usize {
         match self {
-            RowEncoding::Float(float) => float.bytes(),
-            RowEncoding::F8E4M3 => 1,
+            RowEncoding::Float(float) => cols * float.bytes(),
+            RowEncoding::F8E4M3 => cols,
+            RowEncoding::Ggml(block_type) => MatrixFormat::Ggml(block_type).row_bytes(cols),
         }
     }
 
@@ -27,14 +30,26 @@ impl RowEncoding {
         match self {
             RowEncoding::Float(float) => Encoding::Float(float),
             RowEncoding::F8E4M3 => Encoding::E4M3,
+            RowEncoding::Ggml(block_type) => Encoding::Ggml(block_type),
         }
     }
 
-    /// The value of element `idx` of `bytes`.
-    fn read(self, bytes: &[u8], idx: usize) -> f32 {
+    /// The values of a row of as many elements.
+    fn decode(self, bytes: &[u8], out: &mut [f32]) {
         match self {
-            RowEncoding::Float(float) => float.read(bytes, idx),
-            RowEncoding::F8E4M3 => SmallFloat::E4M3.read(bytes, idx),
+            RowEncoding::Float(float) => {
+                out.iter_mut().enumerate().for_each(|(i, value)| *value = float.read(bytes, i));
+            }
+            RowEncoding::F8E4M3 => {
+                let read = |i| SmallFloat::E4M3.read(bytes, i);
+                out.iter_mut().enumerate().for_each(|(i, value)| *value = read(i));
+            }
+            RowEncoding::Ggml(block_type) => {
+                let (format, cols) = (MatrixFormat::Ggml(block_type), out.len());
+                let (scales, biases) = (&[][..], &[][..]);
+                MatrixView { rows: 1, cols, format, weight: bytes, scales, biases }
+                    .decode_row(0, out);
+            }
         }
     }
 }
@@ -76,7 +91,7 @@ impl RowTable {
 
     /// Bytes of a stored row.
     pub fn row_bytes(&self) -> usize {
-        self.cols * self.encoding.bytes()
+        self.encoding.row_bytes(self.cols)
     }
 
     /// Bytes of all rows.
@@ -94,8 +109,9 @@ impl RowTable {
 
     /// Decodes a stored row into `cols` floats.
     pub fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        for (i, value) in out.iter_mut().enumerate() {
-            *value = self.encoding.read(bytes, i) * self.scale;
+        self.encoding.decode(bytes, out);
+        for value in out {
+            *value *= self.scale;
         }
     }
 }

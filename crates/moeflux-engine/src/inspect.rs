@@ -190,6 +190,7 @@ fn storage(
         let format = match table.encoding {
             RowEncoding::Float(float) => format_name(MatrixFormat::Dense(float)),
             RowEncoding::F8E4M3 => String::from("FP8, one scale"),
+            RowEncoding::Ggml(block_type) => format_name(MatrixFormat::Ggml(block_type)),
         };
         let elements = table.rows() * table.cols as u64;
         add("tables", format, table.parts.len(), elements, table.bytes());

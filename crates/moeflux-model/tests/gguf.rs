@@ -1,10 +1,14 @@
 //! GGUF files of every architecture against what its family declares: nothing is missing, nothing
 //! left over, and one line for what cannot be.
 
+#[path = "gguf/hostile.rs"]
+mod hostile;
 #[path = "gguf/models.rs"]
 mod models;
 #[path = "gguf/ollama.rs"]
 mod ollama;
+#[path = "gguf/streams.rs"]
+mod streams;
 #[path = "gguf/translation.rs"]
 mod translation;
 #[path = "../../moeflux-core/src/gguf/tests/writer.rs"]
@@ -70,8 +74,11 @@ fn families_take_every_tensor_of_their_architectures() {
 #[test]
 fn layers_for_multi_token_prediction_are_used_where_the_family_can() {
     for (architecture, is_used) in [
+        ("bailingmoe2", false),
         ("deepseek2", true),
         ("deepseek32", false),
+        ("exaone-moe", false),
+        ("hy_v3", true),
         ("glm-dsa", false),
         ("glm4moe", true),
         ("qwen35moe", true),

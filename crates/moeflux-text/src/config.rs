@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use moeflux_core::checkpoint::companions::TEMPLATE_FOLDER;
-use moeflux_core::checkpoint::python_json;
+use moeflux_core::checkpoint::{language_model, python_json};
 use moeflux_core::files::{read_bounded, read_text_bounded};
 use serde_json::{Map, Value};
 
@@ -121,7 +121,7 @@ impl TextConfig {
             config.vocabulary.add_config(&file.fields);
             config.model_type =
                 file.fields.get("model_type").and_then(Value::as_str).map(str::to_owned);
-            let inner = file.fields.get("text_config").and_then(Value::as_object);
+            let inner = language_model(&file.fields);
             for fields in [Some(&file.fields), inner].into_iter().flatten() {
                 config.eos_ids.extend(file.ids("eos_token_id", fields)?);
                 let bos = file.ids("bos_token_id", fields)?.first().copied();

@@ -14,6 +14,9 @@ pub enum Scoring {
     Softmax {
         /// What the router has for each expert.
         per_expert: Option<PerExpert>,
+        /// Where present, only experts of the best groups are eligible. A group's score is its best
+        /// choice score (DeepSeek-V2's `group_limited_greedy`).
+        groups: Option<ExpertGroups>,
         /// Whether their weights are divided by their sum.
         renormalise: bool,
         /// Multiplies the weights.
@@ -25,7 +28,8 @@ pub enum Scoring {
     Sigmoid {
         /// Added to scores for the choice alone, one an expert.
         bias: Option<Vector>,
-        /// Where present, only experts of the best groups are eligible.
+        /// Where present, only experts of the best groups are eligible. A group's score is the sum of
+        /// its two best choice scores.
         groups: Option<ExpertGroups>,
         /// Whether weights are divided by their sum plus `1e-20`.
         renormalise: bool,
@@ -55,16 +59,16 @@ impl PerExpert {
 impl Scoring {
     /// Softmax over all experts, whose weights nothing scales.
     pub const fn softmax(renormalise: bool) -> Scoring {
-        Scoring::Softmax { per_expert: None, renormalise, scale: 1.0 }
+        Scoring::Softmax { per_expert: None, groups: None, renormalise, scale: 1.0 }
     }
 
     /// The scores themselves: probabilities of all experts, or sigmoids, neither
     /// renormalised nor scaled. The order stays the same, but for ties.
     pub fn plain(self) -> Scoring {
         match self {
-            Scoring::Softmax { per_expert, .. } => {
+            Scoring::Softmax { per_expert, groups, .. } => {
                 let per_expert = per_expert.filter(|numbers| matches!(numbers, PerExpert::Bias(_)));
-                Scoring::Softmax { per_expert, renormalise: false, scale: 1.0 }
+                Scoring::Softmax { per_expert, groups, renormalise: false, scale: 1.0 }
             }
             Scoring::SoftmaxOfChosen => Scoring::softmax(false),
             Scoring::Sigmoid { bias, groups, .. } => {
@@ -74,8 +78,7 @@ impl Scoring {
     }
 }
 
-/// Equal runs of experts; a group's score is the sum of its two best choice
-/// scores.
+/// Equal runs of experts, of which some stay eligible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertGroups {
     /// How many there are.

@@ -19,13 +19,14 @@ use crate::{
 pub(super) fn check(suite: &Suite<'_>) {
     for (n_experts, top_k) in [(1, 1), (5, 5), (33, 3), (512, 10)] {
         for renormalise in [false, true] {
-            softmax_route(suite, n_experts, top_k, renormalise);
+            softmax_route(suite, n_experts, top_k, None, renormalise);
             sigmoid_route(suite, n_experts, top_k, None, renormalise);
         }
         route(suite, n_experts, top_k, &|_| Scoring::SoftmaxOfChosen);
     }
     for (n_experts, top_k, n, kept) in [(6, 4, 3, 2), (33, 8, 3, 1), (256, 8, 8, 4)] {
         sigmoid_route(suite, n_experts, top_k, Some(ExpertGroups { n, kept }), true);
+        softmax_route(suite, n_experts, top_k, Some(ExpertGroups { n, kept }), false);
     }
     for (rows, width, top_k) in [(1, 17, 1), (4, 256, 3)] {
         combine(suite, rows, width, top_k);
@@ -106,7 +107,12 @@ impl Style {
     }
 
     fn scoring(self, b: &mut dyn Backend, n_experts: usize) -> Scoring {
-        let softmax = |per_expert| Scoring::Softmax { per_expert, renormalise: true, scale: 1.5 };
+        let softmax = |per_expert| Scoring::Softmax {
+            per_expert,
+            groups: None,
+            renormalise: true,
+            scale: 1.5,
+        };
         match self {
             Style::Swiglu | Style::Relu2 => softmax(None),
             Style::GptOss => Scoring::SoftmaxOfChosen,
@@ -291,11 +297,17 @@ fn route(
     });
 }
 
-fn softmax_route(suite: &Suite<'_>, n_experts: usize, top_k: usize, renormalise: bool) {
+fn softmax_route(
+    suite: &Suite<'_>,
+    n_experts: usize,
+    top_k: usize,
+    groups: Option<ExpertGroups>,
+    renormalise: bool,
+) {
     for kind in [None, Some(PerExpert::Bias as fn(_) -> _), Some(PerExpert::Factor)] {
         route(suite, n_experts, top_k, &|b| {
             let per_expert = kind.map(|kind| kind(vector(b, n_experts, 58)));
-            Scoring::Softmax { per_expert, renormalise, scale: 1.5 }
+            Scoring::Softmax { per_expert, groups, renormalise, scale: 1.5 }
         });
     }
 }

@@ -39,13 +39,14 @@ impl Router<'_> {
         scores.clear();
         scores.extend_from_slice(logits);
         match scoring {
-            Scoring::Softmax { per_expert: kind, renormalise, scale } => {
+            Scoring::Softmax { per_expert: kind, groups, renormalise, scale } => {
                 softmax(isa, scores);
                 let (bias, factors) = match kind {
                     Some(PerExpert::Factor(_)) => (None, per_expert),
                     _ => (per_expert, None),
                 };
-                best_biased(&mut scratch, bias, None, top_k);
+                let groups = groups.map(|groups| (groups, best_of as GroupScore));
+                best_biased(&mut scratch, bias, groups, top_k);
                 pick(&scratch.scores, &scratch.chosen, weights);
                 finish(weights, renormalise.then_some(0.0), scale);
                 if let Some(factors) = factors {
@@ -63,6 +64,7 @@ impl Router<'_> {
             }
             Scoring::Sigmoid { groups, renormalise, scale, .. } => {
                 sigmoids(isa, scores);
+                let groups = groups.map(|groups| (groups, two_best as GroupScore));
                 best_biased(&mut scratch, per_expert, groups, top_k);
                 pick(&scratch.scores, &scratch.chosen, weights);
                 finish(weights, renormalise.then_some(SIGMOID_EPS), scale);
@@ -130,11 +132,14 @@ fn finish(weights: &mut [f32], eps: Option<f32>, scale: f32) {
     }
 }
 
+/// What a group is chosen by, from the scores of its experts.
+type GroupScore = fn(&[f32]) -> f32;
+
 /// The best scores once `bias` is added, among the experts of the best groups.
 fn best_biased(
     scratch: &mut Scratch,
     bias: Option<&[f32]>,
-    groups: Option<ExpertGroups>,
+    groups: Option<(ExpertGroups, GroupScore)>,
     top_k: usize,
 ) {
     let Scratch { scores, choice, group_scores, kept, chosen } = scratch;
@@ -143,17 +148,25 @@ fn best_biased(
     for (score, bias) in choice.iter_mut().zip(bias.unwrap_or_default()) {
         *score += bias;
     }
-    let Some(groups) = groups else { return best(chosen, choice, |_| true, top_k) };
+    let Some((groups, score)) = groups else { return best(chosen, choice, |_| true, top_k) };
     assert!(choice.len().is_multiple_of(groups.n), "groups divide the experts evenly");
     let group_len = choice.len() / groups.n;
     group_scores.clear();
-    group_scores.extend(choice.chunks_exact(group_len).map(two_best));
+    group_scores.extend(choice.chunks_exact(group_len).map(score));
     best(kept, group_scores, |_| true, groups.kept);
     assert!(top_k <= kept.len() * group_len, "enough experts are eligible");
     let is_kept = |expert: u16| {
         kept.iter().any(|kept| usize::from(index(*kept)) == usize::from(expert) / group_len)
     };
     best(chosen, choice, is_kept, top_k);
+}
+
+/// The highest, or not a number where one of them is not.
+fn best_of(scores: &[f32]) -> f32 {
+    if scores.iter().any(|score| score.is_nan()) {
+        return f32::NAN;
+    }
+    scores.iter().copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
 /// The sum of the two highest, or not a number where one of them is not.
@@ -248,7 +261,8 @@ mod tests {
 
     #[test]
     fn leaves_probabilities_as_they_are_and_scales_them() {
-        let scoring = Scoring::Softmax { per_expert: None, renormalise: false, scale: 2.0 };
+        let scoring =
+            Scoring::Softmax { per_expert: None, groups: None, renormalise: false, scale: 2.0 };
         let weights = check(&[2.0f32.ln(), 0.0, 0.0], scoring, None, &[0, 1]);
         check_close(&weights, &[1.0, 0.5]);
     }
@@ -256,7 +270,7 @@ mod tests {
     #[test]
     fn factors_of_experts_change_their_weights_and_no_choice() {
         let per_expert = Some(PerExpert::Factor(Vector(0)));
-        let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 2.0 };
+        let scoring = Scoring::Softmax { per_expert, groups: None, renormalise: true, scale: 2.0 };
         let factors = [100.0, 0.5, 3.0];
         let weights =
             check(&[0.0, 2.0f32.ln(), 1.0f32.ln() + 0.1], scoring, Some(&factors), &[1, 2]);
@@ -284,7 +298,7 @@ mod tests {
     #[test]
     fn probabilities_may_be_biased_too() {
         let per_expert = Some(PerExpert::Bias(Vector(0)));
-        let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 1.0 };
+        let scoring = Scoring::Softmax { per_expert, groups: None, renormalise: true, scale: 1.0 };
         let logits = [4.0f32.ln(), 3.0f32.ln(), 2.0f32.ln(), 1.0f32.ln()];
         let weights = check(&logits, scoring, Some(&[0.0, 0.0, 0.0, 0.9]), &[3, 0]);
         check_close(&weights, &[0.2, 0.8]);
@@ -298,6 +312,22 @@ mod tests {
         let logits = [5.0, -5.0, 1.0, 1.0, 0.0, 0.0];
         check(&logits, sigmoid_scoring(Some((3, 1)), true, 1.0), None, &[2, 3]);
         check(&logits, sigmoid_scoring(Some((3, 2)), true, 1.0), None, &[0, 2, 3]);
+    }
+
+    #[test]
+    fn a_group_of_probabilities_counts_by_its_best() {
+        // The sum of two would choose the second group.
+        let logits = [5.0, -5.0, 4.9, 4.9, 0.0, 0.0];
+        let groups = |n, kept| {
+            let groups = Some(ExpertGroups { n, kept });
+            Scoring::Softmax { per_expert: None, groups, renormalise: false, scale: 1.0 }
+        };
+        check(&logits, groups(3, 1), None, &[0, 1]);
+        check(&logits, groups(3, 2), None, &[0, 2, 3]);
+        // Without other groups the choice is that of all.
+        check(&logits, groups(3, 3), None, &[0, 2, 3]);
+        let weights = check(&[0.0, f32::NAN, 1.0, 0.0], groups(2, 1), None, &[0, 1]);
+        assert!(weights.iter().all(|weight| weight.is_nan()), "{weights:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use moeflux_core::quant::{AffineBias, Float, MatrixFormat, NF4_GROUP};
 use moeflux_core::{ExpertBank, ExpertLayout, ExpertParts, GateUp, LayerBank, MatrixLayout};
 
 use super::convert::plain_format;
-use super::tables::{TableTensor, tensors};
+use super::tables::{self, TableTensor};
 use super::{PackOptions, Rounding};
 use crate::files::{TensorEntry, safetensors_header};
 use crate::pack::layout::layer_path;
@@ -28,6 +28,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) vectors: Vec<(TensorEntry, VectorSource)>,
     /// Those of tables whose rows are read one by one.
     pub(super) tables: Vec<TableTensor>,
+    /// The formats of those whose tensors do not say it.
+    table_formats: BTreeMap<String, MatrixFormat>,
     pub(crate) layers: Vec<Option<LayerPlan>>,
     /// The beginning of the file of resident tensors.
     pub(super) header: Vec<u8>,
@@ -98,9 +100,11 @@ impl<'a> Plan<'a> {
             let is_optional = checkpoint.is_optional(&decl.prefix);
             packed.insert(decl.layer.idx(), (is_optional, packed_layer(decl, bank, options)));
         }
-        let mut tables = Vec::new();
+        let (mut tables, mut table_formats) = (Vec::new(), BTreeMap::new());
         for decl in &manifest.tables {
-            tables.extend(tensors(&claims.table(decl)?));
+            let table = claims.table(decl)?;
+            tables.extend(tables::tensors(&table));
+            table_formats.extend(tables::format(&table));
         }
         claims.finish()?;
         let bank = claims.into_bank();
@@ -122,6 +126,7 @@ impl<'a> Plan<'a> {
             matrices,
             vectors,
             tables,
+            table_formats,
             layers,
             header,
             rounding,
@@ -181,7 +186,10 @@ impl<'a> Plan<'a> {
             packed.record_xxh3_64 = sums.iter().map(|sum| part_checksum_hex(*sum)).collect();
             Some(packed)
         };
-        let tensors: BTreeMap<String, StoredFormat> = self.matrices.iter().map(tensor).collect();
+        let mut tensors: BTreeMap<String, StoredFormat> =
+            self.matrices.iter().map(tensor).collect();
+        let of_tables = self.table_formats.iter();
+        tensors.extend(of_tables.map(|(name, format)| (name.clone(), (*format).into())));
         let layers = self.layers.iter().map(layer).collect();
         let mut container = container(config, source, tensors, layers, files);
         let sums = sums.get(Container::RESIDENT).map_or(&[][..], Vec::as_slice);

@@ -2,7 +2,7 @@
 //! tensors.
 
 use moeflux_core::checkpoint::{Dtype, Extent};
-use moeflux_core::quant::{Encoding, Float};
+use moeflux_core::quant::{Encoding, Float, MatrixFormat};
 use moeflux_core::{RowEncoding, RowTable};
 
 use crate::files::TensorEntry;
@@ -21,18 +21,29 @@ pub(super) enum TableContent {
     Scale(f32),
 }
 
+/// What a container says of a table whose type its tensors have no name for.
+pub(super) fn format(table: &RowTable) -> Option<(String, MatrixFormat)> {
+    match table.encoding {
+        RowEncoding::Ggml(it) => Some((table.name.clone(), MatrixFormat::Ggml(it))),
+        RowEncoding::Float(_) | RowEncoding::F8E4M3 => None,
+    }
+}
+
 /// The tensors of a table: its rows, in as many tensors as the source has, and its scale.
 pub(super) fn tensors(table: &RowTable) -> Vec<TableTensor> {
     let dtype = match table.encoding {
         RowEncoding::Float(float) => Dtype::Float(float),
         RowEncoding::F8E4M3 => Dtype::F8E4M3,
+        RowEncoding::Ggml(_) => Dtype::U8,
     };
     let encoding = table.encoding.encoding();
     let is_whole = table.parts.len() == 1;
     let rows = table.extents().enumerate().map(|(i, extent)| {
         let shard = if is_whole { String::new() } else { format!(".shard_{i}") };
         let name = format!("{}{shard}.weight", table.name);
-        let shape = vec![extent.len / table.row_bytes(), table.cols];
+        let row_bytes = table.row_bytes();
+        let cols = if dtype == Dtype::U8 { row_bytes } else { table.cols };
+        let shape = vec![extent.len / row_bytes, cols];
         TableTensor {
             entry: TensorEntry { name, dtype: dtype.clone(), shape },
             content: TableContent::Rows(extent, encoding),

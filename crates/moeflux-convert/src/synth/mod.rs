@@ -129,11 +129,11 @@ pub fn synth(
         SynthFormat::Gguf => gguf::parts(shape, &config, &manifest, options)?,
         SynthFormat::Mlx | SynthFormat::Packed | SynthFormat::Tool(_) => Vec::new(),
     };
-    if options.format == SynthFormat::Gguf && !manifest.tables.is_empty() {
-        let (what, allowed) = ("tables of rows in GGUF", String::from("0: choose another format"));
-        return Err(SynthError::Option { what, value: manifest.tables.len(), allowed });
-    }
-    let tables = tables::tensors(&manifest, &config, options)?;
+    let tables = match options.format {
+        // Among the tensors of its parts.
+        SynthFormat::Gguf => Vec::new(),
+        _ => tables::tensors(&manifest, &config, options)?,
+    };
     let tensors = match options.format {
         SynthFormat::Tool(tool) => tools::tensors(&manifest, tool, tables.clone(), options.seed),
         _ => Vec::new(),
@@ -199,6 +199,9 @@ fn check(options: &SynthOptions) -> Result<(), SynthError> {
     }
     if options.has_sparse_tables && options.format == SynthFormat::Packed {
         return refuse("sparse containers", 1, String::from("0: their checksums would be wrong"));
+    }
+    if options.has_sparse_tables && options.format == SynthFormat::Gguf {
+        return refuse("sparse GGUF files", 1, String::from("0: choose another format"));
     }
     match options.n_layers {
         Some(n) if !(1..=1000).contains(&n) => refuse("layers", n, "1 to 1000".to_owned()),

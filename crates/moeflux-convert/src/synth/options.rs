@@ -24,7 +24,7 @@ pub struct SynthOptions {
     /// Replaces the shape's number of layers.
     pub n_layers: Option<usize>,
     /// Leaves holes in the files for the rows of tables, which read as zeros and take no room. Not for
-    /// containers.
+    /// containers and GGUF.
     pub has_sparse_tables: bool,
     /// Replaces the shape's number of rows that each part of a table has at least.
     pub table_rows: Option<usize>,

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::FormatError;
 
 /// A config. Keys are looked up in `text_config` first, then in the root; `null` counts as absent.
+/// `llm_config` is another name of `text_config`, where there is none.
 /// After a family has resolved the config ([`Config::resolved`]), it has the keys of that family
 /// and no others.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +33,12 @@ pub struct ResolvedKeys {
     /// The keys that the config does not have.
     pub defaulted: BTreeSet<String>,
 }
+
+/// The name of the language model's object in the config of a model that also sees or hears.
+const TEXT: &str = "text_config";
+
+/// The name of the same in configs of InternVL.
+const OLDER_TEXT: &str = "llm_config";
 
 /// Names of the objects that hold the keys of rotary embeddings, the newest first.
 const ROPE_OBJECTS: [&str; 2] = ["rope_parameters", "rope_scaling"];
@@ -79,9 +86,16 @@ impl Config {
     /// # Errors
     /// If the value is not a JSON object.
     pub fn from_value(path: &Path, root: Value) -> Result<Config, FormatError> {
-        if !root.is_object() {
+        let Value::Object(mut keys) = root else {
             return Err(FormatError::malformed(path, "the config is not a JSON object"));
+        };
+        if !keys.contains_key(TEXT)
+            && keys.get(OLDER_TEXT).is_some_and(Value::is_object)
+            && let Some(text) = keys.remove(OLDER_TEXT)
+        {
+            keys.insert(TEXT.to_owned(), text);
         }
+        let root = Value::Object(keys);
         let stored_keys = BTreeMap::new();
         Ok(Config { path: path.to_path_buf(), root, resolved: None, stored_keys })
     }
@@ -142,7 +156,7 @@ impl Config {
     }
 
     fn scopes(&self) -> impl Iterator<Item = &Value> {
-        let text = self.root.get("text_config").filter(|text| text.is_object());
+        let text = self.root.get(TEXT).filter(|text| text.is_object());
         text.into_iter().chain([&self.root])
     }
 
@@ -319,6 +333,12 @@ impl Config {
     }
 }
 
+/// The object of the language model, in the config of a model that also sees or hears.
+pub fn language_model(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    let object = |key| config.get(key).and_then(Value::as_object);
+    if config.contains_key(TEXT) { object(TEXT) } else { object(OLDER_TEXT) }
+}
+
 /// Parses JSON as Python's `json` reads it. A byte order mark may come first, and `NaN`, `Infinity`
 /// and `-Infinity` are values. They become strings of these words, so that the getter of such a key
 /// refuses it by name.
@@ -398,6 +418,16 @@ mod tests {
     fn prefers_the_text_config() {
         let got = config(json!({"hidden_size": 1, "text_config": {"hidden_size": 2}}));
         assert_eq!(got.usize("hidden_size").unwrap(), 2);
+    }
+
+    #[test]
+    fn takes_the_config_of_a_language_model_by_either_name() {
+        let got = config(json!({"hidden_size": 1, "llm_config": {"hidden_size": 2}}));
+        assert_eq!(got.usize("hidden_size").unwrap(), 2);
+        let both = json!({"llm_config": {"hidden_size": 2}, "text_config": {"hidden_size": 3}});
+        assert_eq!(config(both).usize("hidden_size").unwrap(), 3);
+        let none = config(json!({"hidden_size": 1, "llm_config": "elsewhere"}));
+        assert_eq!(none.usize("hidden_size").unwrap(), 1);
     }
 
     #[test]

@@ -10,13 +10,14 @@ const PREFIXES: [&str; 4] =
 
 /// Parts of a checkpoint that text generation does not use, by the first
 /// component of the canonical name.
-const SKIPPED_PARTS: [&str; 6] = [
+const SKIPPED_PARTS: [&str; 7] = [
     "visual",
     "vision_tower", // MLX's and LLaVA's
     "vision_model",
     "vision_embed_tokens",
     "multi_modal_projector",
     "audio_tower",
+    "mlp1", // InternVL's projector
 ];
 
 /// Parts that predict several tokens at once, by the first component of the canonical name.

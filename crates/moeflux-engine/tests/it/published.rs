@@ -3,7 +3,7 @@
 //! figures. The table of `docs/models.md` is made from these plans.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use moeflux_convert::synth::SynthOptions;
@@ -16,6 +16,8 @@ use moeflux_model::{Declared, WithMtp};
 use moeflux_store::IoChoice;
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::page::check_page;
 
 /// A config, and what is known of the models that have it.
 #[derive(Deserialize)]
@@ -39,9 +41,6 @@ struct Published {
 
 /// Bytes of an element of keys and values.
 const KV_BYTES: usize = 4;
-
-const BEGIN: &str = "<!-- made from plans: MOEFLUX_WRITE_DOCS=1 cargo test -p moeflux-engine --test it published:: -->\n";
-const END: &str = "<!-- end -->\n";
 
 fn published() -> Vec<Published> {
     serde_json::from_str(include_str!("../published.json")).unwrap()
@@ -148,20 +147,5 @@ fn the_page_of_models_has_what_they_need() {
         );
     }
     made.push('\n');
-    check_page(&made);
-}
-
-/// Compares what is between the marks of the page with `made`, or puts it there.
-#[track_caller]
-fn check_page(made: &str) {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (head, rest) = text.split_once(BEGIN).unwrap_or_else(|| panic!("{BEGIN} is missing"));
-    let (kept, tail) = rest.split_once(END).unwrap_or_else(|| panic!("{END} is missing"));
-    if std::env::var_os("MOEFLUX_WRITE_DOCS").is_some_and(|flag| flag == "1") {
-        return std::fs::write(&path, format!("{head}{BEGIN}{made}{END}{tail}")).unwrap();
-    }
-    let differs = kept.lines().zip(made.lines()).find(|(kept, made)| kept != made);
-    let command = "MOEFLUX_WRITE_DOCS=1 cargo test -p moeflux-engine --test it published::";
-    assert!(kept == made, "docs/models.md is not current: {differs:?}; write it with {command}");
+    check_page("published::", &made);
 }

@@ -1,6 +1,6 @@
 //! Decoders with grouped-query attention in all layers.
 
-use moeflux_backend::Scoring;
+use moeflux_backend::{RopeSpec, Scoring};
 use moeflux_core::checkpoint::Config;
 
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
@@ -28,7 +28,7 @@ pub(crate) fn by_softmax(
     let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;
     let renormalise = config.bool("norm_topk_prob")?;
     let rope = read_rope(config, attention.head_dim, attention.sections)?;
-    let rope = build.backend().load_rope(rope);
+    let rope = build.backend().load_rope(RopeSpec { pairs: attention.pairs, ..rope });
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
@@ -72,7 +72,7 @@ pub(crate) fn of_mlps(
 ) -> Result<Box<dyn Model>, LoadError> {
     let block = attention.names.block;
     let rope = read_rope(config, attention.head_dim, attention.sections)?;
-    let rope = build.backend().load_rope(rope);
+    let rope = build.backend().load_rope(RopeSpec { pairs: attention.pairs, ..rope });
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let mlps = MlpBlocks::new(mlps, &mut builder);

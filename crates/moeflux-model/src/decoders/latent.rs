@@ -17,8 +17,18 @@ use crate::model::{Build, Model};
 /// choose.
 pub(crate) fn decoder(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
-    let attention = MlaShape::read(config)?;
     let mlps = MlpShape::read(config, outline.n_layers, MlpTerms::USUAL)?;
+    of_mlps(config, outline, mlps, build)
+}
+
+/// Layers of latent attention and of the MLPs that were read.
+pub(crate) fn of_mlps(
+    config: &Config,
+    outline: Outline,
+    mlps: MlpShape,
+    build: &mut Build<'_>,
+) -> Result<Box<dyn Model>, LoadError> {
+    let attention = MlaShape::read(config)?;
     let rope = rope::with_dim(config, attention.rope_dim)?;
     let rope = build.backend().load_rope(RopeSpec { pairs: attention.pairs, ..rope });
     let mut builder = Builder::new(outline, NormWeights::Plain, build);

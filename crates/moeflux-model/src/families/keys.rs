@@ -9,7 +9,8 @@
 //! where nothing but `O` is computed and other values are refused.
 //!
 //! Keys that transformers does not have say how the weights of GGUF files are stored:
-//! `linear_value_head_order`, Mixtral's and Granite's `rope_interleave`, the rotary type `divided`.
+//! `linear_value_head_order`, `rope_interleave` of Mixtral, Granite and Ling, the rotary type `divided`, and
+//! the constants of hashed n-grams.
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,7 @@
 
 mod bailing_moe;
 mod bailing_moe_v2;
+mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;
 mod ernie4_5_moe;
@@ -21,6 +22,7 @@ mod mixtral;
 mod nemotron_h;
 mod olmoe;
 mod published;
+mod qwen2_moe;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
@@ -49,6 +51,7 @@ pub use self::published::PublishedShape;
 pub const FAMILIES: &[Family] = &[
     bailing_moe::FAMILY,
     bailing_moe_v2::FAMILY,
+    deepseek_v2::FAMILY,
     deepseek_v3::FAMILY,
     deepseek_v32::FAMILY,
     glm_moe_dsa::FAMILY,
@@ -65,6 +68,7 @@ pub const FAMILIES: &[Family] = &[
     mixtral::FAMILY,
     nemotron_h::FAMILY,
     olmoe::FAMILY,
+    qwen2_moe::FAMILY,
     qwen3_5_moe::FAMILY,
     qwen3_moe::FAMILY,
     qwen3_next::FAMILY,
@@ -105,7 +109,7 @@ pub fn dialects() -> &'static Dialects {
         let mut dialects = Dialects::default();
         for family in FAMILIES {
             if let Some(architecture) = family.gguf
-                && dialects.architecture(architecture.name).is_none()
+                && !dialects.architectures.iter().any(|known| std::ptr::eq(*known, architecture))
             {
                 dialects.architectures.push(architecture);
             }

@@ -23,6 +23,7 @@ fn every_family_checks_what_decoders_share() {
         "minimax_m2-mlx-q4",
         "mixtral-hf",
         "olmoe-hf",
+        "qwen2_moe-hf",
         "qwen3_moe-hf",
         "qwen3_next-mlx-q4",
         "qwen3_vl_moe-hf",

@@ -2,7 +2,7 @@
 //! queries and keys, an output gate, sinks, windows.
 
 use moeflux_backend::{
-    Attention, Cache, Cols, GatedAttention, Heads, KeysValues, RmsNorm, Rope, Vector,
+    Attention, Cache, Cols, GatedAttention, Heads, KeysValues, RmsNorm, Rope, RopePairs, Vector,
 };
 use moeflux_core::checkpoint::Config;
 
@@ -34,6 +34,8 @@ pub(crate) struct AttentionShape {
     pub(crate) values: Values,
     /// Multiplies every score.
     pub(crate) scale: f32,
+    /// Which rotated columns of a head form a pair.
+    pub(crate) pairs: RopePairs,
     /// Where positions have three parts.
     pub(crate) sections: Option<Sections>,
     /// What checkpoints call the parts.
@@ -112,6 +114,7 @@ impl AttentionShape {
             has_qkv_bias: false,
             has_output_bias: false,
             window: None,
+            pairs: RopePairs::Halves,
             sections: None,
             names: AttentionNames::USUAL,
             values: Values::Projected,
@@ -243,11 +246,13 @@ impl AttentionBlocks {
         let AttentionScratch { q_cols, k, mixed, .. } = self.scratch;
         let (hidden, kv_cols, mixed) = (builder.outline.hidden, columns(k).len, columns(mixed).len);
         let values = self.shape.values;
+        // Checkpoints may have the three apart that others join.
+        let are_apart = builder.build.weights.holds(&format!("{name}.q_proj.weight"));
         let mut linear = |part: &str, rows, cols, has_bias| {
             let name = format!("{name}.{part}");
             Linear::load(&name, rows, cols, has_bias, builder)
         };
-        let input = match names.joined {
+        let input = match names.joined.filter(|_| !are_apart) {
             Some(joined) => {
                 let rows = self.scratch.joined_cols().len;
                 InputProjections::Joined(linear(joined, rows, hidden, has_qkv_bias)?)

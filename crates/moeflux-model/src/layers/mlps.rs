@@ -1,7 +1,7 @@
 //! What follows attention where the first layers are dense and the others have experts: the terms
 //! in which configs and checkpoints speak of them, their shape, and their loading.
 
-use moeflux_backend::{Scoring, Vector};
+use moeflux_backend::Vector;
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 
@@ -9,7 +9,7 @@ use super::builder::Builder;
 use super::dense::{Dense, MlpScratch};
 use super::layer::Body;
 use super::moe::{MoeBlocks, MoeShape, SharedShape};
-use super::routing::SigmoidRouting;
+use super::routing::{SigmoidRouting, SoftmaxRouting};
 use crate::load::LoadError;
 
 /// What configs and checkpoints call the parts of layers with experts.
@@ -59,7 +59,7 @@ pub(crate) struct MlpShape {
 #[derive(Clone, Copy, Debug)]
 enum Routing {
     Sigmoid(SigmoidRouting),
-    Softmax { renormalise: bool },
+    Softmax(SoftmaxRouting),
 }
 
 impl MlpShape {
@@ -81,7 +81,18 @@ impl MlpShape {
         terms: MlpTerms,
     ) -> Result<MlpShape, LoadError> {
         let moe = MlpShape::moe(config, terms)?;
-        let routing = Routing::Softmax { renormalise: config.bool("norm_topk_prob")? };
+        let routing = Routing::Softmax(SoftmaxRouting::plain(config.bool("norm_topk_prob")?));
+        MlpShape::with_routing(config, n_layers, terms, moe, routing)
+    }
+
+    /// Experts that probabilities choose, among the best groups where the config says so.
+    pub(crate) fn by_grouped_softmax(
+        config: &Config,
+        n_layers: usize,
+        terms: MlpTerms,
+    ) -> Result<MlpShape, LoadError> {
+        let mut moe = MlpShape::moe(config, terms)?;
+        let routing = Routing::Softmax(SoftmaxRouting::read(config, terms.scale, &mut moe)?);
         MlpShape::with_routing(config, n_layers, terms, moe, routing)
     }
 
@@ -162,7 +173,7 @@ impl MlpBlocks {
         }
         let scoring = match self.shape.routing {
             Routing::Sigmoid(routing) => routing.scoring(self.bias(name, builder)?),
-            Routing::Softmax { renormalise } => Scoring::softmax(renormalise),
+            Routing::Softmax(routing) => routing.scoring(),
         };
         Ok(Body::Moe(self.moe.load(layer, name, scoring, builder)?))
     }

@@ -10,8 +10,9 @@ use moeflux_backend::{
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::TableDecl;
 
-use super::ngram_ids::{NgramIds, NgramShape};
+use super::ngram_ids::{NgramIds, NgramShape, StoredHash};
 use super::norm::Norm;
+use super::recurrent::conv_shapes;
 use super::streams::StreamsBlocks;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::Builder;
@@ -28,6 +29,8 @@ pub(crate) struct NgramEmbedShape {
     pub(crate) kernel: usize,
     /// The layers that have embeddings, ascending.
     pub(crate) layers: Vec<usize>,
+    /// The constants of the only layer's hash, where the config has them.
+    hash: Option<StoredHash>,
 }
 
 impl NgramEmbedShape {
@@ -55,7 +58,11 @@ impl NgramEmbedShape {
             return Err(config.refuse("ple_embed_dim", rule).into());
         }
         let kernel = config.usize_in("ple_conv_kernel_size", 2..=8)?;
-        Ok(Some(NgramEmbedShape { ids, dim, kernel, layers }))
+        let hash = StoredHash::read(config, &ids)?;
+        if hash.is_some() && layers.len() > 1 {
+            return Err(config.refuse(key, "name one layer: there is one table").into());
+        }
+        Ok(Some(NgramEmbedShape { ids, dim, kernel, layers, hash }))
     }
 }
 
@@ -132,7 +139,10 @@ impl NgramBlocks {
         name: &str,
         builder: &mut Builder<'_, '_>,
     ) -> Result<usize, LoadError> {
-        let ids = NgramIds::new(self.shape.ids, nth);
+        let ids = match &self.shape.hash {
+            Some(hash) => NgramIds::stored(self.shape.ids, hash.clone()),
+            None => NgramIds::new(self.shape.ids, nth),
+        };
         let weights = &mut *builder.build.weights;
         weights.constants(&format!("{name}.layer_multipliers"), &ids.multipliers)?;
         weights.constants(&format!("{name}.ngram_heads_vocab_sizes"), &ids.sizes)?;
@@ -152,7 +162,7 @@ impl NgramBlocks {
         builder: &mut Builder<'_, '_>,
     ) -> Result<Vector, LoadError> {
         let (kernel, channels) = (self.shape.kernel, self.streams.scratch.normed.len);
-        let shapes = [vec![channels, 1, kernel], vec![channels, kernel, 1]];
+        let shapes = conv_shapes(channels, kernel);
         let stored = builder.build.weights.vector(name, &shapes)?.values;
         let mut spread = vec![0.0; taps * channels];
         for (i, tap) in stored.iter().enumerate() {

@@ -56,6 +56,51 @@ fn end_token(config: &Config) -> Result<TokenId, LoadError> {
     id.map(TokenId).ok_or_else(|| config.refuse(key, rule).into())
 }
 
+/// The constants of the hash of one layer, where a config has them. GGUF files do, and not what they
+/// follow from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredHash {
+    multipliers: Vec<u64>,
+    sizes: Vec<u64>,
+    offsets: Vec<u64>,
+    n_rows: usize,
+}
+
+impl StoredHash {
+    /// `None` where they follow from other keys.
+    pub(crate) fn read(
+        config: &Config,
+        shape: &NgramShape,
+    ) -> Result<Option<StoredHash>, LoadError> {
+        let list = |key: &str, n: usize| {
+            let all = config.usize_list(key)?.filter(|all| all.len() == n);
+            let all = all.ok_or_else(|| config.refuse(key, &format!("have {n} entries")))?;
+            Ok::<_, LoadError>(all.into_iter().map(|number| number as u64).collect::<Vec<_>>())
+        };
+        let sizes = "ple_head_vocab_sizes";
+        if config.get(sizes).is_none() {
+            return Ok(None);
+        }
+        let key = "ple_table_rows";
+        let n_rows = config.usize_in(key, 1..=1 << 40)?;
+        let hash = StoredHash {
+            multipliers: list("ple_layer_multipliers", shape.ngram)?,
+            sizes: list(sizes, shape.per_token())?,
+            offsets: list("ple_head_offsets", shape.per_token())?,
+            n_rows,
+        };
+        if hash.sizes.contains(&0) {
+            return Err(config.refuse(sizes, "hold numbers above 0").into());
+        }
+        let ends = hash.offsets.iter().zip(&hash.sizes).map(|(at, size)| at.checked_add(*size));
+        if ends.into_iter().any(|end| end.is_none_or(|end| end > n_rows as u64)) {
+            let rule = format!("end within the {n_rows} rows of the table");
+            return Err(config.refuse("ple_head_offsets", &rule).into());
+        }
+        Ok(Some(hash))
+    }
+}
+
 /// The rows of one layer's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NgramIds {
@@ -66,9 +111,16 @@ pub(crate) struct NgramIds {
     pub(crate) sizes: Vec<u64>,
     /// Where each part begins.
     pub(crate) offsets: Vec<u64>,
+    n_rows: usize,
 }
 
 impl NgramIds {
+    /// Of a layer whose constants are stored.
+    pub(crate) fn stored(shape: NgramShape, hash: StoredHash) -> NgramIds {
+        let StoredHash { multipliers, sizes, offsets, n_rows } = hash;
+        NgramIds { shape, multipliers, sizes, offsets, n_rows }
+    }
+
     /// Of the `nth` of the layers that have a table.
     pub(crate) fn new(shape: NgramShape, nth: usize) -> NgramIds {
         let half = (i64::MAX as u64 / shape.vocab / 2).max(1);
@@ -87,15 +139,21 @@ impl NgramIds {
             shape,
             multipliers: (0..shape.ngram as u64).map(multiplier).collect(),
             offsets: offsets.collect(),
+            n_rows: rows_of(&sizes, shape.divisor),
             sizes,
         }
     }
 
     /// Rows of the table.
     pub(crate) fn n_rows(&self) -> usize {
-        let n: u64 = self.sizes.iter().sum();
-        usize::try_from(n.next_multiple_of(self.shape.divisor)).expect("few heads of 32 bits")
+        self.n_rows
     }
+}
+
+/// Rows of a table with parts of these sizes.
+fn rows_of(sizes: &[u64], divisor: u64) -> usize {
+    let n: u64 = sizes.iter().sum();
+    usize::try_from(n.next_multiple_of(divisor)).expect("few heads of 32 bits")
 }
 
 /// The primes from `first` on, at least 2.

@@ -56,12 +56,40 @@ pub(crate) struct PoolIndexerBlocks {
 #[derive(Debug)]
 pub(crate) struct PoolIndexer {
     shape: PoolIndexerShape,
-    qk_proj: Weight,
+    qk_proj: QkProjections,
     q_norm: Norm,
     pools: PoolKeys,
     cache: Cache,
     qk: Cols,
     selection: Selection,
+}
+
+/// What makes queries and the key.
+#[derive(Clone, Copy, Debug)]
+enum QkProjections {
+    /// The rows of queries, then those of the key.
+    Joined(Weight),
+    /// GGUF files have them apart.
+    Apart { q: Weight, k: Weight },
+}
+
+impl QkProjections {
+    fn load(
+        name: &str,
+        shape: PoolIndexerShape,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<QkProjections, LoadError> {
+        let PoolIndexerShape { n_heads, head_dim, .. } = shape;
+        let hidden = builder.outline.hidden;
+        let [q, k] = ["q_proj", "k_proj"].map(|part| format!("{name}.{part}"));
+        if builder.build.weights.holds(&format!("{q}.weight")) {
+            let q = builder.projection(&q, n_heads * head_dim, hidden)?;
+            return Ok(QkProjections::Apart { q, k: builder.projection(&k, head_dim, hidden)? });
+        }
+        let rows = (n_heads + 1) * head_dim;
+        let joined = builder.projection(&format!("{name}.index_qk_proj"), rows, hidden)?;
+        Ok(QkProjections::Joined(joined))
+    }
 }
 
 impl PoolIndexerBlocks {
@@ -83,10 +111,8 @@ impl PoolIndexerBlocks {
         name: &str,
         builder: &mut Builder<'_, '_>,
     ) -> Result<PoolIndexer, LoadError> {
-        let PoolIndexerShape { n_heads, head_dim, pool, .. } = self.shape;
-        let hidden = builder.outline.hidden;
-        let rows = (n_heads + 1) * head_dim;
-        let qk_proj = builder.projection(&format!("{name}.index_qk_proj"), rows, hidden)?;
+        let PoolIndexerShape { head_dim, pool, .. } = self.shape;
+        let qk_proj = QkProjections::load(name, self.shape, builder)?;
         let q_norm = builder.norm(&format!("{name}.q_layernorm"), head_dim)?;
         let k_norm = builder.norm(&format!("{name}.k_layernorm"), head_dim)?;
         let (weight, eps) = (k_norm.weight(), builder.outline.eps);
@@ -114,14 +140,24 @@ impl PoolIndexer {
         let rows = step.rows();
         let PoolIndexerShape { n_heads, head_dim, top_k, .. } = self.shape;
         let Step { backend, spans, .. } = step;
-        backend.project(rows, x, &[Projection { weight: self.qk_proj, out: self.qk }]);
-        let q = self.qk.slice(0, n_heads * head_dim).heads(n_heads);
+        let q_cols = self.qk.slice(0, n_heads * head_dim);
+        let k = self.qk.slice(n_heads * head_dim, head_dim);
+        match self.qk_proj {
+            QkProjections::Joined(weight) => {
+                backend.project(rows, x, &[Projection { weight, out: self.qk }]);
+            }
+            QkProjections::Apart { q, k: key } => {
+                let q = Projection { weight: q, out: q_cols };
+                backend.project(rows, x, &[q, Projection { weight: key, out: k }]);
+            }
+        }
+        let q = q_cols.heads(n_heads);
         backend.rms_norm(rows, self.q_norm.op(q, q));
         backend.rope(q, self.pools.rope, spans);
         let op = SelectPositions {
             out: self.selection,
             q,
-            k: self.qk.slice(n_heads * head_dim, head_dim),
+            k,
             weights: None,
             cache: self.cache,
             scale: (head_dim as f32).powf(-0.5),

@@ -1,5 +1,5 @@
-//! DeepSeek-V3's routing without an auxiliary loss, from the keys that other
-//! families share with it.
+//! Routing among groups of experts, from keys that families share: DeepSeek-V3's without an auxiliary
+//! loss, and DeepSeek-V2's by probabilities.
 
 use moeflux_backend::{ExpertGroups, Scoring, Vector};
 use moeflux_core::checkpoint::Config;
@@ -23,12 +23,8 @@ impl SigmoidRouting {
         scale: &str,
         moe: &mut MoeShape,
     ) -> Result<SigmoidRouting, LoadError> {
-        let groups = expert_groups(config, moe)?;
-        if let Some(ExpertGroups { n, kept }) = groups {
-            moe.n_eligible = moe.n_experts / n * kept;
-        }
         Ok(SigmoidRouting {
-            groups,
+            groups: eligible_groups(config, moe)?,
             renormalise: config.bool("norm_topk_prob")?,
             scale: config.f32(scale)?,
         })
@@ -39,6 +35,56 @@ impl SigmoidRouting {
         let SigmoidRouting { groups, renormalise, scale } = *self;
         Scoring::Sigmoid { bias, groups, renormalise, scale }
     }
+}
+
+/// How every layer turns probabilities into weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SoftmaxRouting {
+    /// Where present, only experts of the best groups are eligible.
+    pub(crate) groups: Option<ExpertGroups>,
+    pub(crate) renormalise: bool,
+    pub(crate) scale: f32,
+}
+
+impl SoftmaxRouting {
+    /// Without groups and factor.
+    pub(crate) fn plain(renormalise: bool) -> SoftmaxRouting {
+        SoftmaxRouting { groups: None, renormalise, scale: 1.0 }
+    }
+
+    /// For blocks of a shape, whose eligible experts it counts; `scale` is the config's key. Groups
+    /// count where `topk_method` says so.
+    pub(crate) fn read(
+        config: &Config,
+        scale: &str,
+        moe: &mut MoeShape,
+    ) -> Result<SoftmaxRouting, LoadError> {
+        let groups = match config.str("topk_method")? {
+            "greedy" => None,
+            "group_limited_greedy" => eligible_groups(config, moe)?,
+            _ => {
+                let rule = "be \"greedy\" or \"group_limited_greedy\"";
+                return Err(config.refuse("topk_method", rule).into());
+            }
+        };
+        let (renormalise, scale) = (config.bool("norm_topk_prob")?, config.f32(scale)?);
+        Ok(SoftmaxRouting { groups, renormalise, scale })
+    }
+
+    /// The scoring of all layers.
+    pub(crate) fn scoring(&self) -> Scoring {
+        let SoftmaxRouting { groups, renormalise, scale } = *self;
+        Scoring::Softmax { per_expert: None, groups, renormalise, scale }
+    }
+}
+
+/// The groups of a config, where some experts are not eligible: the shape then counts those that are.
+fn eligible_groups(config: &Config, moe: &mut MoeShape) -> Result<Option<ExpertGroups>, LoadError> {
+    let groups = expert_groups(config, moe)?;
+    if let Some(ExpertGroups { n, kept }) = groups {
+        moe.n_eligible = moe.n_experts / n * kept;
+    }
+    Ok(groups)
 }
 
 fn expert_groups(config: &Config, moe: &MoeShape) -> Result<Option<ExpertGroups>, LoadError> {

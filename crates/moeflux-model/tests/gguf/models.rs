@@ -1,23 +1,32 @@
 //! Small models of every architecture as GGUF files, all weights in `F32`.
 
+use super::streams;
 use super::writer::GgufWriter;
 
 /// The architectures that are written.
-pub(crate) const ARCHITECTURES: [&str; 14] = [
+pub(crate) const ARCHITECTURES: [&str; 22] = [
+    "bailingmoe",
+    "bailingmoe2",
     "deepseek2",
     "deepseek32",
+    "ernie4_5-moe",
+    "exaone-moe",
     "gemma4",
     "glm-dsa",
     "glm4moe",
     "gpt-oss",
     "granitemoe",
+    "hy_v3",
     "llama",
     "minimax-m2",
     "nemotron_h_moe",
     "olmoe",
+    "qwen2moe",
     "qwen35moe",
     "qwen3moe",
     "qwen3next",
+    "qwen3vlmoe",
+    "qwen4exp",
 ];
 
 /// The sizes of all models.
@@ -81,7 +90,13 @@ pub(crate) fn model_with(architecture: &str, n_nextn: usize) -> GgufWriter {
             model.nextn(layer);
         }
     }
-    model.add("output_norm.weight", &[HIDDEN]);
+    if architecture == "qwen4exp" {
+        for (name, shape) in streams::outside(HIDDEN) {
+            model.add(&name, &shape);
+        }
+    } else {
+        model.add("output_norm.weight", &[HIDDEN]);
+    }
     model.file
 }
 
@@ -167,7 +182,31 @@ impl Model {
             }
             "nemotron_h_moe" => self.mamba_keys(),
             "minimax-m2" => self.numbers(&[("expert_gating_func", 2), ("rope.dimension_count", 2)]),
-            "glm4moe" => self.numbers(&[("rope.dimension_count", 2)]),
+            "glm4moe" | "bailingmoe2" => self.numbers(&[("rope.dimension_count", 2)]),
+            "bailingmoe" => {
+                self.numbers(&[("expert_shared_count", 1), ("rope.dimension_count", HEAD_DIM)]);
+                self.file.bool(&self.key("expert_weights_norm"), true);
+            }
+            "ernie4_5-moe" => self.numbers(&[
+                ("leading_dense_block_count", 1),
+                ("interleave_moe_layer_step", 1),
+                ("expert_shared_count", 1),
+                // The converter's width is that of one published model.
+                ("expert_shared_feed_forward_length", 7),
+            ]),
+            "exaone-moe" => {
+                self.numbers(&[("attention.sliding_window", 16)]);
+                let slides: Vec<bool> = (0..LAYERS + n_nextn).map(|layer| layer == 0).collect();
+                self.file.bools(&self.key("attention.sliding_window_pattern"), &slides);
+            }
+            "qwen2moe" => {
+                self.numbers(&[("expert_shared_feed_forward_length", INTERMEDIATE)]);
+            }
+            "qwen3vlmoe" => {
+                self.numbers(&[("n_deepstack_layers", 1)]);
+                self.file.i32s(&self.key("rope.dimension_sections"), &[1, 1, 0, 0]);
+            }
+            "qwen4exp" => self.stream_keys(),
             _ => {}
         }
         if self.is_deepseek_routed() {
@@ -176,6 +215,9 @@ impl Model {
                 ("expert_shared_count", 1),
                 ("leading_dense_block_count", 1),
             ]);
+            if self.architecture == "hy_v3" {
+                self.file.remove("hy_v3.leading_dense_block_count");
+            }
             self.file.f32(&self.key("expert_weights_scale"), 2.5);
             self.file.bool(&self.key("expert_weights_norm"), true);
         }
@@ -209,6 +251,13 @@ impl Model {
         self.file.i32s(&self.key("feed_forward_length"), &[0, INTERMEDIATE as i32]);
         self.file.f32(&self.key("expert_weights_scale"), 2.5);
         self.file.bool(&self.key("expert_weights_norm"), true);
+    }
+
+    fn stream_keys(&mut self) {
+        self.numbers(&streams::NUMBERS);
+        for (suffix, all) in streams::LISTS {
+            self.file.i32s(&self.key(suffix), all);
+        }
     }
 
     fn latent_keys(&mut self) {
@@ -252,22 +301,34 @@ impl Model {
     }
 
     fn has_delta_nets(&self) -> bool {
-        self.architecture.starts_with("qwen3") && self.architecture != "qwen3moe"
+        ["qwen35moe", "qwen3next", "qwen4exp"].contains(&self.architecture)
     }
 
     fn is_deepseek_routed(&self) -> bool {
-        self.is_latent() || self.architecture == "glm4moe"
+        self.is_latent()
+            || ["bailingmoe2", "exaone-moe", "glm4moe", "hy_v3"].contains(&self.architecture)
+    }
+
+    fn has_dense_layer(&self) -> bool {
+        self.is_deepseek_routed() || self.architecture == "ernie4_5-moe"
     }
 
     fn layer(&mut self, layer: usize) {
         if self.architecture == "nemotron_h_moe" {
             return self.single(layer);
         }
+        if self.architecture == "qwen4exp" {
+            for (part, shape) in streams::layer(layer, HIDDEN) {
+                self.add_to(layer, &[(&part, &shape)]);
+            }
+        }
         let post_norm = match self.architecture {
             "gpt-oss" | "glm4moe" | "qwen35moe" | "qwen3next" => "post_attention_norm.weight",
             _ => "ffn_norm.weight",
         };
-        self.add_to(layer, &[("attn_norm.weight", &[HIDDEN]), (post_norm, &[HIDDEN])]);
+        if self.architecture != "qwen4exp" {
+            self.add_to(layer, &[("attn_norm.weight", &[HIDDEN]), (post_norm, &[HIDDEN])]);
+        }
         if self.architecture == "gemma4" {
             self.gemma(layer);
         }
@@ -278,7 +339,7 @@ impl Model {
         } else {
             self.attention(layer);
         }
-        if self.is_deepseek_routed() && layer == 0 {
+        if self.has_dense_layer() && layer == 0 {
             self.add_to(
                 layer,
                 &[
@@ -332,18 +393,22 @@ impl Model {
     fn attention(&mut self, layer: usize) {
         let gates = if self.has_delta_nets() { 2 } else { 1 };
         let (q, kv) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
-        self.add_to(
-            layer,
-            &[
-                ("attn_q.weight", &[gates * q, HIDDEN]),
-                ("attn_k.weight", &[kv, HIDDEN]),
-                ("attn_v.weight", &[kv, HIDDEN]),
-                ("attn_output.weight", &[HIDDEN, q]),
-            ],
-        );
+        self.add_to(layer, &[("attn_output.weight", &[HIDDEN, q])]);
+        if self.architecture == "bailingmoe2" {
+            self.add_to(layer, &[("attn_qkv.weight", &[q + 2 * kv, HIDDEN])]);
+        } else {
+            self.add_to(
+                layer,
+                &[
+                    ("attn_q.weight", &[gates * q, HIDDEN]),
+                    ("attn_k.weight", &[kv, HIDDEN]),
+                    ("attn_v.weight", &[kv, HIDDEN]),
+                ],
+            );
+        }
         let (norms, has_bias) = match self.architecture {
-            "gpt-oss" => (None, true),
-            "granitemoe" | "llama" => (None, false),
+            "gpt-oss" | "qwen2moe" => (None, true),
+            "bailingmoe" | "ernie4_5-moe" | "granitemoe" | "llama" => (None, false),
             "glm4moe" => (Some((HEAD_DIM, HEAD_DIM)), true),
             "minimax-m2" | "olmoe" => (Some((q, kv)), false),
             _ => (Some((HEAD_DIM, HEAD_DIM)), false),
@@ -451,10 +516,17 @@ impl Model {
                 ("ffn_down_exps.weight", &[EXPERTS, HIDDEN, INTERMEDIATE]),
             ],
         );
-        if self.is_deepseek_routed() || self.architecture == "minimax-m2" {
-            self.add_to(layer, &[("exp_probs_b.bias", &[EXPERTS])]);
+        match self.architecture {
+            "hy_v3" => self.add_to(layer, &[("exp_probs_b", &[EXPERTS])]),
+            "ernie4_5-moe" => self.add_to(layer, &[("exp_probs_b.bias", &[1, EXPERTS])]),
+            "minimax-m2" => self.add_to(layer, &[("exp_probs_b.bias", &[EXPERTS])]),
+            _ if self.is_deepseek_routed() => {
+                self.add_to(layer, &[("exp_probs_b.bias", &[EXPERTS])]);
+            }
+            _ => {}
         }
-        if self.is_deepseek_routed() || self.has_delta_nets() {
+        let has_shared = ["bailingmoe", "ernie4_5-moe", "qwen2moe"].contains(&self.architecture);
+        if has_shared || self.is_deepseek_routed() || self.has_delta_nets() {
             self.add_to(
                 layer,
                 &[
@@ -466,6 +538,9 @@ impl Model {
         }
         if self.has_delta_nets() {
             self.add_to(layer, &[("ffn_gate_inp_shexp.weight", &[HIDDEN])]);
+        }
+        if self.architecture == "qwen2moe" {
+            self.add_to(layer, &[("ffn_gate_inp_shexp.weight", &[1, HIDDEN])]);
         }
         if self.architecture == "gpt-oss" {
             self.add_to(

@@ -11,7 +11,7 @@ use super::models::{self, ARCHITECTURES, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, mode
 use super::writer::GgufWriter;
 
 /// A checkpoint whose file is there as long as it is.
-pub(super) struct Opened {
+pub(crate) struct Opened {
     checkpoint: Checkpoint,
     _dir: TempDir,
 }
@@ -25,7 +25,7 @@ impl Deref for Opened {
 }
 
 /// Writes a file and opens it.
-pub(super) fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
+pub(crate) fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     file.write(&path);
@@ -34,7 +34,7 @@ pub(super) fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
 
 /// The message for a file that is refused, without its folder.
 #[track_caller]
-pub(super) fn refused(file: &GgufWriter) -> String {
+pub(crate) fn refused(file: &GgufWriter) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
     file.write(&path);
@@ -43,11 +43,11 @@ pub(super) fn refused(file: &GgufWriter) -> String {
     text.replace(&format!("{}/", dir.path().display()), "")
 }
 
-fn config(file: &GgufWriter) -> Value {
+pub(crate) fn config(file: &GgufWriter) -> Value {
     open(file).unwrap().config().value().clone()
 }
 
-pub(super) fn names(file: &GgufWriter) -> Vec<String> {
+pub(crate) fn names(file: &GgufWriter) -> Vec<String> {
     open(file).unwrap().tensors().keys().cloned().collect()
 }
 
@@ -377,12 +377,11 @@ fn refuses_keys_by_their_names_in_the_file() {
         },
         &want,
     );
-    let rule = "it must be 2 (sigmoid); without it the routing is by softmax";
-    let want = format!("deepseek2.{gating} is missing; {rule}");
+    let want = format!("deepseek2.{gating} is 3; it must be 2 (sigmoid)");
     check(
         "deepseek2",
         |file| {
-            file.remove("deepseek2.expert_gating_func");
+            file.u32("deepseek2.expert_gating_func", 3);
         },
         &want,
     );
@@ -517,4 +516,28 @@ fn frequencies_are_divided_by_numbers_above_zero() {
     };
     let want = format!("llama.rope.scaling.type is \"yarn\"; it must be \"none\" with {tensor}");
     check("llama", both, &want);
+}
+
+/// Files of one architecture are of two families: probabilities choose the experts of the older one.
+#[test]
+fn the_way_to_choose_experts_tells_families_of_one_architecture() {
+    let gating = "deepseek2.expert_gating_func";
+    let model_type = |file: &GgufWriter| config(file)["model_type"].clone();
+    let mut file = model("deepseek2");
+    assert_eq!(model_type(&file), json!("deepseek_v3"));
+    file.bool("deepseek2.expert_weights_norm", false).u32(gating, 1);
+    assert_eq!(model_type(&file), json!("deepseek_v2"));
+    assert_eq!(config(&file)["topk_method"], json!("greedy"));
+    file.remove(gating);
+    assert_eq!(model_type(&file), json!("deepseek_v2"));
+    file.u32("deepseek2.expert_group_count", 2).u32("deepseek2.expert_group_used_count", 1);
+    assert_eq!(config(&file)["topk_method"], json!("group_limited_greedy"));
+    // The first files of 236 billion parameters do not say their groups.
+    file.remove("deepseek2.expert_group_count").remove("deepseek2.expert_group_used_count");
+    file.u32("deepseek2.expert_count", 160);
+    let config = config(&file);
+    assert_eq!([&config["n_group"], &config["topk_group"]], [&json!(8), &json!(3)]);
+    // Nor do those of GLM-4.7-Flash say that they are routed by sigmoids.
+    file.u32("deepseek2.block_count", 47).u32("deepseek2.vocab_size", 154_880);
+    assert_eq!(model_type(&file), json!("deepseek_v3"));
 }

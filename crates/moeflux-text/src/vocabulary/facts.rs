@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use moeflux_core::checkpoint::language_model;
 use serde_json::{Map, Value};
 
 /// Facts that vocabulary files leave to the files next to them.
@@ -89,7 +90,7 @@ impl VocabularyFacts {
 
     /// Adds what `config.json` says.
     pub(in super::super) fn add_config(&mut self, fields: &Map<String, Value>) {
-        let inner = fields.get("text_config").and_then(Value::as_object);
+        let inner = language_model(fields);
         for fields in [Some(fields), inner].into_iter().flatten() {
             let model_type = fields.get("model_type").and_then(Value::as_str);
             self.model_types.extend(model_type.map(str::to_owned));

@@ -2,6 +2,8 @@
 
 use moeflux_core::checkpoint::{Config, FormatError};
 use moeflux_core::gguf::Architecture;
+use moeflux_core::gguf::arch::routing::Gating;
+use moeflux_core::manifest::Manifest;
 
 use super::header::{Key, Value};
 use crate::synth::text;
@@ -14,11 +16,28 @@ const USER_DEFINED: i32 = 4;
 /// A model whose keys are written.
 pub(super) struct Model<'a> {
     pub(super) config: &'a Config,
+    pub(super) manifest: &'a Manifest,
     pub(super) architecture: &'static Architecture,
     /// Layers without those of multi-token prediction.
     pub(super) n_layers: usize,
     pub(super) n_nextn: usize,
 }
+
+/// Keys of the number of shared experts.
+const SHARED: &[&str] = &["n_shared_experts", "num_shared_experts", "moe_num_shared_experts"];
+
+/// Numbers of experts: the names that configs have, and that of files.
+const COUNTS: &[(&[&str], &str)] = &[
+    (&["n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"], "expert_count"),
+    (&["top_k_experts", "num_experts_per_tok", "moe_k"], "expert_used_count"),
+    (&["moe_intermediate_size", "intermediate_size"], "expert_feed_forward_length"),
+    (&["shared_expert_intermediate_size"], "expert_shared_feed_forward_length"),
+    (SHARED, "expert_shared_count"),
+    (&["n_group"], "expert_group_count"),
+    (&["topk_group"], "expert_group_used_count"),
+    (&["first_k_dense_replace", "moe_layer_start_index"], "leading_dense_block_count"),
+    (&["moe_layer_interval"], "interleave_moe_layer_step"),
+];
 
 /// Collects keys of an architecture.
 struct Writer<'a> {
@@ -57,6 +76,9 @@ pub(super) fn keys(model: &Model<'_>, name: &str) -> Result<Vec<Key>, FormatErro
     if model.has("ssm_state_size") {
         writer.state_space()?;
     }
+    if model.has("hc_count") {
+        writer.streams()?;
+    }
     if model.has("index_topk") {
         writer.copy("index_n_heads", "attention.indexer.head_count")?;
         writer.copy("index_head_dim", "attention.indexer.key_length")?;
@@ -64,6 +86,11 @@ pub(super) fn keys(model: &Model<'_>, name: &str) -> Result<Vec<Key>, FormatErro
     }
     writer.tokenizer()?;
     Ok(writer.keys)
+}
+
+/// A count of a shape in 32 bits.
+fn signed(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
 }
 
 fn written(text: &str) -> Value {
@@ -76,8 +103,19 @@ impl Model<'_> {
     }
 
     /// The first of some keys that the config has.
-    fn first(&self, keys: [&'static str; 3]) -> &'static str {
-        keys.into_iter().find(|key| self.has(key)).unwrap_or(keys[2])
+    fn first(&self, keys: &[&'static str]) -> &'static str {
+        self.found(keys).unwrap_or(keys[0])
+    }
+
+    /// The first of some keys that the config has, if it has one.
+    fn found(&self, keys: &[&'static str]) -> Option<&'static str> {
+        keys.iter().copied().find(|key| self.has(key))
+    }
+
+    /// The constants of the only table, by the end of their name.
+    fn constants(&self, end: &str) -> Option<&[u64]> {
+        let found = self.manifest.constants.iter().find(|decl| decl.name.ends_with(end));
+        found.map(|decl| &decl.values[..])
     }
 
     /// Columns of a head, where latent attention has none.
@@ -118,11 +156,16 @@ impl Writer<'_> {
         if self.model.has("intermediate_size") {
             self.copy("intermediate_size", "feed_forward_length")?;
         }
-        let eps = self.model.first(["layer_norm_epsilon", "rms_norm_eps", "rms_norm_eps"]);
+        let eps = self.model.first(&["rms_norm_eps", "layer_norm_epsilon"]);
         let eps = Value::F32(config.f32(eps)?);
         self.put("attention.layer_norm_rms_epsilon", eps);
         if self.model.has("sliding_window") {
             self.copy("sliding_window", "attention.sliding_window")?;
+        }
+        if self.model.has("sliding_window_pattern") {
+            let period = config.usize("sliding_window_pattern")?;
+            let slides = (1..=n_layers + n_nextn).map(|i| !i.is_multiple_of(period)).collect();
+            self.put("attention.sliding_window_pattern", Value::Bools(slides));
         }
         Ok(())
     }
@@ -230,29 +273,66 @@ impl Writer<'_> {
 
     fn routing(&mut self) -> Result<(), FormatError> {
         let model = self.model;
-        let count = model.first(["n_routed_experts", "num_local_experts", "num_experts"]);
-        self.copy(count, "expert_count")?;
-        let top_k = model.first(["top_k_experts", "num_experts_per_tok", "num_experts_per_tok"]);
-        self.copy(top_k, "expert_used_count")?;
-        let len = model.first(["moe_intermediate_size", "intermediate_size", "intermediate_size"]);
-        self.copy(len, "expert_feed_forward_length")?;
-        if model.has("shared_expert_intermediate_size") {
-            self.copy("shared_expert_intermediate_size", "expert_shared_feed_forward_length")?;
-        }
-        if model.has("n_shared_experts") {
-            self.copy("n_shared_experts", "expert_shared_count")?;
-            self.copy("n_group", "expert_group_count")?;
-            self.copy("topk_group", "expert_group_used_count")?;
-            if model.has("first_k_dense_replace") {
-                self.copy("first_k_dense_replace", "leading_dense_block_count")?;
+        for (keys, to) in COUNTS {
+            if let Some(from) = model.found(keys) {
+                let n = model.config.usize_in(from, 0..=u32::MAX as usize)?;
+                self.count(to, n);
             }
-            let scale = model.config.f32("routed_scaling_factor")?;
-            self.put("expert_weights_scale", Value::F32(scale));
-            let normalises = model.config.bool("norm_topk_prob")?;
+        }
+        if let Some(scale) = model.found(&["routed_scaling_factor", "router_scaling_factor"]) {
+            self.put("expert_weights_scale", Value::F32(model.config.f32(scale)?));
+        }
+        if model.found(SHARED).is_some() {
+            // Families of sigmoids whose configs do not say it make the weights add up to 1.
+            let is_usual = model.architecture.gating == Some(Gating::Sigmoid);
+            let normalises = model.config.bool_or("norm_topk_prob", is_usual)?;
             self.put("expert_weights_norm", Value::Bool(normalises));
         }
         if let Some(gating) = model.architecture.gating {
             self.put("expert_gating_func", Value::U32(gating as u32));
+        }
+        Ok(())
+    }
+
+    /// A residual of several streams, sparse attention, and a table of n-grams.
+    fn streams(&mut self) -> Result<(), FormatError> {
+        for (from, to) in [
+            ("hc_count", "hyper_connection.count"),
+            ("hc_lowrank", "hyper_connection.low_rank"),
+            ("indexer_n_heads", "attention.indexer.head_count"),
+            ("indexer_head_dim", "attention.indexer.key_length"),
+            ("indexer_budget", "attention.indexer.top_k"),
+        ] {
+            self.copy(from, to)?;
+        }
+        let Model { config, manifest, n_layers, .. } = *self.model;
+        let interval = config.usize("full_attention_interval")?;
+        let ratio = signed(config.usize("indexer_compress_ratio")?);
+        let of_layer = |i: usize| if i.is_multiple_of(interval) { ratio } else { 0 };
+        let ratios = (1..=n_layers).map(of_layer).collect();
+        self.put("attention.compress_ratios", Value::I32s(ratios));
+        let Some(table) = manifest.tables.first() else { return Ok(()) };
+        self.count("embedding_length_per_layer_input", table.cols);
+        for (from, to) in [
+            ("ngram_size", "ple.ngram_size"),
+            ("heads_per_ngram", "ple.heads_per_ngram"),
+            ("ple_conv_kernel_size", "ple.conv_kernel"),
+            ("eos_token_id", "ple.eos_token_id"),
+        ] {
+            self.copy(from, to)?;
+        }
+        // Files count layers from 0.
+        let layers = config.usize_list("ple_layer_ids")?.unwrap_or_default();
+        let layers = layers.iter().map(|layer| signed(layer.saturating_sub(1))).collect();
+        self.put("ple.layers", Value::I32s(layers));
+        for (from, to) in [
+            ("layer_multipliers", "ple.layer_multipliers"),
+            ("ngram_heads_vocab_sizes", "ple.head_vocab_sizes"),
+            ("ngram_heads_offsets", "ple.head_offsets"),
+        ] {
+            let all = self.model.constants(from).unwrap_or_default();
+            let all = all.iter().map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect();
+            self.put(to, Value::I64s(all));
         }
         Ok(())
     }

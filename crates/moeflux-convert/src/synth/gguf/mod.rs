@@ -7,7 +7,7 @@ mod tensors;
 use moeflux_core::checkpoint::{Config, FormatError};
 use moeflux_core::gguf::{Architecture, StoredNames};
 use moeflux_core::manifest::Manifest;
-use moeflux_model::FAMILIES;
+use moeflux_model::Family;
 
 use super::options::SynthOptions;
 use super::text;
@@ -67,7 +67,7 @@ pub(super) fn parts(
     let maker = Maker { config, names, mix, n_layers, seed: options.seed };
     let tensors = maker.all(manifest)?;
     let stem = format!("{shape}-{}", mix.name());
-    let keys = keys::keys(&Model { config, architecture, n_layers, n_nextn }, &stem)?;
+    let keys = keys::keys(&Model { config, manifest, architecture, n_layers, n_nextn }, &stem)?;
     Ok(match options.part_bytes {
         None => {
             vec![Part { name: format!("{stem}.gguf"), header: header(&keys, &tensors), tensors }]
@@ -77,9 +77,7 @@ pub(super) fn parts(
 }
 
 fn architecture(config: &Config) -> Result<&'static Architecture, FormatError> {
-    let model_type = config.str("model_type")?;
-    let family = FAMILIES.iter().find(|family| family.model_types.contains(&model_type));
-    let found = family.and_then(|family| family.gguf);
+    let found = Family::of(config).ok().and_then(|family| family.gguf);
     found.ok_or_else(|| config.refuse("model_type", "have GGUF files"))
 }
 

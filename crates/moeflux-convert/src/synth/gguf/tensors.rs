@@ -3,7 +3,7 @@
 
 use moeflux_core::checkpoint::{Config, Dtype, FormatError};
 use moeflux_core::gguf::StoredNames;
-use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl};
 use moeflux_core::quant::{BlockType, Float, MatrixFormat};
 use moeflux_core::{ExpertParts, ShapedPart};
 
@@ -102,6 +102,7 @@ impl Maker<'_> {
         for decl in &manifest.experts {
             all.extend(self.experts(decl));
         }
+        all.extend(manifest.tables.iter().map(|decl| self.table(decl)));
         Ok(all)
     }
 
@@ -147,6 +148,25 @@ impl Maker<'_> {
                 shaped(&format!("{block}in_proj_z"), &[n_gates], decl.cols),
             ]);
         }
+        if let Some(block) = decl.name.strip_suffix("index_qk_proj") {
+            let k_rows = number("indexer_head_dim")?;
+            return Ok(vec![
+                shaped(&format!("{block}q_proj"), &[decl.rows - k_rows], decl.cols),
+                shaped(&format!("{block}k_proj"), &[k_rows], decl.cols),
+            ]);
+        }
+        if let Some(block) = decl.name.strip_suffix("query_key_value")
+            && self.names.stored(&format!("{}.weight", decl.name)).is_none()
+        {
+            let head_dim = number("head_dim")?;
+            let kv_rows = head_dim * number("num_key_value_heads")?;
+            let part = |part: &str, rows| shaped(&format!("{block}{part}"), &[rows], decl.cols);
+            return Ok(vec![
+                part("q_proj", head_dim * number("num_attention_heads")?),
+                part("k_proj", kv_rows),
+                part("v_proj", kv_rows),
+            ]);
+        }
         Ok(vec![shaped(&decl.name, &[decl.rows], decl.cols)])
     }
 
@@ -164,6 +184,13 @@ impl Maker<'_> {
             if is_kept { Kind::Plain(Float::F32) } else { self.kind(purpose, layer, shaped.cols) };
         let std = gain(decl) / (shaped.cols as f32).sqrt();
         self.filled(shaped, kind, std)
+    }
+
+    /// A table, whose elements have a standard deviation of 1.
+    fn table(&self, decl: &TableDecl) -> Stored {
+        let name = self.name(&format!("{}.weight", decl.name));
+        let kind = self.kind(Use::Embedding, 0, decl.cols);
+        self.filled(Shaped { name, outer: vec![decl.rows], cols: decl.cols }, kind, 1.0)
     }
 
     fn kind(&self, purpose: Use, layer: usize, cols: usize) -> Kind {

@@ -18,19 +18,35 @@ pub(super) fn table(claimed: &mut Claimed<'_>, decl: &TableDecl) -> Result<RowTa
     let encoding = match first.dtype {
         Dtype::Float(float) => RowEncoding::Float(float),
         Dtype::F8E4M3 => RowEncoding::F8E4M3,
+        Dtype::Ggml(block_type) => RowEncoding::Ggml(block_type),
+        // A container's own table, whose header has no name for these types.
+        Dtype::U8 if let Some(it) = claimed.checkpoint.rules.ggml_type_of(&decl.name) => {
+            RowEncoding::Ggml(it)
+        }
         _ => return Err(claimed.unsupported_dtype(first)),
     };
     if let Some(odd) = shards.iter().find(|shard| shard.dtype != first.dtype) {
         let what = format!("{} stored unlike its siblings", odd.stored_name);
         return Err(FormatError::unsupported(claimed.checkpoint.path_of(odd), what));
     }
+    if let RowEncoding::Ggml(it) = encoding
+        && !decl.cols.is_multiple_of(it.block_cols())
+    {
+        let (name, block) = (it.name(), it.block_cols());
+        let what =
+            format!("{} with {} columns of {name}, in blocks of {block},", decl.name, decl.cols);
+        return Err(FormatError::unsupported(claimed.checkpoint.path_of(first), what));
+    }
+    // Columns of a header are bytes where it has no name for the type.
+    let stored_cols =
+        if first.dtype == Dtype::U8 { encoding.row_bytes(decl.cols) } else { decl.cols };
     let mut parts = Vec::with_capacity(shards.len());
     for shard in shards {
         let &[rows, cols] = &shard.shape[..] else {
             return Err(claimed.wrong_shape(shard, format!("[_, {}]", decl.cols)));
         };
-        if cols != decl.cols || cols == 0 {
-            return Err(claimed.wrong_shape(shard, format!("[{rows}, {}]", decl.cols)));
+        if cols != stored_cols || cols == 0 {
+            return Err(claimed.wrong_shape(shard, format!("[{rows}, {stored_cols}]")));
         }
         let extent = shard.extent;
         parts.push(RowPart { file: extent.file, offset: extent.offset, rows: rows as u64 });

@@ -14,6 +14,8 @@ pub struct Architecture {
     pub other_name: Option<&'static str>,
     /// The `model_type` of the family that runs it.
     pub model_type: &'static str,
+    /// Whether a file is of this family, where several have files of the same name.
+    pub is_meant: Option<IsMeant>,
     /// Writes the keys of the config that not all architectures have.
     pub config: WriteConfig,
     /// The names of tensors.
@@ -25,6 +27,9 @@ pub struct Architecture {
     /// Whether there are files of it without experts, which are not run.
     pub may_be_dense: bool,
 }
+
+/// Whether a file is of a family, by its keys.
+pub type IsMeant = fn(&Keys<'_>) -> Result<bool, FormatError>;
 
 /// Writes the keys of the config that not all architectures have.
 pub type WriteConfig = fn(&mut Keys<'_>) -> Result<(), FormatError>;
@@ -43,6 +48,7 @@ impl Architecture {
             name,
             other_name,
             model_type,
+            is_meant: None,
             config,
             names,
             gating,

@@ -87,8 +87,7 @@ pub(super) fn common(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     let n_layers = keys.n_layers;
     keys.put_from("num_hidden_layers", "block_count", json!(n_layers));
     keys.put_from("num_nextn_predict_layers", NEXTN, json!(keys.n_blocks - n_layers));
-    // llama.cpp computes with the rows that are there, whatever the key `vocab_size` says.
-    let vocab = keys.rows_of("token_embd.weight")?;
+    let vocab = keys.vocab()?;
     keys.put("vocab_size", json!(vocab));
     keys.put("tie_word_embeddings", json!(!keys.has("output.weight")));
     Ok(())
@@ -294,7 +293,19 @@ impl<'a> Keys<'a> {
         (0..self.n_layers).filter(|layer| self.has(&format!("blk.{layer}.{part}"))).collect()
     }
 
-    fn rows_of(&self, tensor: &str) -> Result<usize, FormatError> {
+    /// The columns of a matrix, or of matrices, in the first layer that has it.
+    pub fn cols_of_first(&self, part: &str) -> Option<usize> {
+        let layer = self.layers_with(part).first().copied()?;
+        self.tensors.get(format!("blk.{layer}.{part}").as_str())?.shape.last().copied()
+    }
+
+    /// The number of tokens. llama.cpp computes with the rows that are there, whatever the key `vocab_size` says.
+    pub fn vocab(&self) -> Result<usize, FormatError> {
+        self.rows_of("token_embd.weight")
+    }
+
+    /// The rows of a matrix.
+    pub fn rows_of(&self, tensor: &str) -> Result<usize, FormatError> {
         match self.tensors.get(tensor).map(|tensor| &tensor.shape[..]) {
             Some([rows, _]) => Ok(*rows),
             Some(shape) => {

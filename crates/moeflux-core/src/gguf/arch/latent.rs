@@ -16,12 +16,28 @@ pub fn indexer(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     ])
 }
 
-/// Writes attention and routing. `absent` is the gating of files that do not say it.
+/// GLM-4.7-Flash, whose first files do not say that its routing is by sigmoid: its numbers of
+/// layers, with that for multi-token prediction and without, and of tokens.
+const FLASH_BLOCKS: [usize; 2] = [47, 48];
+const FLASH_VOCAB: usize = 154_880;
+
+/// How experts are chosen in files of DeepSeek's layers that do not say it.
+pub fn default_gating(keys: &Keys<'_>) -> Result<Gating, FormatError> {
+    let is_flash = FLASH_BLOCKS.contains(&keys.n_blocks) && keys.vocab()? == FLASH_VOCAB;
+    Ok(if is_flash { Gating::Sigmoid } else { Gating::Softmax })
+}
+
+/// Writes attention and routing by sigmoids. `absent` is the gating of files that do not say it.
 pub fn latent(keys: &mut Keys<'_>, absent: Gating) -> Result<(), FormatError> {
+    attention(keys)?;
+    routing::deepseek(keys)?;
+    routing::gating(keys, Gating::Sigmoid, Some(absent))
+}
+
+/// Writes attention alone.
+pub fn attention(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     heads(keys)?;
     keys.put("attention_bias", json!(keys.any_has("attn_q_a.bias")));
-    routing::deepseek(keys)?;
-    routing::gating(keys, Gating::Sigmoid, Some(absent))?;
     rope::scaling(keys, Yarn { scales_scores: true, ..Yarn::USUAL })
 }
 
@@ -36,7 +52,8 @@ fn heads(keys: &mut Keys<'_>) -> Result<(), FormatError> {
         number("qk_rope_head_dim", "rope.dimension_count"),
     ])?;
     let q_rank = "attention.q_lora_rank";
-    let rank = keys.number(q_rank)?.filter(|rank| *rank > 0);
+    let is_direct = keys.any_has("attn_q.weight");
+    let rank = keys.number(q_rank)?.filter(|rank| *rank > 0 && !is_direct);
     keys.put_from("q_lora_rank", q_rank, rank.map_or(Value::Null, |rank| json!(rank)));
     let is_new = keys.holds("attention.key_length_mla");
     let [key, value] = if is_new {

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use super::set::GgufSet;
 use crate::checkpoint::{DenseModel, FileReader, FormatError};
 
-pub use self::architecture::{Architecture, WriteConfig};
+pub use self::architecture::{Architecture, IsMeant, WriteConfig};
 use self::keys::Keys;
 pub(crate) use self::names::NamedTensor;
 
@@ -78,21 +78,24 @@ pub(crate) fn translate(
     let name =
         metadata.text(ARCHITECTURE_KEY)?.ok_or_else(|| metadata.missing(ARCHITECTURE_KEY, rule))?;
     let n_experts = metadata.number(&format!("{name}.expert_count"))?.unwrap_or(0);
-    let known = architectures.iter().copied().find(|known| known.is_called(name));
-    let may_be_dense = known.is_some_and(|known| known.may_be_dense);
+    let known: Vec<&Architecture> =
+        architectures.iter().copied().filter(|known| known.is_called(name)).collect();
+    let may_be_dense = known.iter().any(|known| known.may_be_dense);
     if let Some(source) = DenseModel::of_architecture(name, n_experts, may_be_dense) {
         return Err(FormatError::Dense { path: set.path().to_path_buf(), source });
     }
-    let architecture = known.ok_or_else(|| {
-        let known: Vec<&str> = architectures.iter().map(|known| known.name).collect();
-        FormatError::UnknownArchitecture {
+    if known.is_empty() {
+        let mut known: Vec<&str> = architectures.iter().map(|known| known.name).collect();
+        known.dedup();
+        return Err(FormatError::UnknownArchitecture {
             path: set.path().to_path_buf(),
             name: name.to_owned(),
             known: known.join(", "),
-        }
-    })?;
+        });
+    }
     check_tensors(set)?;
     let mut keys = Keys::new(set, name)?;
+    let architecture = meant(&known, &keys)?;
     keys.put("model_type", architecture.model_type.into());
     keys::common(&mut keys)?;
     (architecture.config)(&mut keys)?;
@@ -107,6 +110,21 @@ pub(crate) fn translate(
         n_skipped: named.n_skipped,
         stored_names: StoredNames { architecture, n_layers },
     })
+}
+
+/// The one of several architectures of one name that a file is of. There is at least one.
+fn meant(
+    known: &[&'static Architecture],
+    keys: &Keys<'_>,
+) -> Result<&'static Architecture, FormatError> {
+    for architecture in known {
+        let Some(is_meant) = architecture.is_meant else { continue };
+        if is_meant(keys)? {
+            return Ok(architecture);
+        }
+    }
+    let rest = known.iter().find(|known| known.is_meant.is_none());
+    Ok(rest.unwrap_or(&known[0]))
 }
 
 /// Refuses files without the layers of a model.

@@ -12,8 +12,8 @@ use crate::gguf::set::GgufSet;
 /// `.bias` and the like are added to both, unless the file's name has one here.
 pub type Pair = (&'static str, &'static str);
 
-/// Tensors outside of layers.
-const OUTSIDE: &[Pair] = &[
+/// Tensors outside of layers, as most families call them.
+pub const OUTSIDE: &[Pair] = &[
     ("token_embd.weight", "embed_tokens.weight"),
     ("output_norm.weight", "norm.weight"),
     ("output.weight", "lm_head.weight"),
@@ -171,6 +171,19 @@ pub struct Names {
     nextn: Nextn,
     /// Names of the matrices of single experts, below the block's.
     single: SingleExperts,
+    /// A table that files have outside of layers, and canonical names in one.
+    table: Option<TableName>,
+}
+
+/// A table of rows that one layer reads.
+#[derive(Clone, Copy, Debug)]
+pub struct TableName {
+    /// The name in files.
+    pub stored: &'static str,
+    /// A tensor that shows in files which layer reads it.
+    pub mark: &'static str,
+    /// The canonical name, as a part of that layer.
+    pub part: &'static str,
 }
 
 /// Where files that have a tensor for each expert have them.
@@ -191,7 +204,12 @@ impl Names {
     /// Names by these tables, with layers for multi-token prediction past the last.
     pub const fn new(parts: &'static [&'static [Pair]]) -> Names {
         let single = SingleExperts { block: "mlp", parts: ["gate_proj", "up_proj", "down_proj"] };
-        Names { outside: OUTSIDE, parts, nextn: Nextn::PastTheLast, single }
+        Names { outside: OUTSIDE, parts, nextn: Nextn::PastTheLast, single, table: None }
+    }
+
+    /// The names of a family that reads rows of a table.
+    pub const fn with_table(self, table: TableName) -> Names {
+        Names { table: Some(table), ..self }
     }
 
     /// The names of a family that calls what stands outside of layers otherwise.
@@ -247,6 +265,10 @@ impl Names {
 
     fn canonical(&self, stored: &str, layers: &Layers<'_>) -> Option<String> {
         let Some(place) = Place::of(stored) else {
+            if let Some(table) = self.table.filter(|table| table.stored == stored) {
+                let layer = (0..layers.n).find(|layer| layers.has(*layer, table.mark))?;
+                return Some(format!("layers.{layer}.{}", table.part));
+            }
             let pair = self.outside.iter().find(|pair| pair.0 == stored);
             return pair.map(|pair| pair.1.to_owned());
         };
@@ -281,6 +303,10 @@ impl Names {
     pub(super) fn stored(&self, canonical: &str, n_layers: usize) -> Option<String> {
         if let Some(name) = found(self.outside, canonical) {
             return Some(name);
+        }
+        let is_table = |part: &str| canonical.ends_with(&format!(".{part}"));
+        if let Some(table) = self.table.filter(|table| is_table(table.part)) {
+            return Some(table.stored.to_owned());
         }
         if let Some(name) = found(NEXTN_APART, canonical).filter(|_| self.nextn == Nextn::Apart) {
             return Some(format!("blk.{n_layers}.{name}"));

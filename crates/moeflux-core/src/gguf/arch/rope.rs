@@ -87,6 +87,19 @@ pub fn check_sections(keys: &Keys<'_>, head_dim: usize) -> Result<(), FormatErro
     }
 }
 
+/// Writes the sections, those of time, height and width, for families that take embeddings of pictures.
+pub fn three_sections(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    let Some(all) = keys.list("rope.dimension_sections")? else { return Ok(()) };
+    let sections: Vec<i64> = all.iter().copied().chain([0; 3]).take(3).collect();
+    if all.iter().skip(3).any(|section| *section != 0) {
+        return Err(keys.refuse("rope.dimension_sections", "have no fourth section"));
+    }
+    let mut rope = keys.written(ROPE).cloned().unwrap_or_default();
+    rope["mrope_section"] = json!(sections);
+    keys.put(ROPE, rope);
+    Ok(())
+}
+
 /// Writes how positions are stretched.
 pub fn scaling(keys: &mut Keys<'_>, yarn: Yarn) -> Result<(), FormatError> {
     let kind_key = "rope.scaling.type";

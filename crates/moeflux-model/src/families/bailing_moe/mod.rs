@@ -1,8 +1,11 @@
 //! Ling and Ring of the first generation: grouped-query attention whose queries, keys and values are
 //! one projection, and experts that probabilities choose. As in the publisher's `modeling_bailing_moe`.
 
+pub(super) mod gguf;
+mod shapes;
 mod tokenizer;
 
+use moeflux_backend::RopePairs;
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -14,6 +17,8 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
+    shapes: shapes::SHAPES,
     tokenizer: tokenizer::TOKENIZER,
     ..Family::new("bailing_moe", &["bailing_moe"], include_str!("keys.json"), build)
 };
@@ -60,7 +65,10 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     }
     let outline = outline(config)?;
     let mlps = MlpShape::by_softmax(config, outline.n_layers, TERMS)?;
-    grouped::of_mlps(config, outline, attention_shape(config)?, mlps, None, build)
+    let is_interleaved = config.bool_or("rope_interleave", false)?;
+    let pairs = if is_interleaved { RopePairs::Adjacent } else { RopePairs::Halves };
+    let attention = AttentionShape { pairs, ..attention_shape(config)? };
+    grouped::of_mlps(config, outline, attention, mlps, None, build)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Ling and Ring of the second generation: the attention of the first, and experts that biased sigmoid
 //! scores choose. As in the publisher's `modeling_bailing_moe_v2`.
 
+mod gguf;
 mod shapes;
 
 use moeflux_core::checkpoint::Config;
@@ -16,6 +17,7 @@ use crate::model::{Build, Model};
 
 /// Configs name it as the first generation, whose class it does not have.
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     class: Some(OwnClass { model_type: "bailing_moe", class: "BailingMoeV2ForCausalLM" }),
     ..Family::new("bailing_moe_v2", &["bailing_moe_v2"], include_str!("keys.json"), build)

@@ -16,15 +16,8 @@ pub(in super::super) static ARCHITECTURE: Architecture = Architecture::new(
 )
 .gated_by(Gating::Sigmoid);
 
-/// GLM-4.7-Flash, whose first files do not say that its routing is by sigmoid: its numbers of
-/// layers, with that for multi-token prediction and without, and of tokens.
-const FLASH_BLOCKS: [usize; 2] = [47, 48];
-const FLASH_VOCAB: usize = 154_880;
-
 fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    let is_flash = FLASH_BLOCKS.contains(&keys.n_blocks)
-        && keys.written("vocab_size") == Some(&json!(FLASH_VOCAB));
-    let absent = if is_flash { Gating::Sigmoid } else { Gating::Softmax };
+    let absent = latent::default_gating(keys)?;
     latent::latent(keys, absent)?;
     keys.put("rope_interleave", json!(true));
     Ok(())

@@ -1,6 +1,7 @@
 //! ERNIE 4.5: grouped-query attention that rotates neighbouring columns, a dense layer, then experts
 //! that biased probabilities choose. As in transformers' `modeling_ernie4_5_moe`.
 
+mod gguf;
 mod shapes;
 
 use moeflux_backend::{PerExpert, RopePairs, RopeSpec, Scoring};
@@ -19,6 +20,7 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     mtp_parts: &["mtp_block", "mtp_emb_norm", "mtp_hidden_norm", "mtp_linear_proj"],
     spellings: &[Spelling::within(".mlp.gate.moe_statics.", ".mlp.moe_statics.")],
@@ -75,7 +77,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let bias = builder.build.weights.vector(&bias, &shapes)?.values;
         let bias = builder.build.backend().load_vector(&bias);
         let per_expert = Some(PerExpert::Bias(bias));
-        let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 1.0 };
+        let scoring = Scoring::Softmax { per_expert, groups: None, renormalise: true, scale: 1.0 };
         let moe = moe.load(idx, &mlp, scoring, builder)?;
         Layer::load(builder, name, mixer, Body::Moe(moe))
     })

@@ -1,6 +1,7 @@
 //! K-EXAONE: attention over windows with rotated heads, in every fourth layer over all positions
 //! without rotation; then DeepSeek-V3's experts. As in transformers' `modeling_exaone_moe`.
 
+mod gguf;
 mod shapes;
 
 use moeflux_core::Spelling;
@@ -19,6 +20,7 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     spellings: &[Spelling::end(
         ".mlp.gate.e_score_correction_bias",

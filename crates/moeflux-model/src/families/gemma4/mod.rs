@@ -6,7 +6,7 @@ mod gguf;
 mod shapes;
 mod tokenizer;
 
-use moeflux_backend::{GatedActivation, PerExpert, Scoring};
+use moeflux_backend::{GatedActivation, PerExpert, RopePairs, Scoring};
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
@@ -165,6 +165,7 @@ fn attention_shape(config: &Config, heads: HeadShape) -> Result<AttentionShape, 
         window,
         values: if shares { Values::NormalisedKeys } else { Values::Normalised },
         scale: 1.0,
+        pairs: RopePairs::Halves,
         sections: None,
         names: AttentionNames::USUAL,
     })
@@ -249,7 +250,8 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         let experts = |moe: &MoeBlocks, builder: &mut Builder<'_, '_>| {
             let factors = builder.vector(&part("router.per_expert_scale"), n_experts)?;
             let per_expert = Some(PerExpert::Factor(factors));
-            let scoring = Scoring::Softmax { per_expert, renormalise: true, scale: 1.0 };
+            let scoring =
+                Scoring::Softmax { per_expert, groups: None, renormalise: true, scale: 1.0 };
             moe.load(idx, name, scoring, builder)
         };
         let mlp =

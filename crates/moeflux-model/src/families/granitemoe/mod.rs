@@ -73,7 +73,8 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     builder.finish(|builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mixer = Body::Mixer { mixer, after: After::Factor(joining) };
-        let scoring = Scoring::Softmax { per_expert: None, renormalise: true, scale: joining };
+        let scoring =
+            Scoring::Softmax { per_expert: None, groups: None, renormalise: true, scale: joining };
         let moe = moe.load(idx, &format!("{name}.block_sparse_moe"), scoring, builder)?;
         Layer::of(builder, name, mixer, Body::Moe(moe))
     })

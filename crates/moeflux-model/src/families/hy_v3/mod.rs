@@ -1,6 +1,7 @@
 //! Hy3: grouped-query attention with normalised queries and keys, a dense layer, then DeepSeek-V3's
 //! experts under other names. As in transformers' `modeling_hy_v3`.
 
+mod gguf;
 mod shapes;
 
 use moeflux_core::Spelling;
@@ -15,6 +16,7 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     spellings: &[
         Spelling::end(".mlp.gate.weight", ".mlp.router.gate.weight"),

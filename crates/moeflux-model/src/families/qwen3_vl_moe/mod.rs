@@ -2,6 +2,7 @@
 //! other way round. Positions have three parts; those of text are equal, with which the rotation is
 //! a plain one. As in transformers' `modeling_qwen3_vl_moe`.
 
+mod gguf;
 mod shapes;
 
 use moeflux_core::checkpoint::Config;
@@ -17,6 +18,7 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     ..Family::new(
         "qwen3_vl_moe",

@@ -2,6 +2,7 @@
 //! attention every few layers, embeddings of hashed n-grams, softmax routing, a gated shared expert.
 //! As in transformers' `modeling_qwen4_exp`.
 
+mod gguf;
 mod shapes;
 mod tokenizer;
 
@@ -26,6 +27,7 @@ use crate::load::LoadError;
 use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     tokenizer: tokenizer::TOKENIZER,
     ..Family::new("qwen4_exp", &["qwen4_exp", "qwen4_exp_text"], include_str!("keys.json"), build)

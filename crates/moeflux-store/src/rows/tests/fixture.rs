@@ -41,6 +41,7 @@ pub(super) fn encoded(encoding: RowEncoding, table: usize, row: u64) -> Vec<u8> 
         RowEncoding::Float(Float::F32) => {
             codes.flat_map(|code| (f32::from(code) - 40.0).to_le_bytes()).collect()
         }
+        RowEncoding::Ggml(_) => unreachable!("tables here have plain elements"),
         // Any bits below the largest exponent are a number.
         RowEncoding::Float(_) => {
             codes.flat_map(|code| [code.wrapping_mul(3), code % 0x70]).collect()

@@ -47,8 +47,8 @@ pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
     let buf = b.buf(logits.buf).clone();
     let chosen = b.scratch.routing.words(&mut b.encoder, 2 * rows * top_k);
     let (kind, scale, renormalises, per_expert, groups) = match scoring {
-        Scoring::Softmax { per_expert, renormalise, scale } => {
-            (0, scale, renormalise, per_expert, None)
+        Scoring::Softmax { per_expert, groups, renormalise, scale } => {
+            (0, scale, renormalise, per_expert, groups)
         }
         Scoring::SoftmaxOfChosen => (1, 1.0, false, None, None),
         Scoring::Sigmoid { bias, groups, renormalise, scale } => {

@@ -49,7 +49,7 @@ fn all_lanes(mine: f32) -> f32 {
 var<workgroup> biased: array<f32, MAX_EXPERTS>;
 var<workgroup> group_keys: array<u32, MAX_GROUPS>;
 
-// The sum of a group's two best.
+// The best of a group of probabilities, the sum of the two best of sigmoids.
 fn group_key(group: u32, len: u32) -> u32 {
     var first = -3.0e38;
     var second = -3.0e38;
@@ -63,7 +63,7 @@ fn group_key(group: u32, len: u32) -> u32 {
             second = it;
         }
     }
-    if (len == 1u) { return ordered(first); }
+    if (len == 1u || SCORING == SCORING_SOFTMAX) { return ordered(first); }
     return ordered(first + second);
 }
 
