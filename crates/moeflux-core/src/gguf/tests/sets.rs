@@ -257,3 +257,18 @@ fn links_of_a_download_lead_to_parts() {
     let want = "m-00003-of-00003.gguf: part 3 of 3 is not there; is the download complete?";
     assert_eq!(got, want);
 }
+
+#[test]
+fn a_model_is_alone_with_its_parts_and_with_files_that_are_no_models() {
+    use crate::gguf::is_only_model;
+
+    let dir = tempfile::tempdir().unwrap();
+    write_parts(dir.path(), "m", &split(&model(), 3, 0));
+    for name in ["mmproj-F16.gguf", "imatrix.gguf", "notes.txt"] {
+        fs::write(dir.path().join(name), "").unwrap();
+    }
+    let parts = [0, 2].map(|nth| dir.path().join(part_name("m", nth, 3)));
+    assert!(parts.iter().all(|part| is_only_model(part)));
+    fs::write(dir.path().join("m-Q8_0.gguf"), "").unwrap();
+    assert!(!parts.iter().any(|part| is_only_model(part)));
+}
