@@ -2,7 +2,8 @@
 //!
 //! Markup is not content. What a user types is encoded so that it never becomes a control
 //! token ([`Markup::Literal`], and [`Tokenizer::encode_chat`] for whole conversations), however
-//! much it looks like one.
+//! much it looks like one. A raw prompt is a program's own: what looks like a control token in it is one
+//! ([`Tokenizer::encode_prompt`]).
 
 #![forbid(unsafe_code)]
 

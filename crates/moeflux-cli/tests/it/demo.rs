@@ -57,3 +57,16 @@ fn a_chat_takes_a_guess_back_and_goes_on() {
     assert_eq!(notes.matches("I am a demo of 21 M parameters").count(), 2, "{notes}");
     assert!(notes.contains("there is nothing to take back"), "{notes}");
 }
+
+#[test]
+fn inspect_names_the_tokens_that_end_an_answer() {
+    let (text, _) = succeeds(&["inspect"]);
+    assert!(text.contains("\nends       <|endoftext|> <|im_end|>\n"), "{text}");
+    let (json, _) = succeeds(&["inspect", "--json"]);
+    let facts: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ends = serde_json::json!([
+        {"id": 8185, "text": "<|endoftext|>"},
+        {"id": 8187, "text": "<|im_end|>"},
+    ]);
+    assert_eq!(facts["ends"], ends);
+}

@@ -72,7 +72,11 @@ fn parameters(model: &Model) -> String {
     // Where nothing is named all of what is usual applies.
     let is_usual = !defaults.names_sampling();
     let numbers = [
-        ("temperature", temperature, is_usual || defaults.temperature.is_some()),
+        (
+            "temperature",
+            temperature,
+            is_usual || temperature == 0.0 || defaults.temperature.is_some(),
+        ),
         ("top_p", top_p, is_usual || defaults.top_p.is_some()),
         ("min_p", min_p, is_usual || defaults.min_p.is_some()),
         ("repeat_penalty", repeat_penalty, defaults.repetition_penalty.is_some()),

@@ -10,7 +10,7 @@ use super::{GenerationDefaults, MAX_TEMPLATE_BYTES, MAX_TEMPLATES, TextConfig, t
 use super::{INFILL_NAMES, template_paths};
 use crate::error::TextError;
 use crate::vocabulary::files::damaged;
-use crate::vocabulary::gguf::{Kind, key};
+use crate::vocabulary::gguf::{Kind, key, listed_ends};
 
 /// Names that templates know tokens by, and the keys of their numbers. "seperator" is how the key
 /// is spelled.
@@ -65,7 +65,9 @@ impl TextConfig {
         for key in ENDS {
             config.eos_ids.extend(special.one(key)?);
         }
-        config.eos_ids.extend(special.list(key::EOS_LIST)?);
+        let listed = listed_ends(metadata)?;
+        let listed = listed.into_iter().filter_map(|id| special.checked(key::EOS_LIST, id.into()));
+        config.eos_ids.extend(listed);
         let marks = [key::INFILL_PREFIX, key::INFILL_SUFFIX, key::INFILL_MIDDLE];
         for (name, keys) in INFILL_NAMES.iter().zip(marks) {
             for key in keys {
@@ -126,12 +128,7 @@ impl SpecialIds<'_> {
         Ok(number.and_then(|number| self.checked(key, number as i128)))
     }
 
-    /// The tokens of a list.
-    fn list(&mut self, key: &str) -> Result<Vec<u32>, TextError> {
-        let numbers = self.metadata.integers(key)?.unwrap_or_default();
-        Ok(numbers.iter().filter_map(|number| self.checked(key, i128::from(*number))).collect())
-    }
-
+    /// A number, if a token has it.
     fn checked(&mut self, key: &str, number: i128) -> Option<u32> {
         if [-1, NO_TOKEN].contains(&number) {
             return None;

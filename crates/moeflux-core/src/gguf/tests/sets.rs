@@ -334,3 +334,18 @@ fn parts_that_were_joined_by_cat_are_one_model() {
         assert!(got.ends_with("give all parts their names"), "{got}");
     }
 }
+
+#[test]
+fn a_model_is_alone_with_its_parts_and_with_files_that_are_no_models() {
+    use crate::gguf::is_only_model;
+
+    let dir = tempfile::tempdir().unwrap();
+    write_parts(dir.path(), "m", &split(&model(), 3, 0));
+    for name in ["mmproj-F16.gguf", "imatrix.gguf", "notes.txt"] {
+        fs::write(dir.path().join(name), "").unwrap();
+    }
+    let parts = [0, 2].map(|nth| dir.path().join(part_name("m", nth, 3)));
+    assert!(parts.iter().all(|part| is_only_model(part)));
+    fs::write(dir.path().join("m-Q8_0.gguf"), "").unwrap();
+    assert!(!parts.iter().any(|part| is_only_model(part)));
+}

@@ -26,6 +26,7 @@ use super::sentencepiece::{self, Model, ModelKind, NormalizerSettings, Piece, Pi
 use crate::error::{TextError, excerpt};
 
 pub(crate) use self::same::check_same_tokens;
+pub(crate) use self::tokens::listed_ends;
 
 /// What helps where a file's own description of its tokenizer does not.
 const REMEDY: &str = "put the tokenizer.json of the model next to the file";

@@ -10,6 +10,9 @@ use crate::error::{TextError, excerpt};
 use crate::tokenizer_file::MAX_TOKENS;
 use crate::vocabulary::files::damaged;
 
+/// Ends of an answer that are read of a list.
+const MAX_ENDS: usize = 1024;
+
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
@@ -173,13 +176,24 @@ fn find_markup(metadata: &Metadata, texts: &[String], uses: &mut [Use]) -> Resul
             () if control_names::is_end(text) => Use::Control,
             () if text == control_names::TAG_OF_DOCUMENTS && !is_named => continue,
             () if is_named && (is_unreachable || made.is_none()) => Use::Control,
+            () if control_names::is_infill(text) && (is_unreachable || made.is_none()) => {
+                Use::Control
+            }
             () if !is_unreachable => continue,
-            () if control_names::is_infill(text) => Use::Control,
             () if text.starts_with("<|") || text.starts_with("<｜") => Use::Control,
             () => Use::UserDefined,
         };
     }
     Ok(())
+}
+
+/// Tokens that a list of the file names as ends; some have one number in its place.
+pub(crate) fn listed_ends(metadata: &Metadata) -> Result<Vec<i64>, TextError> {
+    if let Some(Value::Integer(id)) = metadata.get(key::EOS_LIST) {
+        return Ok(i64::try_from(*id).into_iter().collect());
+    }
+    let list = metadata.integers(key::EOS_LIST)?.unwrap_or_default();
+    Ok(list.iter().copied().take(MAX_ENDS).collect())
 }
 
 /// The tokens that keys of the file name as those that begin or end texts.
@@ -190,8 +204,8 @@ fn named_ids(metadata: &Metadata) -> Result<HashSet<usize>, TextError> {
         Some(Value::Integer(id)) => usize::try_from(*id).ok(),
         _ => None,
     };
-    let list = metadata.integers(key::EOS_LIST)?.unwrap_or_default();
-    let list = list.iter().filter_map(|id| usize::try_from(*id).ok());
+    let list = listed_ends(metadata)?;
+    let list = list.into_iter().filter_map(|id| usize::try_from(id).ok());
     Ok(keys.filter_map(one).chain(list).collect())
 }
 

@@ -84,6 +84,10 @@ fn numbers_that_no_token_has_are_ignored_with_a_warning() {
     let list = byte_level("qwen2").with("tokenizer.ggml.eos_token_ids", integers(&[268, 999, -1]));
     assert_eq!(ends(&list.open()), [264, 265, 268]);
     assert_eq!(list.open().warnings().len(), 1);
+    let one = byte_level("qwen2").with("tokenizer.ggml.eos_token_ids", Value::Integer(268));
+    assert_eq!(ends(&one.open()), [264, 265, 268]);
+    let bad = byte_level("qwen2").with("tokenizer.ggml.eos_token_ids", text("x"));
+    bad.refused(&["tokenizer.ggml.eos_token_ids", "be a list of whole numbers"]);
     assert!(byte_level("qwen2").open().warnings().is_empty());
 }
 
