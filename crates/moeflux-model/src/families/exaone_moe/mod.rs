@@ -3,6 +3,7 @@
 
 mod gguf;
 mod shapes;
+mod tokenizer;
 
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
@@ -21,6 +22,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     ..Family::new("exaone_moe", &["exaone_moe"], include_str!("keys.json"), build)
 };
 
