@@ -18,8 +18,11 @@ mod writer;
 use moeflux_backend::ActivationPrecision;
 use moeflux_backend::trace::Trace;
 use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::{ExpertBank, ExpertId, GateUp};
-use moeflux_model::{Build, Declared, Family, LoadError, Loader, Variant, bank, open_checkpoint};
+use moeflux_core::quant::BlockType;
+use moeflux_core::{ExpertBank, ExpertId, GateUp, RowEncoding};
+use moeflux_model::{
+    Build, Declared, Family, LoadError, Loader, Variant, bank, open_checkpoint, row_bank,
+};
 
 use models::{ARCHITECTURES, EXPERTS, HIDDEN, INTERMEDIATE, model, model_with};
 use writer::{F32, GgufWriter, StoredTensor};
@@ -246,6 +249,43 @@ fn load(file: &GgufWriter) -> Result<(), LoadError> {
         Family::of(checkpoint.config())?.build(checkpoint.config(), &mut build)?;
         loader.finish().map(drop)
     })?
+}
+
+/// The type `Q8_0`: blocks of 32 columns, each a scale of two bytes and codes of one.
+const Q8_0: u32 = 8;
+
+#[test]
+fn tables_stay_on_the_drive_in_any_type() {
+    let name = "per_layer_token_embd.weight";
+    let table = |file: &GgufWriter| {
+        with_file(file, |checkpoint| {
+            let declared = Declared::of(checkpoint, Variant::default())?;
+            let bank = row_bank(checkpoint, &declared)?;
+            let part = bank.tables[0].extents().next().expect("one tensor");
+            Ok::<_, LoadError>((bank.tables[0].clone(), checkpoint.reader().read(part)?))
+        })
+    };
+    let mut file = model("qwen4exp");
+    let (floats, _) = table(&file).unwrap().unwrap();
+    assert_eq!((floats.rows(), floats.cols, floats.row_bytes()), (12, 32, 128));
+    let rows = 0..floats.rows() as u8;
+    // Each row has its number as codes, and a scale of a half.
+    let row = |row: u8| [0x00, 0x38].into_iter().chain(std::iter::repeat_n(row, 32));
+    file.tensors.retain(|tensor| tensor.name != name);
+    file.tensor(name, &[rows.len(), 32], Q8_0, rows.flat_map(row).collect());
+    let (blocks, bytes) = table(&file).unwrap().unwrap();
+    assert_eq!((blocks.encoding, blocks.row_bytes()), (RowEncoding::Ggml(BlockType::Q8_0), 34));
+    let mut out = [0.0; 32];
+    blocks.decode(&bytes[3 * 34..4 * 34], &mut out);
+    assert_eq!(out, [1.5; 32]);
+    let resident = claimed(&file, "blocks").declared.manifest.matrices;
+    assert!(resident.iter().all(|decl| !decl.name.contains("ngram_embedding")));
+    let odd = file.tensor_mut(name);
+    (odd.dims, odd.bytes) = (vec![64, 12], vec![0; 24 * 34]);
+    let err = claim(&file).err().expect("refused");
+    let want =
+        "tensor per_layer_token_embd.weight has shape [12, 64], the config asks for [12, 32]";
+    assert_eq!(line(&err), format!("m.gguf: {want}"));
 }
 
 #[test]

@@ -70,6 +70,8 @@ fn digits_and_marks_are_split_as_each_family_does() {
     for (name, digits) in [
         ("qwen35", ["1", "2", "3"].as_slice()),
         ("bailingmoe2", &["1", "2", "3"]),
+        ("deepseek-llm", &["1", "2", "3"]),
+        ("exaone-moe", &["1", "2", "3"]),
         ("deepseek-v3", &["123"]),
         ("glm4", &["123"]),
         ("glm5", &["123"]),

@@ -11,7 +11,7 @@ const KERNEL: usize = 4;
 
 /// Of a table of n-grams: its rows, their columns, and all columns of a token.
 const TABLE_ROWS: usize = 12;
-const TABLE_COLS: usize = 4;
+const TABLE_COLS: usize = 32;
 const TABLE_DIM: usize = 2 * TABLE_COLS;
 
 /// Keys of whole numbers.

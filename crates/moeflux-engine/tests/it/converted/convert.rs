@@ -119,8 +119,8 @@ fn change_streams(tensors: &mut Tensors, config: &Value) {
     let names: Vec<String> = tensors.keys().cloned().collect();
     for name in names {
         let Some(tensor) = tensors.remove(&name) else { continue };
-        let part = name.split_once('.').and_then(|rest| rest.1.split_once('.'));
-        let part = part.map_or(name.as_str(), |part| part.1);
+        let of_layer = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
+        let part = of_layer.map_or(name.as_str(), |(_, part)| part);
         let is_norm = part.contains("norm") && !part.starts_with("linear_attn");
         let values = |rows: &Floats| {
             let v = rows.rows(k_rows, rows.shape[0] - k_rows).reordered(by_row);

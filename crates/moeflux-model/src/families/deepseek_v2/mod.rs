@@ -3,6 +3,7 @@
 
 mod gguf;
 mod shapes;
+mod tokenizer;
 
 use moeflux_core::checkpoint::Config;
 
@@ -16,6 +17,7 @@ use crate::model::{Build, Model};
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tokenizer: tokenizer::TOKENIZER,
     ..Family::new("deepseek_v2", &["deepseek_v2"], include_str!("keys.json"), build)
 };
 

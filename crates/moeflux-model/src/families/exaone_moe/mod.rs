@@ -3,6 +3,7 @@
 
 mod gguf;
 mod shapes;
+mod tokenizer;
 
 use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
@@ -26,6 +27,7 @@ pub(crate) const FAMILY: Family = Family {
         ".mlp.gate.e_score_correction_bias",
         ".mlp.e_score_correction_bias",
     )],
+    tokenizer: tokenizer::TOKENIZER,
     ..Family::new("exaone_moe", &["exaone_moe"], include_str!("keys.json"), build)
 };
 
