@@ -115,6 +115,12 @@ pub enum FormatError {
         /// The tensor's canonical name.
         name: String,
     },
+    /// A file that was written to while it is read.
+    #[error("{}: it was written to while the model runs; start again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
     /// A tensor whose name has a prefix that no exporter of models writes.
     #[error(
         "{}: tensor {name} is missing, there is {stored}: save the model without what stands before its names; \

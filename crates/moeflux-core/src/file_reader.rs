@@ -4,15 +4,23 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use crate::error::FormatError;
 use crate::files::open_regular;
 use crate::{Extent, FileIdx, SourceFile};
 
+/// A file, and when it was last written to before it was opened, where the system says it.
+#[derive(Debug)]
+struct OpenedFile {
+    file: File,
+    modified: Option<SystemTime>,
+}
+
 /// Files that are opened when they are first read, and read at any offset.
 #[derive(Debug)]
 pub struct FileReader {
-    files: Vec<(SourceFile, OnceLock<File>)>,
+    files: Vec<(SourceFile, OnceLock<OpenedFile>)>,
 }
 
 impl FileReader {
@@ -24,7 +32,7 @@ impl FileReader {
     /// Fills `out` from byte `offset` of a file.
     ///
     /// # Errors
-    /// If the file cannot be opened, or ends too early.
+    /// If the file cannot be opened, ends too early, or was written to since it was opened.
     pub fn read_at(&self, file: FileIdx, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let (source, handle) = &self.files[file.0 as usize];
         if let Some(derived) = &source.derived {
@@ -35,11 +43,19 @@ impl FileReader {
         let handle = match handle.get() {
             Some(handle) => handle,
             None => {
-                let opened = open_regular(&source.path).map_err(FormatError::io(&source.path))?;
-                handle.get_or_init(|| opened)
+                let file = open_regular(&source.path).map_err(FormatError::io(&source.path))?;
+                let modified = modified(&file);
+                handle.get_or_init(|| OpenedFile { file, modified })
             }
         };
-        read_exact_at(handle, out, offset).map_err(FormatError::io(&source.path))
+        read_exact_at(&handle.file, out, offset).map_err(FormatError::io(&source.path))?;
+        // What was read before and after would be of two models.
+        match handle.modified.zip(modified(&handle.file)) {
+            Some((then, now)) if then != now => {
+                Err(FormatError::Changed { path: source.path.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The path of a file.
@@ -56,6 +72,10 @@ impl FileReader {
         self.read_at(extent.file, extent.offset, &mut out)?;
         Ok(out)
     }
+}
+
+fn modified(file: &File) -> Option<SystemTime> {
+    file.metadata().and_then(|found| found.modified()).ok()
 }
 
 #[cfg(unix)]

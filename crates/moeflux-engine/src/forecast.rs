@@ -10,6 +10,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use moeflux_store::unallocated_bytes;
+
 use crate::inspect::Inspection;
 use crate::measure::{DriveProbe, product_gb_s, row_seconds};
 use crate::memory_probe::MemoryProbe;
@@ -86,7 +88,8 @@ impl Rates {
     /// Measures memory, for about half a second, within what is free of it.
     pub fn of_memory(facts: &Inspection, options: &EngineOptions) -> Rates {
         let memory = MemoryProbe::new(options).ok().filter(MemoryProbe::leaves_caches);
-        let most_bytes = usize::try_from(facts.plan.memory.available / 8).unwrap_or(usize::MAX);
+        let available = facts.plan.memory.available.min(unallocated_bytes().unwrap_or(u64::MAX));
+        let most_bytes = usize::try_from(available / 8).unwrap_or(usize::MAX);
         Rates {
             memory_gb_s: memory.map(|probe| probe.gb_s()[1]),
             product_gb_s: product_gb_s(facts, options, most_bytes),

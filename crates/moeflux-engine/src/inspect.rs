@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{ExpertBank, RowBank, RowEncoding};
+use moeflux_core::{ExpertBank, FileIdx, RowBank, RowEncoding, SourceFile};
 use moeflux_model::{Declared, LoadError, ModelShape, bank, open_checkpoint, row_bank};
 use moeflux_text::TextSource;
 
@@ -143,8 +143,10 @@ pub fn check(source: &Path) -> Result<(), EngineError> {
 
 /// The files of tensors, then those that hold nothing but experts.
 fn files(checkpoint: &Checkpoint, bank: &ExpertBank) -> Vec<(PathBuf, u64)> {
-    let layers = bank.stored_files().skip(checkpoint.files().len()).map(|(_, file)| file);
-    checkpoint.files().iter().chain(layers).map(|file| (file.path.clone(), file.len)).collect()
+    let is_layer = |file: &(FileIdx, &SourceFile)| file.0.0 as usize >= checkpoint.files().len();
+    let layers = bank.stored_files().filter(is_layer).map(|(_, file)| file);
+    let stored = checkpoint.files().iter().filter(|file| file.derived.is_none());
+    stored.chain(layers).map(|file| (file.path.clone(), file.len)).collect()
 }
 
 fn storage(

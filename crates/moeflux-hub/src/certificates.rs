@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use moeflux_core::files::read_bounded;
 use ureq::tls::{Certificate, RootCerts};
 
 use super::error::HubError;
@@ -9,6 +10,9 @@ use super::error::HubError;
 /// The variables that name a file or a folder of certificates, by precedence: that of OpenSSL, then those of
 /// Python's and curl's libraries.
 const VARIABLES: [&str; 3] = ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
+
+/// Bytes of a file of certificates at most: the usual ones have 300 kB.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// A file or a folder of certificates, in PEM, and the variable that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,12 @@ pub(super) fn trusted(named: Option<&Certificates>) -> Result<RootCerts, HubErro
         Some(Certificates { path, .. }) => {
             let (file, dir): (_, Option<&Path>) =
                 if path.is_dir() { (None, Some(path)) } else { (Some(path.as_path()), None) };
+            let checked = file.map_or(Ok(()), |file| read_bounded(file, MAX_BYTES).map(drop));
+            checked.map_err(|err| HubError::Certificates {
+                source_name: named.map_or("", |named| named.source),
+                path: path.clone(),
+                problem: err.to_string(),
+            })?;
             rustls_native_certs::load_certs_from_paths(file, dir)
         }
         None => rustls_native_certs::load_native_certs(),

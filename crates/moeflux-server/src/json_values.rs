@@ -6,9 +6,13 @@
 /// Values that a body may have; a conversation of 200,000 tokens has some thousands.
 pub(crate) const MAX_VALUES: usize = 200_000;
 
-/// Bytes of a parsed value, and what comes to it for an object with a key.
-const VALUE_BYTES: usize = 80;
-const OBJECT_BYTES: usize = 300;
+/// Bytes of a number that follows another one, as in prompts of token ids, which are parsed once.
+const NUMBER_BYTES: usize = 80;
+
+/// Bytes of another value, and what comes to it for an object with a key. They are parsed, made a conversation,
+/// and rendered: about three copies.
+const VALUE_BYTES: usize = 200;
+const OBJECT_BYTES: usize = 1200;
 
 /// What a JSON text takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,21 +25,33 @@ pub(crate) struct Parsed {
 
 /// What a JSON text takes when it is parsed, found in one pass. Of a text that is no JSON it is any number.
 pub(crate) fn parsed(json: &[u8]) -> Parsed {
-    let mut count = Count { n_values: 1, n_objects: 0 };
+    let mut count = Count { n_values: 1, n_numbers: 0, n_objects: 0 };
     let mut bytes = json.iter();
+    let mut before = b' ';
     while let Some(byte) = bytes.next() {
         match byte {
             b'"' => count.string(&mut Text { bytes: &mut bytes }),
             _ => count.add(*byte),
         }
+        if *byte == b',' && before.is_ascii_digit() {
+            let next = bytes.as_slice().iter().find(|byte| !byte.is_ascii_whitespace());
+            count.n_numbers += usize::from(next.is_some_and(u8::is_ascii_digit));
+        }
+        if !byte.is_ascii_whitespace() {
+            before = *byte;
+        }
     }
-    let Count { n_values, n_objects } = count;
-    let bytes = n_values.saturating_mul(VALUE_BYTES) + n_objects.saturating_mul(OBJECT_BYTES);
+    let Count { n_values, n_numbers, n_objects } = count;
+    let bytes = (n_values - n_numbers).saturating_mul(VALUE_BYTES)
+        + n_numbers.saturating_mul(NUMBER_BYTES)
+        + n_objects.saturating_mul(OBJECT_BYTES);
     Parsed { n_values, bytes: bytes.saturating_add(json.len()) }
 }
 
 struct Count {
     n_values: usize,
+    /// Of these, numbers that follow another outside of strings.
+    n_numbers: usize,
     n_objects: usize,
 }
 
@@ -123,7 +139,7 @@ mod tests {
     #[test]
     fn objects_take_more_than_numbers() {
         let numbers = parsed(&b"0,".repeat(1000));
-        assert_eq!(numbers.bytes, 1001 * VALUE_BYTES + 2000);
+        assert_eq!(numbers.bytes, 999 * NUMBER_BYTES + 2 * VALUE_BYTES + 2000);
         let objects = parsed(&br#"{"a":0},"#.repeat(1000));
         assert_eq!(objects.bytes, 2001 * VALUE_BYTES + 1000 * OBJECT_BYTES + 8000);
     }

@@ -83,6 +83,10 @@ pub enum StoredFormat {
         block: [usize; 2],
         /// How scales are stored.
         scales: StoredFloat,
+        /// Rows of the first block that are not the matrix's: it begins within a block where gate and up were
+        /// quantised as one.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        phase: usize,
     },
     /// Codes of a table in groups that share a scale.
     Levels {
@@ -407,13 +411,18 @@ impl StoredFormat {
                 MatrixFormat::Affine(Affine { bits, group_size, params, bias })
             }
             StoredFormat::Micro { mode } => MatrixFormat::Micro(mode.to_micro()),
-            StoredFormat::Blocks { block: [rows, cols], scales } => {
-                MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales.to_float()))
+            StoredFormat::Blocks { block: [rows, cols], scales, phase } => {
+                let blocks = ScaledBlocks::new(rows, cols, scales.to_float());
+                MatrixFormat::Blocks(ScaledBlocks { phase, ..blocks })
             }
             StoredFormat::Levels { levels: StoredLevels::Nf4 } => MatrixFormat::Nf4,
             StoredFormat::Ggml { ggml } => MatrixFormat::Ggml(ggml),
         }
     }
+}
+
+fn is_zero(phase: &usize) -> bool {
+    *phase == 0
 }
 
 impl From<MatrixFormat> for StoredFormat {
@@ -430,8 +439,9 @@ impl From<MatrixFormat> for StoredFormat {
                 let mode = StoredMode::ALL.into_iter().find(|mode| mode.to_micro() == micro);
                 StoredFormat::Micro { mode: mode.expect("a format that has a name") }
             }
-            MatrixFormat::Blocks(ScaledBlocks { block_rows, block_cols, scales, .. }) => {
-                StoredFormat::Blocks { block: [block_rows, block_cols], scales: scales.into() }
+            MatrixFormat::Blocks(ScaledBlocks { block_rows, block_cols, scales, phase }) => {
+                let block = [block_rows, block_cols];
+                StoredFormat::Blocks { block, scales: scales.into(), phase }
             }
             MatrixFormat::Nf4 => StoredFormat::Levels { levels: StoredLevels::Nf4 },
             MatrixFormat::Ggml(ggml) => StoredFormat::Ggml { ggml },

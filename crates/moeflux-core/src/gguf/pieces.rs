@@ -29,11 +29,11 @@ pub struct PieceName<'a> {
 /// How the pieces of a file are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number<'a> {
-    /// From 1, with the number of all, which `between` stands before.
-    Of { nth: usize, between: &'a str, n: usize },
+    /// From 1, with the number of all, which is at the end of `rest`.
+    Of { nth: usize, width: usize, rest: &'a str, n: usize },
     /// From 0 or 1, with this many digits.
     Digits { nth: usize, width: usize },
-    /// From `a` or `aa`.
+    /// From `a`, `aa` or `aaa`.
     Letters { nth: usize, width: usize },
 }
 
@@ -48,9 +48,10 @@ impl<'a> PieceName<'a> {
             // As other programs cut files, the name ends with the number.
             None => {
                 let number = rest.strip_prefix('.')?;
-                let is_usual = match number.len() {
-                    2 => number.starts_with(['a', 'A']),
-                    len => len == 3 && number.bytes().all(|byte| byte.is_ascii_digit()),
+                // As `split` counts; `gz` and the like are no numbers.
+                let is_usual = match number.bytes().all(|byte| byte.is_ascii_digit()) {
+                    true => (2..=5).contains(&number.len()),
+                    false => (2..=3).contains(&number.len()) && number.starts_with('a'),
                 };
                 is_usual.then_some((1, number))?
             }
@@ -80,14 +81,28 @@ impl<'a> PieceName<'a> {
         }
     }
 
-    /// The name of the piece in another place; `None` where names have no more places.
-    fn piece(&self, nth: usize) -> Option<String> {
+    /// The name of the piece in another place, its number filled up with zeros or not; `None` where names have
+    /// no more places.
+    fn piece(&self, nth: usize, is_filled: bool) -> Option<String> {
+        let digits = |width: usize| {
+            let width = if is_filled { width } else { 1 };
+            format!("{nth:0width$}")
+        };
         let number = match self.number {
-            Number::Of { between, n, .. } => format!("{nth}{between}{n}"),
-            Number::Digits { width, .. } => format!("{nth:0width$}"),
+            Number::Of { width, rest, .. } => format!("{}{rest}", digits(width)),
+            Number::Digits { width, .. } => digits(width),
             Number::Letters { width, .. } => letters(nth.checked_sub(1)?, width)?,
         };
         Some(format!("{}{number}", self.prefix))
+    }
+
+    /// Whether there is a first piece beside a path of another, by its place and whether its number is filled up.
+    fn first(&self, path: &Path) -> Option<(usize, bool)> {
+        let ways = [(0, true), (1, true), (0, false), (1, false)];
+        ways.into_iter().find(|(nth, is_filled)| {
+            let name = self.piece(*nth, *is_filled);
+            name.is_some_and(|name| path.with_file_name(name).is_file())
+        })
     }
 }
 
@@ -113,14 +128,13 @@ impl<'a> Number<'a> {
             let between = &text[n_first..text.len() - n_last];
             let (nth, n) = (digits(&text[..n_first])?, digits(&text[text.len() - n_last..])?);
             let is_of = between.trim_matches(['-', '_', '.']).eq_ignore_ascii_case("of");
-            let is_plain = !text.starts_with('0');
-            let is_one = (1..=n.min(MAX_PIECES)).contains(&nth) && n <= MAX_PIECES;
-            return (is_of && is_plain && is_one).then_some(Number::Of { nth, between, n });
+            let of = Number::Of { nth, width: n_first, rest: &text[n_first..], n };
+            return (is_of && (1..=n).contains(&nth)).then_some(of);
         }
         if let Some(nth) = digits(text) {
             return Some(Number::Digits { nth, width: text.len() });
         }
-        let is_word = (1..=2).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase());
+        let is_word = (1..=3).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase());
         is_word.then(|| {
             let nth = text.bytes().fold(0, |nth, letter| nth * 26 + usize::from(letter - b'a'));
             Number::Letters { nth, width: text.len() }
@@ -142,14 +156,18 @@ fn letters(nth: usize, width: usize) -> Option<String> {
 /// The pieces of the file that `path` is a piece of, in order; `None` if it is no piece.
 ///
 /// # Errors
-/// If one of them is not there.
+/// If one of them is not there, or there are too many.
 pub(super) fn pieces(path: &Path) -> Result<Option<Vec<PathBuf>>, FormatError> {
     let Some(name) = PieceName::of_path(path) else { return Ok(None) };
-    let piece = |nth: usize| Some(path.with_file_name(name.piece(nth)?));
+    let (first, is_filled) = name.first(path).unwrap_or((1, true));
+    let piece = |nth: usize| Some(path.with_file_name(name.piece(nth, is_filled)?));
     let exists = |nth: &usize| piece(*nth).is_some_and(|path| path.is_file());
-    let first = [0, 1].into_iter().find(exists).unwrap_or(1);
-    let n_there = (first..first + MAX_PIECES).take_while(exists).count();
+    let n_there = (first..=first + MAX_PIECES).take_while(exists).count();
     let n = name.n().unwrap_or(n_there.max((name.nth() + 1).saturating_sub(first)));
+    if n > MAX_PIECES {
+        let what = format!("a file in more than {MAX_PIECES} pieces; join them (cat)");
+        return Err(FormatError::malformed(path, what));
+    }
     if n_there < n {
         let missing = piece(first + n_there).unwrap_or_else(|| path.to_path_buf());
         let what = "this piece of a file is not there; is the download complete?";
@@ -161,8 +179,8 @@ pub(super) fn pieces(path: &Path) -> Result<Option<Vec<PathBuf>>, FormatError> {
 /// The path of the first piece of the file that `path` is a piece of.
 pub(super) fn first_piece(path: &Path) -> Option<PathBuf> {
     let name = PieceName::of_path(path)?;
-    let piece = |nth: usize| Some(path.with_file_name(name.piece(nth)?));
-    [0, 1].into_iter().filter_map(piece).find(|path| path.is_file()).or_else(|| piece(1))
+    let (first, is_filled) = name.first(path).unwrap_or((1, true));
+    Some(path.with_file_name(name.piece(first, is_filled)?))
 }
 
 /// The pieces of a file, and the file that they make.
@@ -268,10 +286,9 @@ impl Joined {
 
 impl DerivedBytes for Joined {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, FormatError> {
-        let end = self.tensor(offset).map_or(offset, |tensor| tensor.offset + tensor.len as u64);
-        let n = out.len().min((end - offset) as usize);
+        // Reads of whole blocks begin before a tensor and end after it.
         let mut filled = 0;
-        for range in self.ranges(offset, n) {
+        for range in self.ranges(offset, out.len()) {
             self.reader.read_at(range.file, range.offset, &mut out[filled..filled + range.len])?;
             filled += range.len;
         }
@@ -298,20 +315,23 @@ mod tests {
             ("m.gguf.001", 1, None, "m.gguf.002"),
             ("m.gguf.part9", 9, None, "m.gguf.part10"),
             ("m.gguf.part-00", 0, None, "m.gguf.part-01"),
+            ("m.gguf.00", 0, None, "m.gguf.01"),
+            ("m.gguf.aaa", 1, None, "m.gguf.aab"),
+            ("m.gguf.part01of03", 1, Some(3), "m.gguf.part02of03"),
+            ("m.gguf.part-00001-of-00003", 1, Some(3), "m.gguf.part-00002-of-00003"),
         ] {
             let piece = PieceName::parse(name).expect(name);
             assert_eq!((piece.nth(), piece.n()), (nth, n), "{name}");
-            assert_eq!(piece.piece(nth).as_deref(), Some(name));
-            assert_eq!(piece.piece(nth + 1).as_deref(), Some(next));
+            assert_eq!(piece.piece(nth, true).as_deref(), Some(name));
+            assert_eq!(piece.piece(nth + 1, true).as_deref(), Some(next));
         }
-        assert_eq!(PieceName::parse("m.gguf-split-z").unwrap().piece(27), None);
+        assert_eq!(PieceName::parse("m.gguf-split-z").unwrap().piece(27, true), None);
         for name in [
             "m.gguf",
             "m.gguf.gz",
             "m.gguf.part",
             "m.gguf.part0of2",
             "m.gguf.part3of2",
-            "m.gguf.part1of2000",
             "m.gguf.part1to2",
             "m.gguf.incomplete",
             "m.gguf.sha256",

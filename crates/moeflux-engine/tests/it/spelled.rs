@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use moeflux_engine::{Activations, Engine, EngineOptions};
+use moeflux_store::IoChoice::{self, Direct, Mmap, Pread};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::json;
@@ -62,7 +63,7 @@ type Tensors = BTreeMap<String, Stored>;
 pub(crate) fn check(case: &Path) {
     let gguf = case.join("model.gguf");
     if gguf.exists() {
-        return check_same(case, &[in_pieces(&gguf)]);
+        return check_same(case, &[in_pieces(&gguf)], &[Pread, Direct, Mmap]);
     }
     if !case.join(WEIGHTS).exists() {
         return;
@@ -71,20 +72,22 @@ pub(crate) fn check(case: &Path) {
     let mut spelled = vec![with_another_index(case, &tensors)];
     let config = fs::read_to_string(case.join("config.json")).unwrap();
     spelled.extend(of_transformers(&config, &tensors).map(|tensors| copy(case, &tensors)));
-    check_same(case, &spelled);
+    check_same(case, &spelled, &[IoChoice::Auto]);
 }
 
 #[track_caller]
-fn check_same(case: &Path, spelled: &[tempfile::TempDir]) {
+fn check_same(case: &Path, spelled: &[tempfile::TempDir], ways: &[IoChoice]) {
     let tokens = Golden::read(case).sequences.pop().unwrap().tokens;
-    let bits = |model: &Path| -> Vec<u32> {
-        let options = EngineOptions::default().activations(Activations::Full);
+    let bits = |model: &Path, io: IoChoice| -> Vec<u32> {
+        let options = EngineOptions::default().activations(Activations::Full).expert_io(io);
         let engine = Engine::open(model, &options).unwrap();
         logits_by_chunk(&engine, &tokens, usize::MAX).iter().map(|logit| logit.to_bits()).collect()
     };
-    let want = bits(case);
+    let want = bits(case, IoChoice::Pread);
     for (nth, dir) in spelled.iter().enumerate() {
-        assert!(bits(dir.path()) == want, "{}, spelling {nth}", case.display());
+        for io in ways {
+            assert!(bits(dir.path(), *io) == want, "{}, spelling {nth}, {io:?}", case.display());
+        }
     }
 }
 

@@ -204,7 +204,7 @@ fn top_logprobs(body: &ChatRequest) -> ApiResult<Option<usize>> {
 }
 
 /// Bytes of variables of the chat template: switches and texts, of which it makes values once more.
-const MAX_KWARGS: usize = 256 << 10;
+const MAX_KWARGS: usize = 64 << 10;
 
 /// Variables that are the request's own business.
 const RESERVED: [&str; 5] =

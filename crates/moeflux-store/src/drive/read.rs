@@ -132,6 +132,7 @@ impl Drive {
         }
         let inner = source.get_ref().and_then(|inner| inner.downcast_ref::<FormatError>());
         match inner {
+            Some(FormatError::Changed { path }) => StoreError::Changed { path: path.clone() },
             Some(FormatError::Malformed { .. }) => StoreError::Malformed { record, source },
             _ => StoreError::Io { path, record, offset, wanted, got, source },
         }

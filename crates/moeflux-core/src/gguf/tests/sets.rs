@@ -278,10 +278,12 @@ fn pieces_of_a_file_are_joined() {
     // In the header, in the middle of a tensor of experts, twice in it, and between tensors.
     let inside = up.offset as usize + up.len / 2;
     for ends in [vec![100], vec![inside], vec![inside - 8, inside], vec![up.offset as usize]] {
-        let names: [&dyn Fn(usize) -> String; 3] = [
+        let names: [&dyn Fn(usize) -> String; 5] = [
             &|nth| format!("m.gguf.part{nth}of{}", ends.len() + 1),
             &|nth| format!("m.gguf-split-{}", ["a", "b", "c"][nth - 1]),
             &|nth| format!("m.gguf.00{nth}"),
+            &|nth| format!("m.gguf.part{nth}"),
+            &|nth| format!("m.gguf.part-0000{nth}-of-0000{}", ends.len() + 1),
         ];
         for name in names {
             let dir = tempfile::tempdir().unwrap();
