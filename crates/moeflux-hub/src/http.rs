@@ -58,9 +58,10 @@ impl Client {
     /// # Errors
     /// Where the certificates that a variable names cannot be read.
     pub(super) fn new(env: &HubEnv, n_attempts: u32) -> Result<Self, HubError> {
-        let tls = match env.endpoint.starts_with("https://") {
-            true => TlsConfig::builder().root_certs(trusted(env.certificates.as_ref())?).build(),
-            false => TlsConfig::default(),
+        let tls = if env.endpoint.starts_with("https://") {
+            TlsConfig::builder().root_certs(trusted(env.certificates.as_ref())?).build()
+        } else {
+            TlsConfig::default()
         };
         let config = Agent::config_builder()
             .http_status_as_error(false)

@@ -111,7 +111,7 @@ fn from_index(root: &Path, path: &Path) -> Result<Shards, FormatError> {
     Ok(Shards { warning: Some(warning), ..Shards::without_index(paths) })
 }
 
-/// Which safetensors files a model beside an index is read from.
+/// Which safetensors files a model with an index is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WeightFiles<'a> {
     /// Those that the index names.

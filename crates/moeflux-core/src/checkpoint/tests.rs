@@ -321,7 +321,7 @@ fn refuses_indexes_that_leave_the_directory_or_lie() {
 
 const INDEX: &str = "model.safetensors.index.json";
 
-/// A checkpoint whose files have one tensor each, called `a`, `b` and so on, beside an index.
+/// A checkpoint whose files have one tensor each, called `a`, `b` and so on, with an index.
 fn with_index(files: &[&str], weight_map: Value) -> TempDir {
     let dir = small(json!({}), &[]);
     fs::remove_file(dir.path().join("model.safetensors")).unwrap();
@@ -544,7 +544,9 @@ fn adapters_and_odd_prefixes_name_the_remedy() {
     let got = claims.vector(&decl).unwrap_err().to_string();
     let want = "tensor norm.weight is missing, there is base_model.model.model.norm.weight: save the model";
     assert!(got.contains(want), "{got}");
-    fs::remove_file(dir.path().join("config.json")).unwrap();
+    let [own, of_adapter] =
+        ["model.safetensors", "adapter_model.safetensors"].map(|name| dir.path().join(name));
+    fs::rename(own, of_adapter).unwrap();
     for (config, base) in [
         (r#"{"base_model_name_or_path": "org/base"}"#, "into org/base ("),
         ("[]", "into its model ("),

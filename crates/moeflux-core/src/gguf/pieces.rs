@@ -49,9 +49,10 @@ impl<'a> PieceName<'a> {
             None => {
                 let number = rest.strip_prefix('.')?;
                 // As `split` counts; `gz` and the like are no numbers.
-                let is_usual = match number.bytes().all(|byte| byte.is_ascii_digit()) {
-                    true => (2..=5).contains(&number.len()),
-                    false => (2..=3).contains(&number.len()) && number.starts_with('a'),
+                let is_usual = if number.bytes().all(|byte| byte.is_ascii_digit()) {
+                    (2..=5).contains(&number.len())
+                } else {
+                    (2..=3).contains(&number.len()) && number.starts_with('a')
                 };
                 is_usual.then_some((1, number))?
             }
@@ -96,7 +97,7 @@ impl<'a> PieceName<'a> {
         Some(format!("{}{number}", self.prefix))
     }
 
-    /// Whether there is a first piece beside a path of another, by its place and whether its number is filled up.
+    /// Whether there is a first piece next to the path of another, by its place and whether its number is filled up.
     fn first(&self, path: &Path) -> Option<(usize, bool)> {
         let ways = [(0, true), (1, true), (0, false), (1, false)];
         ways.into_iter().find(|(nth, is_filled)| {

@@ -63,7 +63,7 @@ impl SamplerOptions {
         seed: 0,
     };
 
-    /// How llama.cpp chooses tokens where nobody says how. Models that think repeat themselves where
+    /// How llama.cpp chooses tokens where neither the request nor the model says how. Models that think repeat themselves where
     /// they always take the likeliest token, as their makers warn.
     pub const USUAL: SamplerOptions = SamplerOptions {
         temperature: 0.8,

@@ -15,39 +15,9 @@ use crate::common::{Golden, logits_by_chunk};
 
 const WEIGHTS: &str = "model.safetensors";
 
-/// What transformers 5 calls parts of a published checkpoint, by the `model_type` (its `conversion_mapping.py`).
-const RENAMED: [(&str, &[(&str, &str)]); 8] = [
-    ("mixtral", SPARSE),
-    ("minimax_m2", SPARSE),
-    ("ernie4_5_moe", &[(".mlp.moe_statics.", ".mlp.gate.moe_statics.")]),
-    ("exaone_moe", &[(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias")]),
-    (
-        "hy_v3",
-        &[
-            (".mlp.router.gate.", ".mlp.gate."),
-            (".mlp.expert_bias", ".mlp.e_score_correction_bias"),
-            (".mlp.shared_mlp.", ".mlp.shared_experts."),
-        ],
-    ),
-    (
-        "granitemoe",
-        &[
-            (".input_linear.weight", ".experts.gate_up_proj"),
-            (".output_linear.weight", ".experts.down_proj"),
-            (".router.layer.", ".router."),
-        ],
-    ),
-    ("nemotron_h", &[("backbone.", "model.")]),
-    // As its `save_pretrained` writes it.
-    ("kimi_k25", &[(".layers.", ".blocks.")]),
-];
-
-const SPARSE: &[(&str, &str)] = &[
-    (".block_sparse_moe.", ".mlp."),
-    (".w1.weight", ".gate_proj.weight"),
-    (".w3.weight", ".up_proj.weight"),
-    (".w2.weight", ".down_proj.weight"),
-];
+/// What transformers 5 calls parts of a published checkpoint, by the `model_type` (its `conversion_mapping.py`, and
+/// what `save_pretrained` writes for Kimi K2.5).
+const RENAMED: &str = include_str!("../transformers5.json");
 
 /// A tensor on its own.
 #[derive(Clone)]
@@ -129,7 +99,7 @@ fn copy(case: &Path, tensors: &Tensors) -> tempfile::TempDir {
     dir
 }
 
-/// Two files beside the index of a model in three.
+/// Two files with the index of a model in three.
 fn with_another_index(case: &Path, tensors: &Tensors) -> tempfile::TempDir {
     let dir = folder_of(case);
     let mut first = tensors.clone();
@@ -161,13 +131,15 @@ fn in_pieces(file: &Path) -> tempfile::TempDir {
 /// The tensors as transformers 5 holds them; `None` where these are the published ones, or where experts are not
 /// floats, which it does not fuse.
 fn of_transformers(config: &str, tensors: &Tensors) -> Option<Tensors> {
-    let is_of = |(model_type, _): &&(&str, _)| {
-        config.contains(&format!("\"model_type\": \"{model_type}\""))
-    };
-    let renamed = RENAMED.iter().filter(is_of).flat_map(|(_, pairs)| pairs.iter());
-    let renamed: Vec<_> = renamed.collect();
+    let all: BTreeMap<String, Vec<[String; 2]>> = serde_json::from_str(RENAMED).unwrap();
+    let is_of = |model_type: &str| config.contains(&format!("\"model_type\": \"{model_type}\""));
+    let renamed: Vec<[String; 2]> = all
+        .into_iter()
+        .filter(|(model_type, _)| is_of(model_type))
+        .flat_map(|(_, pairs)| pairs)
+        .collect();
     let name = |name: &String| {
-        renamed.iter().fold(name.clone(), |name, (from, to)| name.replacen(from, to, 1))
+        renamed.iter().fold(name.clone(), |name, [from, to]| name.replacen(from, to, 1))
     };
     let named: Tensors = tensors.iter().map(|(old, stored)| (name(old), stored.clone())).collect();
     let fused = fused(named);

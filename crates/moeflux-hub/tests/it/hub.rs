@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use crate::server::{COMMIT, Fault, Hub, sha256};
 use moeflux_core::SplitMix64;
-use moeflux_hub::{
-    Certificates, Event, Found, HubEnv, HubError, Remote, Token, cached, find, resolve,
-};
+use moeflux_hub::{Event, Found, HubEnv, HubError, Remote, Token, cached, find, resolve};
 
 const WEIGHTS: &str = "model.safetensors";
 
@@ -16,7 +14,7 @@ fn weights() -> Vec<u8> {
     SplitMix64::new(1).bytes(1_000_000)
 }
 
-fn hub() -> Hub {
+pub(crate) fn hub() -> Hub {
     Hub::start(&[
         ("config.json", b"{}"),
         ("tokenizer.json", b"{\"t\": 1}"),
@@ -26,7 +24,7 @@ fn hub() -> Hub {
     ])
 }
 
-fn env(hub: &Hub, cache: &Path) -> HubEnv {
+pub(crate) fn env(hub: &Hub, cache: &Path) -> HubEnv {
     HubEnv {
         endpoint: hub.endpoint.clone(),
         token: Some(Token { secret: "secret".into(), source: "HF_TOKEN".into() }),
@@ -41,18 +39,18 @@ fn env(hub: &Hub, cache: &Path) -> HubEnv {
     }
 }
 
-fn fetch(hub: &Hub, cache: &Path) -> Result<PathBuf, HubError> {
+pub(crate) fn fetch(hub: &Hub, cache: &Path) -> Result<PathBuf, HubError> {
     resolve("org/name", &env(hub, cache), &mut |_| {})
 }
 
-fn partial(cache: &Path) -> PathBuf {
+pub(crate) fn partial(cache: &Path) -> PathBuf {
     let blobs = cache.join("models--org--name/blobs");
     fs::create_dir_all(&blobs).unwrap();
     blobs.join(format!("{}.incomplete", sha256(&weights())))
 }
 
 #[track_caller]
-fn check_complete(dir: &Path) {
+pub(crate) fn check_complete(dir: &Path) {
     assert_eq!(fs::read(dir.join("config.json")).unwrap(), b"{}");
     assert_eq!(fs::read(dir.join("tokenizer.json")).unwrap(), b"{\"t\": 1}");
     assert!(fs::read(dir.join(WEIGHTS)).unwrap() == weights());
@@ -145,39 +143,6 @@ fn a_commit_that_another_tool_fetched_in_part_is_completed() {
         resolve(&by_commit, &env, &mut |_| {}).unwrap();
         assert_eq!(hub.requests().len(), n_then, "the commit is known to be complete");
     }
-}
-
-#[test]
-fn certificates_that_are_none_are_named() {
-    let (hub, cache) = (hub(), tempfile::tempdir().unwrap());
-    let file = cache.path().join("ca.pem");
-    fs::write(&file, "no certificate").unwrap();
-    for path in [file, cache.path().join("missing.pem")] {
-        let source = "SSL_CERT_FILE";
-        let certificates = Some(Certificates { path: path.clone(), source });
-        let endpoint = hub.endpoint.replace("http://", "https://");
-        let env = HubEnv { certificates, endpoint, ..env(&hub, cache.path()) };
-        let error = resolve("org/name", &env, &mut |_| {}).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{source} names {}: ", path.display())), "{error}");
-    }
-}
-
-#[test]
-fn a_name_that_does_not_resolve_is_asked_for_once() {
-    let (hub, cache) = (hub(), tempfile::tempdir().unwrap());
-    // Longer than a part of a name may be, so that no server of names is asked.
-    let endpoint = format!("http://{}.invalid", "a".repeat(70));
-    let env = HubEnv { endpoint, ..env(&hub, cache.path()) };
-    let mut n_retries = 0;
-    let error = resolve("org/name", &env, &mut |event| {
-        n_retries += usize::from(matches!(event, Event::Retrying(_)));
-    });
-    let error = error.unwrap_err().to_string();
-    assert_eq!(n_retries, 0, "{error}");
-    assert!(
-        error.ends_with("no host of that name is found: check the network and HF_ENDPOINT"),
-        "{error}"
-    );
 }
 
 #[test]
@@ -599,22 +564,4 @@ fn a_cache_that_cannot_be_written_is_named() {
     let error = fetch(&hub, &file).unwrap_err().to_string();
     let locks = file.join(".locks").display().to_string();
     assert!(error.contains(&locks) && error.contains("set HF_HUB_CACHE"), "{error}");
-}
-
-#[cfg(unix)]
-#[test]
-fn links_and_pipes_in_the_cache_lead_nowhere() {
-    let (hub, cache) = (hub(), tempfile::tempdir().unwrap());
-    let own = cache.path().join("own.txt");
-    fs::write(&own, "mine").unwrap();
-    std::os::unix::fs::symlink(&own, partial(cache.path())).unwrap();
-    check_complete(&fetch(&hub, cache.path()).unwrap());
-    assert_eq!(fs::read_to_string(&own).unwrap(), "mine");
-    let locks = cache.path().join(".locks/models--org--name");
-    fs::remove_file(locks.join("moeflux.lock")).unwrap();
-    let made = std::process::Command::new("mkfifo").arg(locks.join("moeflux.lock")).status();
-    assert!(made.unwrap().success());
-    fs::remove_dir_all(cache.path().join("models--org--name")).unwrap();
-    let error = fetch(&hub, cache.path()).unwrap_err().to_string();
-    assert!(error.contains("moeflux.lock: something other than a file"), "{error}");
 }

@@ -5,3 +5,4 @@ mod hub;
 mod lies;
 mod server;
 mod stored;
+mod surroundings;

@@ -97,11 +97,22 @@ impl Drive {
                 Err(err) => return Err(Failure { got, why: Why::System(err) }),
             }
         }
-        // What was read before and after would be of two models.
-        if self.source.is_changed(blocks.file) {
-            return Err(Failure { got, why: Why::Changed });
+        Ok(())
+    }
+
+    /// As [`read`](Drive::read), of a file that must not have been written to: what was read before and after would
+    /// be of two models.
+    pub(crate) fn read_unchanged(&self, blocks: &Blocks, out: &mut [u8]) -> Result<(), Failure> {
+        self.read(blocks, out)?;
+        if self.is_changed(blocks.file) {
+            return Err(Failure { got: blocks.wanted, why: Why::Changed });
         }
         Ok(())
+    }
+
+    /// Whether a file was written to since it was opened.
+    pub(crate) fn is_changed(&self, file: FileIdx) -> bool {
+        self.source.is_changed(file)
     }
 
     /// The error of a read for `record`, whose bytes begin at `offset`. It is about the file if the
@@ -141,7 +152,7 @@ impl Drive {
     /// Checks that a file still has its length and was not written to.
     pub(crate) fn check_file(&self, file: FileIdx) -> Result<(), StoreError> {
         self.check_len(file)?;
-        if self.source.is_changed(file) {
+        if self.is_changed(file) {
             return Err(StoreError::Changed { path: self.file(file).path.clone() });
         }
         Ok(())

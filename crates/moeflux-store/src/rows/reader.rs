@@ -58,7 +58,7 @@ impl RowReader {
     /// Reads an extent into `buf`, which grows where it is too short.
     pub(super) fn read(&self, extent: &Extent, buf: &mut ReadBuf) -> Result<(), Refusal> {
         let out = buf.room(extent.blocks.len, &self.alloc).map_err(Refusal::OutOfMemory)?;
-        self.drive.read(&extent.blocks, out).map_err(Refusal::Read)
+        self.drive.read_unchanged(&extent.blocks, out).map_err(Refusal::Read)
     }
 
     /// The error of a failed read, for one of those who wait for it.

@@ -23,7 +23,8 @@ const FLASH_VOCAB: usize = 154_880;
 
 /// How experts are chosen in files of DeepSeek's layers that do not say it.
 pub fn default_gating(keys: &Keys<'_>) -> Result<Gating, FormatError> {
-    let is_flash = FLASH_BLOCKS.contains(&keys.n_blocks) && keys.vocab()? == FLASH_VOCAB;
+    let vocab = keys.number("vocab_size")?.map_or_else(|| keys.vocab(), Ok)?;
+    let is_flash = FLASH_BLOCKS.contains(&keys.n_blocks) && vocab == FLASH_VOCAB;
     Ok(if is_flash { Gating::Sigmoid } else { Gating::Softmax })
 }
 
