@@ -28,6 +28,10 @@ const MAX_ETAG: usize = 128;
 /// Indexes and configs longer than this are none; the index of the largest model has 20 MB.
 const MAX_JSON_BYTES: u64 = 256 << 20;
 
+/// Which names of files are taken.
+const NAMES: &str = "a name must not begin with a dot or a space, end with a space, be longer than 255 bytes, or have \
+                     control characters, invisible ones or any of \\ : * ? \" < > |";
+
 /// What addresses encode of the path of a file.
 const IN_PATHS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -285,7 +289,7 @@ impl Source<'_> {
     ) -> Result<RemoteFile, HubError> {
         let path = &sibling.rfilename;
         if path.len() > MAX_PATH || !path.split('/').all(is_component) {
-            return Err(self.refuse_name(path, "it would not be a file everywhere: : * ? \" < > | \\ and what is not seen are not allowed"));
+            return Err(self.refuse_name(path, NAMES));
         }
         let address = utf8_percent_encode(path, IN_PATHS);
         let url = format!("{}/{}/resolve/{commit}/{address}", self.client.endpoint, self.repo.name);

@@ -1,7 +1,7 @@
 //! Memory that parsed bodies share until their prompts are made.
 //!
-//! A request keeps its share in the task that handles it. Who queues the prompt gives it up, so that requests that
-//! wait for the model hold none.
+//! A request keeps its share in the task that handles it. `ask::submit` gives the share up when it queues the prompt,
+//! so that requests that wait for the model hold none.
 
 use std::cell::RefCell;
 use std::future::Future;
