@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use clap::error::ErrorKind;
 use moeflux_convert::synth::SynthError;
-use moeflux_core::call_options;
+use moeflux_core::{call_options, catch_out_of_memory};
 use moeflux_engine::EngineError;
 use moeflux_engine::sampler::SamplerError;
 use moeflux_server::ServerError;
@@ -93,43 +93,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(err) => return explain(err, &arguments),
     };
-    let done = match &cli.command {
-        Command::Run(args) => commands::run::run(args),
-        Command::Chat(args) => commands::chat::run(args),
-        Command::Serve(args) => commands::serve::run(args),
-        Command::Launch(args) => match commands::launch::run(args) {
-            Ok(code) => return ExitCode::from(code),
-            Err(err) => Err(err),
-        },
-        Command::Pack(args) => commands::pack::run(args),
-        Command::Verify(args) => commands::verify::run(args),
-        Command::Calibrate(args) => commands::calibrate::run(args),
-        Command::Logits(args) => commands::logits::run(args),
-        Command::Perplexity(args) => commands::perplexity::run(args),
-        Command::Bench(args) => commands::bench::run(args),
-        Command::Inspect(args) => commands::inspect::run(args),
-        Command::Models(args) => commands::models::run(args),
-        Command::Pull(args) => commands::pull::run(args),
-        Command::Rm(args) => commands::rm::run(args),
-        Command::Ps(args) => commands::ps::run(args),
-        Command::Prompt(args) => commands::prompt::run(args),
-        Command::Plan(args) => match commands::plan::run(args) {
-            // The plan says so itself.
-            Ok(false) => return ExitCode::from(fatal::FAILED),
-            done => done.map(|_| ()),
-        },
-        Command::Doctor(args) => match commands::doctor::run(args) {
-            // The report says so itself.
-            Ok(false) => return ExitCode::from(fatal::FAILED),
-            done => done.map(|_| ()),
-        },
-        Command::Replay(args) => commands::replay::run(args),
-        Command::Synth(args) => commands::synth::run(args),
-        Command::Completions(args) => commands::completions::run(args),
-        Command::Man(args) => commands::man::run(args),
-    };
+    // Memory that a command's own work cannot get, outside of the engine.
+    let done = catch_out_of_memory(|| run(&cli.command))
+        .unwrap_or_else(|err| Err(EngineError::OutOfMemory(err).into()));
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(err) if err.downcast_ref().is_some_and(OutputError::is_closed_pipe) => {
             ExitCode::SUCCESS
         }
@@ -142,6 +110,37 @@ fn main() -> ExitCode {
             ExitCode::from(if is_usage(&err) { USAGE } else { fatal::FAILED })
         }
     }
+}
+
+/// Runs a command. Its exit code where it did what it should.
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    let is_good = |good: bool| if good { ExitCode::SUCCESS } else { ExitCode::from(fatal::FAILED) };
+    match command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Chat(args) => commands::chat::run(args),
+        Command::Serve(args) => commands::serve::run(args),
+        Command::Launch(args) => return commands::launch::run(args).map(ExitCode::from),
+        Command::Pack(args) => commands::pack::run(args),
+        Command::Verify(args) => commands::verify::run(args),
+        Command::Calibrate(args) => commands::calibrate::run(args),
+        Command::Logits(args) => commands::logits::run(args),
+        Command::Perplexity(args) => commands::perplexity::run(args),
+        Command::Bench(args) => commands::bench::run(args),
+        Command::Inspect(args) => commands::inspect::run(args),
+        Command::Models(args) => commands::models::run(args),
+        Command::Pull(args) => commands::pull::run(args),
+        Command::Rm(args) => commands::rm::run(args),
+        Command::Ps(args) => commands::ps::run(args),
+        Command::Prompt(args) => commands::prompt::run(args),
+        // These two say themselves what is wrong.
+        Command::Plan(args) => return commands::plan::run(args).map(is_good),
+        Command::Doctor(args) => return commands::doctor::run(args).map(is_good),
+        Command::Replay(args) => commands::replay::run(args),
+        Command::Synth(args) => commands::synth::run(args),
+        Command::Completions(args) => commands::completions::run(args),
+        Command::Man(args) => commands::man::run(args),
+    }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 /// The command line, where `help run` is written `run --help`, and `version` as a flag.

@@ -119,11 +119,13 @@ impl Tokenizer {
         for (name, text) in named {
             config.named.entry(name.to_owned()).or_insert(text);
         }
-        tokenizer_file::check(&json).map_err(|bad| TextError::Field {
-            path: path.to_owned(),
-            field: bad.field,
-            value: excerpt(&bad.value),
-            want: bad.want,
+        tokenizer_file::check(&json, config.vocabulary.n_logits()).map_err(|bad| {
+            TextError::Field {
+                path: path.to_owned(),
+                field: bad.field,
+                value: excerpt(&bad.value),
+                want: bad.want,
+            }
         })?;
         let (encoder, table) = Encoder::new(path, &json)?;
         let mut tokenizer = Self {

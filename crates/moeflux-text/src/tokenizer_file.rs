@@ -11,6 +11,10 @@ use serde_json::Value;
 /// Above this an id is taken for damage: tables have one entry for each id.
 pub(super) const MAX_TOKENS: u32 = 1 << 22;
 
+/// Tokens that a vocabulary may have beyond those that the model has logits for. Published ones have a
+/// few hundred more at most, and small models with the tokenizer of a large one are opened for tests.
+const MAX_WITHOUT_LOGITS: usize = 1 << 16;
+
 /// Added tokens; every one is looked for in every text.
 const MAX_ADDED: usize = 16_384;
 /// Bytes of an added token, and of what a normalizer puts in.
@@ -43,8 +47,9 @@ pub(super) struct BadField {
 
 type Checked = Result<(), BadField>;
 
-/// Checks a whole file.
-pub(super) fn check(json: &Value) -> Checked {
+/// Checks a whole file, of a model with `n_logits`, where that is known.
+pub(super) fn check(json: &Value, n_logits: Option<u32>) -> Checked {
+    check_size(&json["model"]["vocab"], n_logits)?;
     check_added(&json["added_tokens"])?;
     check_model(&json["model"])?;
     check_growth(json, "normalizer", "normalizers")?;
@@ -67,6 +72,24 @@ fn bad(field: &str, value: &Value, want: &'static str) -> BadField {
 
 fn too_many(field: &str, n: usize, want: &'static str) -> BadField {
     BadField { field: format!("the number of {field}"), value: n.to_string(), want }
+}
+
+/// A vocabulary that cannot be the model's is refused before its tables are built, which take far
+/// more memory and time than the model then needs.
+fn check_size(vocab: &Value, n_logits: Option<u32>) -> Checked {
+    let n_tokens = match vocab {
+        Value::Object(tokens) => tokens.len(),
+        Value::Array(tokens) => tokens.len(),
+        _ => return Ok(()),
+    };
+    match n_logits {
+        Some(n_logits) if n_tokens > n_logits as usize + MAX_WITHOUT_LOGITS => Err(too_many(
+            "tokens in model.vocab",
+            n_tokens,
+            "at most 65536 more than the model's vocab_size",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn check_added(added: &Value) -> Checked {
@@ -253,6 +276,10 @@ mod tests {
 
     use super::*;
 
+    fn check(json: &Value) -> Checked {
+        super::check(json, None)
+    }
+
     #[test]
     fn what_published_files_hold_passes() {
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
@@ -267,6 +294,11 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(check(&json!({})), Ok(()));
+        let pieces = |n: usize| json!({"model": {"vocab": vec![json!(["a", 0.0]); n]}});
+        let of_100 = |json: &Value| super::check(json, Some(100));
+        assert_eq!(of_100(&pieces(65_636)), Ok(()));
+        let refused = of_100(&pieces(65_637)).unwrap_err();
+        assert_eq!(refused.field, "the number of tokens in model.vocab");
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn a_small_allocation_that_fails_is_one_line() {
 #[test]
 fn a_plan_within_a_limit_of_addresses_is_made_or_says_why_not() {
     let mut n_plans = 0;
-    for mib in (100..=460).step_by(40) {
+    for mib in (100..=460).step_by(20) {
         let limit = format!("ulimit -v {}", mib * 1024);
         let output = run_limited(&limit, &["plan"]);
         if output.status.code() != Some(127) && answers_or_says_why(&limit, &output) {

@@ -139,7 +139,7 @@ impl Checkpoint {
             }
         }
         let paths = paths.map_err(|err| or_unfinished(&root, err))?;
-        if !shards::are_named(&root) && root.join(ADAPTER).is_file() {
+        if (!path.exists() || !shards::are_named(&root)) && root.join(ADAPTER).is_file() {
             return Err(adapter(root));
         }
         let config = Config::from_slice(&path, &read_json(&path)?)?;

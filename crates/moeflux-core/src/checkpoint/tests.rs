@@ -558,4 +558,10 @@ fn adapters_and_odd_prefixes_name_the_remedy() {
             "{got}"
         );
     }
+    // Some programs call the adapter's tensors as those of a model.
+    let rename =
+        |from: &str, to: &str| fs::rename(dir.path().join(from), dir.path().join(to)).unwrap();
+    rename("adapter_model.safetensors", "model.safetensors");
+    rename("config.json", "base_config.json");
+    assert!(open_checkpoint(dir.path()).unwrap_err().to_string().contains("an adapter (LoRA)"));
 }

@@ -103,7 +103,7 @@ impl DriveProbe {
             is_direct: true,
             bank,
         };
-        let mut buf = read_buffer(piece_bytes);
+        let mut buf = read_buffer(piece_bytes)?;
         if probe.read(0, first, &mut buf).is_err() {
             probe.files = open_for_readers(&probe.bank, false);
             probe.is_direct = false;
@@ -181,11 +181,12 @@ impl DriveProbe {
     }
 
     /// Reads for `time` with `depth` reads at the same time; `None` where
-    /// reading fails.
+    /// reading fails, or where there is no memory to read into.
     fn measure(&self, pieces: &mut Pieces, depth: usize, time: Duration) -> Option<DriveRate> {
         let (next, n_bytes) = (AtomicUsize::new(pieces.n_read), AtomicU64::new(0));
         let longest = pieces.pieces.iter().map(|piece| piece.len).max()?;
-        let buffers: Vec<HostBuf> = (0..depth.max(1)).map(|_| read_buffer(longest)).collect();
+        let buffers = (0..depth.max(1)).map(|_| read_buffer(longest));
+        let buffers = buffers.collect::<Option<Vec<HostBuf>>>()?;
         let all = &pieces.pieces;
         let start = Instant::now();
         let done = thread::scope(|scope| {
@@ -231,10 +232,11 @@ impl DriveProbe {
 }
 
 /// Memory to read into, of huge pages as slots are: a drive is slower into small pages.
-fn read_buffer(len: usize) -> HostBuf {
-    let mut buf = HostBuf::zeroed(len.max(HUGE_BYTES));
+/// `None` where the system has none.
+fn read_buffer(len: usize) -> Option<HostBuf> {
+    let mut buf = HostBuf::try_zeroed(len.max(HUGE_BYTES)).ok()?;
     buf.fill(1);
-    buf
+    Some(buf)
 }
 
 /// What the experts take of their files, in order.

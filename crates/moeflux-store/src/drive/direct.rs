@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use moeflux_core::PAGE_BYTES;
+use moeflux_core::{HostBuf, PAGE_BYTES};
 
 /// Opens a file for reads that bypass the page cache. Also returns the block size in bytes. Reads
 /// begin at multiples of it, in the file and in memory, and are whole blocks long. Only the end of
@@ -16,7 +16,9 @@ pub fn open_direct(path: &Path) -> io::Result<(File, usize)> {
     let file = open(path)?;
     let block = block(&file)?;
     // Some file systems accept the flag and refuse the reads.
-    read_at(&file, &mut moeflux_core::HostBuf::zeroed(block)[..block], 0)?;
+    let buf = HostBuf::try_zeroed(block);
+    let mut buf = buf.map_err(|err| io::Error::new(io::ErrorKind::OutOfMemory, err))?;
+    read_at(&file, &mut buf[..block], 0)?;
     Ok((file, block))
 }
 

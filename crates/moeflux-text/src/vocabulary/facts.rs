@@ -104,6 +104,11 @@ impl VocabularyFacts {
         self.special.extend(texts.cloned());
     }
 
+    /// Tokens that the model has logits for, where a file says so.
+    pub(in super::super) fn n_logits(&self) -> Option<u32> {
+        self.n_logits
+    }
+
     pub(super) fn is_special(&self, text: &str) -> bool {
         self.special.iter().any(|special| special == text)
     }
