@@ -14,14 +14,15 @@ pub enum ActivationPrecision {
     /// group of columns. This applies to weights that are integers, as affine ones, MXFP4 and
     /// NVFP4 are; activations of other weights are not rounded.
     ///
-    /// For many rows, a backend may instead split activations into the sum of two `f16`,
-    /// whatever the weights, which keeps 22 bits; those of MXFP4 and NVFP4 may stay unrounded.
+    /// For many rows, a backend may instead round each activation to an `f16`, where the weights
+    /// are integers, and weights in blocks of GGUF files as well; activations of other weights may
+    /// become the sum of two `f16`, which keeps 22 bits. Those of MXFP4 and NVFP4 may stay
+    /// unrounded.
     Int16,
     /// Rounded to 8-bit integers, with one scale for each group of columns, where the weights
     /// are integers; else as for [`Int16`](ActivationPrecision::Int16).
     ///
-    /// For many rows, a backend may instead round activations to one `f16`, which loses less;
-    /// those of MXFP4 and NVFP4 may stay unrounded.
+    /// For many rows the same holds as for [`Int16`](ActivationPrecision::Int16).
     Int8,
 }
 

@@ -35,6 +35,9 @@ pub(super) fn check(suite: &Suite<'_>) {
     }
 }
 
+/// Rows of long steps.
+const LONG: usize = 150;
+
 /// The heads of a delta rule.
 #[derive(Clone, Copy, Debug)]
 struct DeltaShape {
@@ -110,7 +113,6 @@ struct StateSpaceShape {
 /// Steps of a few rows, then one of more rows than any kernel takes at once, and a last row that
 /// follows it.
 fn state_space(suite: &Suite<'_>, shape: StateSpaceShape) {
-    const LONG: usize = 150;
     let StateSpaceShape { n_heads, n_groups, head_dim, state_size } = shape;
     suite.case(&format!("state_space {n_heads}/{n_groups} {head_dim}x{state_size}"), &|b| {
         let (cols, group_cols) = (n_heads * head_dim, n_groups * state_size);
@@ -145,20 +147,22 @@ fn state_space(suite: &Suite<'_>, shape: StateSpaceShape) {
     });
 }
 
+/// Steps of a few rows, then one of more rows than any kernel takes at once, and a last row that
+/// follows it.
 fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
     let DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order } = shape;
     suite.case(&format!("delta_rule {n_k_heads}/{n_v_heads} {k_dim}x{v_dim} {order:?}"), &|b| {
         let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
-        let qkv = filled(b, 5, 2 * k_cols + v_cols, 50);
-        let out = filled(b, 5, v_cols, 51);
+        let qkv = filled(b, LONG, 2 * k_cols + v_cols, 50);
+        let out = filled(b, LONG, v_cols, 51);
         let op = DeltaRule {
             out: out.heads(n_v_heads),
             q: qkv.slice(0, k_cols).heads(n_k_heads),
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
             order,
-            a: filled(b, 5, n_v_heads, 52),
-            b: filled(b, 5, n_v_heads, 53),
+            a: filled(b, LONG, n_v_heads, 52),
+            b: filled(b, LONG, n_v_heads, 53),
             a_log: b.load_vector(&Numbers::new(54).floats(n_v_heads)),
             dt_bias: b.load_vector(&Numbers::new(55).floats(n_v_heads)),
             cache: Cache(1),
@@ -168,11 +172,18 @@ fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
             CacheSpec::State(StateShape::Matrices { n: n_v_heads, rows: v_dim, cols: k_dim }),
         ];
         let mut seed = 56;
-        run_steps(b, &spec, out, &mut |b, spans| {
+        let mut results = run_steps(b, &spec, out, &mut |b, spans| {
             seed += 1;
             b.write(qkv.buf, &Numbers::new(seed).floats(5 * qkv.len));
             b.delta_rule(op, spans);
-        })
+        });
+        b.write(qkv.buf, &Numbers::new(seed + 1).floats(LONG * qkv.len));
+        let sequence = b.new_sequence(&spec);
+        for (rows, position) in [(0..LONG, 0), (3..4, LONG)] {
+            b.delta_rule(op, &[Span::new(sequence, rows.clone(), position)]);
+            results.extend(read(b, out.buf, rows.end));
+        }
+        results
     });
 }
 

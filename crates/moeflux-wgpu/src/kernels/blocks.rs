@@ -96,15 +96,19 @@ pub(super) fn constants(bits: u32, is_matvec: bool) -> NamedConstants {
     let staged = if is_matvec { staged_words(of) } else { 0 };
     vec![
         ("STAGED", number(staged)),
-        // What codes are more than what they stand for, and how many bits of a scale times a code are
-        // exact as a half.
+        ("NIBBLES", u32::from(are_nibbles(of))),
+        // What codes are more than what they stand for.
         ("ZERO", zero(of)),
-        ("HIGH_BITS", 11 - code_bits(of)),
         ("GROUP_COLS", number(of.group_cols())),
         ("BLOCK_COLS", number(of.block_cols())),
         ("BLOCK_BYTES", number(of.block_bytes())),
         ("HAS_CODEBOOK", u32::from(of.has_codebook())),
     ]
+}
+
+/// Whether codes are halves of bytes as they lie in the block.
+fn are_nibbles(block_type: BlockType) -> bool {
+    matches!(block_type, BlockType::Q4_0 | BlockType::Q4_1 | BlockType::Q4_K)
 }
 
 /// What the codes of a type are more than what they stand for, as kernels have them.
@@ -146,17 +150,6 @@ pub(crate) fn largest_code(block_type: BlockType) -> u32 {
         | BlockType::TQ2_0
         | BlockType::Q1_0
         | BlockType::Q2_0 => 3,
-    }
-}
-
-/// Bits between the first and the last that are set in a code less its [`zero`].
-fn code_bits(block_type: BlockType) -> u32 {
-    match block_type {
-        BlockType::Q8_0 | BlockType::IQ4_NL | BlockType::IQ4_XS => 7,
-        BlockType::IQ2_XXS | BlockType::IQ2_XS | BlockType::IQ2_S => 6,
-        // All levels of IQ3_XXS are even.
-        BlockType::Q6_K | BlockType::Q5_1 | BlockType::Q5_K | BlockType::IQ3_XXS => 5,
-        _ => 4,
     }
 }
 

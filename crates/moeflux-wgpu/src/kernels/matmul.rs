@@ -142,8 +142,7 @@ fn coop_tiles(constants: &NamedConstants) -> NamedConstants {
     let words = of("W_TILE*STEP*4") / threads;
     let per_load = if words >= 4 { 4 } else { 2 };
     let (is_biased, w_parts) = match of("FORMAT") {
-        // As many parts as activations.
-        FORMAT_GGML => (has_biases(block_type(of("BITS"))), of("PARTS")),
+        FORMAT_GGML => (has_biases(block_type(of("BITS"))), 1),
         format => {
             let is_unpacked = format == FORMAT_AFFINE && of("SUMMANDS") == 0;
             (is_unpacked && of("FLOATS") < FLOATS_SYMMETRIC, of("SUMMANDS").max(1))

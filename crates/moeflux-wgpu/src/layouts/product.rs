@@ -91,10 +91,10 @@ impl F16Tiles {
         F16Tiles { x_tile, w_tile, squares, step }
     }
 
-    /// All that there are for activations of one and two parts and such a matrix, the largest
-    /// first: those were fastest on an H200.
-    pub(crate) fn all(parts: u32, of: F16Operand) -> &'static [F16Tiles] {
-        const ONE: [F16Tiles; 6] = [
+    /// All that there are for such a matrix, the largest first: those were fastest on an H200. What
+    /// decodes elements lacks the registers, and workgroups the memory, for more.
+    pub(crate) fn all(of: F16Operand) -> &'static [F16Tiles] {
+        const UNPACKED: [F16Tiles; 6] = [
             F16Tiles::new(128, 256, [4, 4], 1),
             F16Tiles::new(128, 128, [4, 4], 2),
             F16Tiles::new(64, 128, [2, 4], 2),
@@ -102,8 +102,7 @@ impl F16Tiles {
             F16Tiles::new(32, 64, [2, 2], 2),
             F16Tiles::new(16, 64, [1, 2], 2),
         ];
-        const TWO: [F16Tiles; 6] = [
-            F16Tiles::new(128, 256, [4, 4], 1),
+        const DECODED: [F16Tiles; 5] = [
             F16Tiles::new(128, 128, [2, 4], 1),
             F16Tiles::new(64, 128, [2, 4], 1),
             F16Tiles::new(64, 64, [2, 2], 1),
@@ -111,12 +110,8 @@ impl F16Tiles {
             F16Tiles::new(16, 64, [1, 2], 1),
         ];
         match of {
-            // What decodes elements lacks the registers, and workgroups the memory, as they do where
-            // elements are two halves.
-            F16Operand::Sums(_) => &TWO[1..],
-            F16Operand::Blocks { .. } if parts == 2 => &TWO[1..],
-            _ if parts == 1 => &ONE,
-            _ => &TWO,
+            F16Operand::Sums(_) => &DECODED,
+            _ => &UNPACKED,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::device::context::Context;
 use crate::layouts::format::Decoder;
 use crate::layouts::product::{F16Tiles, Tiles};
 use crate::state::gpu::Wgpu;
+use crate::state::quantized_inputs::activation_quant;
 
 /// Rows of activations and of the matrix: more than a tile of each.
 const SHAPE: (usize, usize) = (150, 140);
@@ -34,15 +35,15 @@ const MATRICES: [TestMatrix; 6] = [
     TestMatrix { format: affine(8, 64), cols: 512 },
 ];
 
+/// Of these all sizes of tiles are tried.
+const IN_ALL_SIZES: [MatrixFormat; 2] = [affine(4, 32), MatrixFormat::Dense(Float::BF16)];
+
 pub(crate) const fn affine(bits: u8, group_size: usize) -> MatrixFormat {
     MatrixFormat::Affine(Affine::new(bits, group_size, Float::BF16))
 }
 
 /// Columns that units take in a step.
 const STEP: usize = 16;
-
-/// Halves that an input is the sum of.
-const PARTS: usize = 2;
 
 /// Share of the largest result by which results may differ.
 ///
@@ -51,7 +52,8 @@ const PARTS: usize = 2;
 /// sums to the nearest, 2^-24 at most, to either side: of these the root of their number counts. An
 /// element takes this many products of halves; that of two lower ones, which is left out, is below
 /// 2^-22 of it. Where a half's lower part is lost, inputs are off by up to 2^-11 each, which at
-/// these sizes shows with 3e-4, ten times what is allowed.
+/// these sizes shows with 3e-4, ten times what is allowed. Inputs that are one half each are integers
+/// of so few bits that halves hold them, and sums of a group of them, exactly.
 fn tolerance(n_products: usize, cols: usize) -> f32 {
     let cut = (n_products * cols.div_ceil(STEP)) as f32 * f32::EPSILON;
     let rounded = (cols as f32).sqrt() * f32::EPSILON / 2.0;
@@ -151,22 +153,35 @@ pub(crate) fn attention(b: &mut dyn Backend) -> Option<Vec<f32>> {
 /// in the tiles that suit them, and in tiles of all sizes, each of which
 /// is a kernel that drivers may get wrong.
 pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
-    let [first, ..] = MATRICES;
-    let of = Decoder::new(first.format).f16_operand();
-    let sizes = F16Tiles::all(PARTS as u32, of).iter().map(|tiles| (first, Some(*tiles)));
     let suited = MATRICES.into_iter().map(|matrix| (matrix, None));
+    let sizes = MATRICES.into_iter().flat_map(|matrix| {
+        let of = Decoder::new(matrix.format).f16_operand();
+        let all = F16Tiles::all(of).iter();
+        all.map(move |tiles| (matrix, Some(*tiles)))
+    });
+    // One matrix of each kind of input.
+    let is_in_all_sizes = |matrix: &TestMatrix| IN_ALL_SIZES.contains(&matrix.format);
+    let sizes = sizes.filter(|(matrix, _)| is_in_all_sizes(matrix));
     suited.chain(sizes).all(|(matrix, f16_tiles)| {
         let product = |tiles, inputs| {
             let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
             b.f16_tiles = f16_tiles;
             product(&mut b, matrix, inputs, SHAPE.0)
         };
-        let got = product(tiles, ActivationPrecision::Int16);
+        let got = product(tiles, INPUTS);
         let want = product(Tiles::F32, ActivationPrecision::F32);
         let (Some(got), Some(want)) = (got, want) else { return false };
         let n_lower = Decoder::new(matrix.format).f16_operand().summands().saturating_sub(1);
-        are_close(&got, &want, tolerance(PARTS + n_lower as usize, matrix.cols))
+        are_close(&got, &want, tolerance((n_parts(matrix.format) + n_lower) as usize, matrix.cols))
     })
+}
+
+/// How inputs are rounded.
+const INPUTS: ActivationPrecision = ActivationPrecision::Int16;
+
+/// Halves that an input of such a matrix is the sum of.
+fn n_parts(format: MatrixFormat) -> u32 {
+    activation_quant(Decoder::new(format), INPUTS).map_or(1, |quant| quant.parts)
 }
 
 /// The product of `n` rows of activations with a matrix; `None` where the device fails.
@@ -198,7 +213,11 @@ pub(crate) fn product(
     let biases = params(format.bias_bytes(rows, cols), |bits| 0xbd80 | bits & 0x7f);
     let weight = b.load_matrix(HostMatrix { rows, cols, format, inputs, weight, scales, biases });
     let (x, y) = (b.alloc(n, cols), b.alloc(n, rows));
-    let values: Vec<f32> = (0..n * cols).map(|i| (i as f32 * 0.37).sin()).collect();
+    let value = |i: usize| match n_parts(format) {
+        1 => (i * 17 % 29) as f32 / 16.0 - 0.875,
+        _ => (i as f32 * 0.37).sin(),
+    };
+    let values: Vec<f32> = (0..n * cols).map(value).collect();
     b.write(x, &values);
     let all = |buf, len| Cols { buf, start: 0, len };
     b.project(n, all(x, cols), &[Projection { weight, out: all(y, rows) }]);

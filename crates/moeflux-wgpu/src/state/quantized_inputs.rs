@@ -19,6 +19,9 @@ const KEPT: usize = 4;
 pub(crate) struct ActivationQuant {
     pub(crate) group_size: usize,
     pub(crate) n_limbs: u32,
+    /// Halves that an activation is the sum of where products go through cooperative matrices: one
+    /// keeps 11 bits, two 22.
+    pub(crate) parts: u32,
     /// How the integers are stored, see `matmul/quantize_activations.wgsl`.
     pub(crate) order: u32,
     /// Whether weights are integers: what multiplies others without cooperative matrices takes
@@ -29,13 +32,6 @@ pub(crate) struct ActivationQuant {
 }
 
 impl ActivationQuant {
-    /// Halves that an activation is the sum of where products go through cooperative matrices, as
-    /// many as it would have digits: one keeps 11 bits, two 22, so that less is lost than by
-    /// rounding to digits.
-    pub(crate) fn parts(self) -> u32 {
-        self.n_limbs
-    }
-
     /// What of these a kernel rounds to.
     pub(crate) fn of_kernel(
         quant: Option<ActivationQuant>,
@@ -90,6 +86,7 @@ pub(crate) fn activation_quant(
         // What is rounded to halves has no groups.
         group_size: integer_group_size.filter(|_| are_for_integers).unwrap_or(BLOCK),
         n_limbs,
+        parts: if integer_group_size.is_some() { 1 } else { 2 },
         order,
         are_for_integers,
         have_sums: decoder.f16_operand().takes_sums(),
@@ -155,7 +152,7 @@ pub(crate) struct KernelInput {
 pub(crate) fn f16_stride(cols: usize, quant: ActivationQuant) -> usize {
     let n_groups = if quant.have_sums { cols / quant.group_size } else { 0 };
     let n_blocks = cols / BLOCK + n_groups.div_ceil(16);
-    quant.parts() as usize * n_blocks.next_multiple_of(2) * BLOCK / 8
+    quant.parts as usize * n_blocks.next_multiple_of(2) * BLOCK / 8
 }
 
 impl QuantKey {

@@ -13,7 +13,7 @@ use moeflux_core::{HostBuf, SplitMix64};
 
 use super::{RELATIVE, context, random_word, set_small_scales};
 use crate::backend::new_backend;
-use crate::layouts::format::{Decoder, F16Operand};
+use crate::layouts::format::{BLOCK, Decoder, F16Operand};
 use crate::layouts::product::{F16Tiles, ProductSize};
 use crate::{Context, Tiles};
 
@@ -21,9 +21,11 @@ use crate::{Context, Tiles};
 const ROWS: usize = 140;
 const OUTPUTS: usize = 134;
 const COLS: usize = 288;
+/// Columns of matrices whose blocks have 256.
+const WIDE: usize = 512;
 const GROUP: usize = 32;
 
-const FORMATS: [MatrixFormat; 15] = [
+const FORMATS: [MatrixFormat; 19] = [
     affine(4),
     affine(6),
     affine(8),
@@ -42,6 +44,10 @@ const FORMATS: [MatrixFormat; 15] = [
     }),
     MatrixFormat::Ggml(BlockType::Q8_0),
     MatrixFormat::Ggml(BlockType::Q5_1),
+    MatrixFormat::Ggml(BlockType::Q4_0),
+    MatrixFormat::Ggml(BlockType::Q4_K),
+    MatrixFormat::Ggml(BlockType::Q6_K),
+    MatrixFormat::Ggml(BlockType::IQ4_XS),
     MatrixFormat::Micro(MicroScaled::NVFP4_GLOBAL),
     MatrixFormat::Affine(Affine::symmetric(4, GROUP, Float::BF16)),
     MatrixFormat::Affine(Affine::symmetric(8, GROUP, Float::BF16)),
@@ -56,6 +62,7 @@ const HALF: f64 = 1.0 / 4096.0;
 
 struct Case {
     format: MatrixFormat,
+    cols: usize,
     weight: Vec<u8>,
     scales: Vec<u8>,
     biases: Vec<u8>,
@@ -64,10 +71,14 @@ struct Case {
 
 impl Case {
     fn new(format: MatrixFormat) -> Case {
+        let cols = match format {
+            MatrixFormat::Ggml(it) if it.block_cols() > BLOCK => WIDE,
+            _ => COLS,
+        };
         let mut random = SplitMix64::new(7);
         let mut drawn = || u32::from(random_word(&mut random));
         let (mut weight, mut scales, mut biases) = (Vec::new(), Vec::new(), Vec::new());
-        while weight.len() < OUTPUTS * format.row_bytes(COLS) {
+        while weight.len() < OUTPUTS * format.row_bytes(cols) {
             match format {
                 // Numbers near 0.01.
                 MatrixFormat::Dense(float) => {
@@ -81,7 +92,7 @@ impl Case {
                 _ => weight.push(drawn() as u8),
             }
         }
-        while scales.len() < format.scale_bytes(OUTPUTS, COLS) {
+        while scales.len() < format.scale_bytes(OUTPUTS, cols) {
             match format {
                 // Numbers near 0.01, and near -0.07, in BF16.
                 MatrixFormat::Blocks(_) => {
@@ -109,8 +120,8 @@ impl Case {
         }
         // Numbers of 16 bits: neither one digit nor one half holds them, nor two digits
         // where a group's largest is small.
-        let x = (0..ROWS * COLS).map(|_| 0.013_7 * (drawn() as f32 - 32_768.0) / 257.0).collect();
-        Case { format, weight, scales, biases, x }
+        let x = (0..ROWS * cols).map(|_| 0.013_7 * (drawn() as f32 - 32_768.0) / 257.0).collect();
+        Case { format, cols, weight, scales, biases, x }
     }
 
     fn product(
@@ -131,17 +142,17 @@ impl Case {
         b.f16_tiles = f16_tiles;
         let weight = b.load_matrix(HostMatrix {
             rows: OUTPUTS,
-            cols: COLS,
+            cols: self.cols,
             format: self.format,
             inputs,
             weight: host(&self.weight),
             scales: params(&self.scales),
             biases: params(&self.biases),
         });
-        let (x, y) = (b.alloc(ROWS, COLS), b.alloc(ROWS, OUTPUTS));
+        let (x, y) = (b.alloc(ROWS, self.cols), b.alloc(ROWS, OUTPUTS));
         b.write(x, &self.x);
         let all = |buf, len| Cols { buf, start: 0, len };
-        b.project(ROWS, all(x, COLS), &[Projection { weight, out: all(y, OUTPUTS) }]);
+        b.project(ROWS, all(x, self.cols), &[Projection { weight, out: all(y, OUTPUTS) }]);
         b.read(y, ROWS).expect("the device works")
     }
 
@@ -149,14 +160,16 @@ impl Case {
     /// its weight; of integers of four bits, times these less eight, and of each group's sum
     /// times what its bias then lacks.
     fn bound(&self, row: usize, output: usize) -> f64 {
-        let Case { format, weight, scales, biases, .. } = self;
+        let Case { format, cols, weight, scales, biases, .. } = self;
         if *format != affine(4) {
-            let (rows, cols, format) = (OUTPUTS, COLS, *format);
-            let mut weights = vec![0.0; COLS];
+            let (rows, cols, format) = (OUTPUTS, *cols, *format);
+            let mut weights = vec![0.0; cols];
             MatrixView { rows, cols, format, weight, scales, biases }
                 .decode_row(output, &mut weights);
-            let products = weights.iter().zip(&self.x[row * COLS..]);
-            return HALF * products.map(|(w, x)| f64::from(w * x).abs()).sum::<f64>();
+            let products = weights.iter().zip(&self.x[row * cols..]);
+            // Weights of blocks are rounded to halves, too.
+            let n_rounded = if matches!(format, MatrixFormat::Ggml(_)) { 2.0 } else { 1.0 };
+            return n_rounded * HALF * products.map(|(w, x)| f64::from(w * x).abs()).sum::<f64>();
         }
         let bf16 = |all: &[u8], i: usize| {
             f64::from(bf16_to_f32(u16::from_le_bytes([all[2 * i], all[2 * i + 1]])))
@@ -219,25 +232,28 @@ fn worst(
 fn one_half_is_off_by_what_it_rounds_off() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
-    for case in FORMATS.map(Case::new) {
+    let both = [ActivationPrecision::Int8, ActivationPrecision::Int16];
+    for (case, inputs) in
+        FORMATS.iter().flat_map(|format| both.map(|inputs| (Case::new(*format), inputs)))
+    {
         // Inputs of weights that are no integers are two halves all the same.
         let is_one = integer_group_size(case.format).is_some();
         let share = if is_one { 1.0 } else { 0.0 };
-        let (worst, in_singles) = worst(&context, tiles, &case, ActivationPrecision::Int8, share);
+        let (worst, in_singles) = worst(&context, tiles, &case, inputs, share);
         // Else they were not taken as halves at all, and nothing was tested.
         assert!(!is_one || worst > in_singles, "{worst:e}: singles differ by {in_singles:e}");
     }
 }
 
 #[test]
-fn two_halves_are_closer_than_two_digits() {
+fn one_half_is_closer_than_one_digit() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
     for case in FORMATS.map(Case::new) {
-        let (halves, _) = worst(&context, tiles, &case, ActivationPrecision::Int16, 0.0);
-        if let MatrixFormat::Affine(_) = case.format {
-            let (digits, _) = worst(&context, Tiles::F32, &case, ActivationPrecision::Int16, 1.0);
-            assert!(3.0 * halves < digits, "{:?}: {halves:e} and {digits:e}", case.format);
+        if let MatrixFormat::Affine(_) | MatrixFormat::Ggml(_) = case.format {
+            let (half, _) = worst(&context, tiles, &case, ActivationPrecision::Int8, 1.0);
+            let (digit, _) = worst(&context, Tiles::F32, &case, ActivationPrecision::Int8, 1e3);
+            assert!(5.0 * half < digit, "{:?}: {half:e} and {digit:e}", case.format);
         }
     }
 }
@@ -247,45 +263,40 @@ fn tiles_of_all_sizes_give_the_same_bits() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
     // One of each kernel.
-    let formats = [affine(4), affine(8), FORMATS[3], FORMATS[5], FORMATS[10]];
-    let cases = formats.map(Case::new);
-    let all = cases.iter().flat_map(|case| {
-        [(case, 1, ActivationPrecision::Int8), (case, 2, ActivationPrecision::Int16)]
-    });
-    for (case, parts, inputs) in all {
+    let formats = [affine(4), affine(8), FORMATS[3], FORMATS[5], FORMATS[10], FORMATS[13]];
+    let inputs = ActivationPrecision::Int16;
+    for case in formats.map(Case::new) {
         let bits = |shape: &F16Tiles| {
             let all = case.product(&context, tiles, Some(*shape), inputs);
             all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
         };
-        let all = F16Tiles::all(parts, Decoder::new(case.format).f16_operand());
+        let all = F16Tiles::all(Decoder::new(case.format).f16_operand());
         let (first, rest) = all.split_first().expect("there are some");
         let wanted = bits(first);
         for shape in rest {
-            assert!(bits(shape) == wanted, "{:?} {inputs:?}: {shape:?}, {first:?}", case.format);
+            assert!(bits(shape) == wanted, "{:?}: {shape:?}, {first:?}", case.format);
         }
     }
 }
 
 #[test]
 fn tiles_are_as_large_as_fills_a_device() {
-    let tiles = |parts, n_matrices, x_rows, w_rows| {
-        let all = F16Tiles::all(parts, F16Operand::Integers { have_biases: true });
+    let tiles = |n_matrices, x_rows, w_rows| {
+        let all = F16Tiles::all(F16Operand::Integers { have_biases: true });
         let tiles = F16Tiles::of(all, ProductSize { n_matrices, x_rows, w_rows });
         (tiles.x_tile, tiles.w_tile)
     };
-    assert_eq!(tiles(2, 1, 4096, 8192), (128, 256));
-    assert_eq!(tiles(2, 1, 1024, 2048), (128, 128));
-    assert_eq!(tiles(1, 1, 4096, 8192), (128, 256));
-    assert_eq!(tiles(1, 1, 1024, 2048), (128, 128));
+    assert_eq!(tiles(1, 4096, 8192), (128, 256));
+    assert_eq!(tiles(1, 1024, 2048), (128, 128));
     // Too few of them; too few rows in each.
-    assert_eq!(tiles(1, 1, 256, 4096), (64, 128));
-    assert_eq!(tiles(1, 1, 256, 2048), (64, 64));
-    assert_eq!(tiles(2, 512, 64, 2048), (64, 128));
-    assert_eq!(tiles(2, 512, 96, 2048), (64, 128));
-    assert_eq!(tiles(2, 512, 97, 2048), (128, 256));
-    assert_eq!(tiles(2, 512, 20, 512), (32, 64));
-    assert_eq!(tiles(2, 512, 6, 512), (16, 64));
+    assert_eq!(tiles(1, 256, 4096), (64, 128));
+    assert_eq!(tiles(1, 256, 2048), (64, 64));
+    assert_eq!(tiles(512, 64, 2048), (64, 128));
+    assert_eq!(tiles(512, 96, 2048), (64, 128));
+    assert_eq!(tiles(512, 97, 2048), (128, 256));
+    assert_eq!(tiles(512, 20, 512), (32, 64));
+    assert_eq!(tiles(512, 6, 512), (16, 64));
     // Never tiles of fewer rows than there are, but 64.
-    assert_eq!(tiles(2, 1, 128, 512), (64, 64));
-    assert_eq!(tiles(2, 1, 20, 512), (32, 64));
+    assert_eq!(tiles(1, 128, 512), (64, 64));
+    assert_eq!(tiles(1, 20, 512), (32, 64));
 }

@@ -1,6 +1,7 @@
 //! Every kernel translated for Metal, whose compiler no machine of ours has,
 //! and its needs against what Apple's GPUs offer.
 
+use moeflux_backend::ActivationPrecision;
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOptions};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -21,6 +22,7 @@ use crate::kernels::source::source;
 use crate::kernels::streams::*;
 use crate::layouts::format::Decoder;
 use crate::layouts::product::{F16Tiles, F32Tiles};
+use crate::state::quantized_inputs::activation_quant;
 
 /// Threadgroup memory of every GPU from Apple4 and Mac2 on (Metal feature set
 /// tables, "maximum total threadgroup memory allocation").
@@ -381,11 +383,13 @@ fn kernels_on_cooperative_matrices_are_valid() {
     formats.extend([Float::BF16, Float::F32].map(MatrixFormat::Dense));
     formats.push(MatrixFormat::Blocks(ScaledBlocks::new(128, 128, Float::F32)));
     formats.extend(BlockType::all().map(MatrixFormat::Ggml));
-    for (format, parts) in formats.into_iter().flat_map(|format| [(format, 1), (format, 2)]) {
+    for format in formats {
         let decoder = Decoder::new(format);
+        let quant = activation_quant(decoder, ActivationPrecision::Int16);
+        let parts = quant.expect("inputs are rounded").parts;
         let of = decoder.f16_operand();
         for (shape, is_emulated) in
-            F16Tiles::all(parts, of).iter().flat_map(|shape| [(shape, false), (shape, true)])
+            F16Tiles::all(of).iter().flat_map(|shape| [(shape, false), (shape, true)])
         {
             let variant = shape.kernel(decoder.constants(), of, parts, is_emulated).into();
             let (module, _) = parse(variant, 32, capabilities);

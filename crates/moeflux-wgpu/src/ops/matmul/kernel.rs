@@ -309,7 +309,6 @@ impl Kernel<'_> {
     }
 
     pub(crate) fn coop_matmul(&self, b: &mut Wgpu, jobs: &[Job], input: &KernelInput) {
-        let quant = self.quant.expect("inputs are rounded");
         let n_jobs = jobs.len();
         let x_rows: usize = jobs.iter().map(|job| self.lists[job.list].len()).sum();
         let w_rows: usize = jobs.iter().map(|job| job.n_rows).sum();
@@ -318,7 +317,7 @@ impl Kernel<'_> {
             x_rows: x_rows.div_ceil(n_jobs),
             w_rows: w_rows.div_ceil(n_jobs),
         };
-        let shape = f16_tiles(b, self.decoder, quant, size);
+        let shape = f16_tiles(b, self.decoder, size);
         let first = self.jobs(b, jobs, input);
         let tiles = self.tiles(b, jobs, shape.x_tile);
         let arena = b.encoder.arena();
@@ -343,7 +342,7 @@ impl Kernel<'_> {
         let is_emulated = b.tiles == Tiles::Emulated;
         let tables = b.weights_or_codebook(self.decoder, jobs.weights);
         b.encoder.dispatch(
-            shape.kernel(format, operand, quant.parts(), is_emulated),
+            shape.kernel(format, operand, quant.parts, is_emulated),
             &params,
             &[jobs.weights, &tables, jobs.lists, &input.x, &input.sums, self.y],
             Grid::Plane(jobs.n_rows.div_ceil(shape.w_tile as usize), tiles.n),

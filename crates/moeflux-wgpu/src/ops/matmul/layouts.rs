@@ -24,13 +24,8 @@ pub(crate) struct ProductKind {
 }
 
 /// The tiles for products on cooperative matrices.
-pub(crate) fn f16_tiles(
-    b: &Wgpu,
-    decoder: Decoder,
-    quant: ActivationQuant,
-    size: ProductSize,
-) -> F16Tiles {
-    let all = F16Tiles::all(quant.parts(), decoder.f16_operand());
+pub(crate) fn f16_tiles(b: &Wgpu, decoder: Decoder, size: ProductSize) -> F16Tiles {
+    let all = F16Tiles::all(decoder.f16_operand());
     b.f16_tiles.unwrap_or_else(|| F16Tiles::of(all, size))
 }
 

@@ -140,7 +140,7 @@ fn split_into(b: &mut Wgpu, source: &Source, quant: ActivationQuant, out: [&Mem;
     assert!(source.prequantized.is_none(), "rows of f16_tiles are made of what was not rounded");
     let stride = word(f16_stride(cols, quant));
     b.encoder.dispatch(
-        SplitF16 { group: word(quant.group_size), parts: quant.parts(), order: quant.order },
+        SplitF16 { group: word(quant.group_size), parts: quant.parts, order: quant.order },
         &[word(n_rows), word(cols), word(start), word(source.width), stride],
         &[&source.mem, out[0], out[1]],
         Grid::Linear(n_rows),

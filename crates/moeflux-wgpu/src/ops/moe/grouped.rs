@@ -131,7 +131,7 @@ impl Grouped<'_> {
         let mean = self.n.div_ceil(self.layer.n_experts());
         let n_matrices = set.len() * self.n_places.div_ceil(mean);
         let size = ProductSize { n_matrices, x_rows: mean + mean.isqrt(), w_rows: n_rows };
-        let shape = quant.filter(|_| uses_coop).map(|quant| f16_tiles(b, decoder, quant, size));
+        let shape = uses_coop.then(|| f16_tiles(b, decoder, size));
         let f32_tiles = f32_tiles(quant, n_rows);
         let x_tile = shape.map_or(f32_tiles.x_tile, |shape| shape.x_tile) as usize;
         let kernel = Kernel { decoder, quant, cols, lists: &[], y: io.out, chosen: None };

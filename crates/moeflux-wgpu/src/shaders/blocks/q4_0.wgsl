@@ -9,6 +9,10 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     return centred(float_at(at));
 }
 
+fn unit_nibbles(at: u32, unit: u32) -> vec4<u32> {
+    return sixteen_at(at + 2u);
+}
+
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
-    return nibbles(sixteen_at(at + 2u));
+    return nibbles(unit_nibbles(at, unit));
 }

@@ -9,6 +9,10 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     return vec2<f32>(float_of(both & 0xffffu), float_of(both >> 16u));
 }
 
+fn unit_nibbles(at: u32, unit: u32) -> vec4<u32> {
+    return words_at((at >> 2u) + 1u);
+}
+
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
-    return nibbles(words_at((at >> 2u) + 1u));
+    return nibbles(unit_nibbles(at, unit));
 }

@@ -10,6 +10,10 @@ fn scale_and_bias(at: u32, half: u32) -> vec2<f32> {
     return k_scale_and_bias(w4[at >> 4u], half >> 1u);
 }
 
+fn unit_nibbles(at: u32, unit: u32) -> vec4<u32> {
+    return w4[(at >> 4u) + 1u + unit];
+}
+
 fn unit_codes(at: u32, unit: u32) -> array<vec4<u32>, 2> {
-    return nibbles(w4[(at >> 4u) + 1u + unit]);
+    return nibbles(unit_nibbles(at, unit));
 }

@@ -44,10 +44,12 @@ var<workgroup> values: array<array<f32, QUADS * ROWS>, 2>;
 var<workgroup> decays: array<array<vec2<f32>, ROWS>, 2>;
 
 fn normal_four(at: u32, i: u32) -> vec4<f32> {
-    if (i >= K_DIM) { return vec4<f32>(); }
 #if WIDTH/4
-    return normalised[(at + i) >> 2u];
+    // Without a branch, so that all loads of a step are on their way together.
+    let it = normalised[(at + min(i, K_DIM - 4u)) >> 2u];
+    return select(vec4<f32>(), it, i < K_DIM);
 #else
+    if (i >= K_DIM) { return vec4<f32>(); }
     var it = vec4<f32>();
     it.x = normalised[at + i];
     if (i + 1u < K_DIM) { it.y = normalised[at + i + 1u]; }

@@ -2,20 +2,38 @@
 // those of a unit, so that a thread reads all their bytes at once, and activations are taken in
 // the same order.
 //
-// An integer less ZERO times its scale is the sum of as many halves as activations are: the product
-// with the upper HIGH_BITS bits of the scale, which is exact, and that with its lower bits, or both
-// added and rounded once. The second is below 2^-4 of the first. Its product with the second half
-// of an activation, which is left out, is below 2^-15 of the whole and has either sign.
+// The scale of sixteen columns is rounded to a half, and so is its product with an integer less ZERO:
+// each to the nearest, by 2^-12 of itself at most, as activations are.
 
-// Sixteen elements, of each eight as `matmul/split_f16.wgsl` has them.
-struct Sixteen {
-    upper: array<Eight, 2>,
-#if W_PARTS/2
-    lower: array<Eight, 2>,
+// The integers of a step's columns, those of a row.
+#if NIBBLES
+// In lower halves of bytes the first sixteen, in upper ones the others.
+alias Codes = vec4<u32>;
+#else
+alias Codes = array<vec4<u32>, 2>;
 #end
-}
+
+// The scales of the first sixteen columns and of the others.
+alias Scales = vec2<f32>;
+
+alias Step = array<Eight, 4>;
 
 // Four integers less ZERO, the second and the third exchanged.
+#if NIBBLES
+// As bits of halves 1024 + n.
+fn lower_of(both: u32) -> vec4<f16> {
+    let even = halves((both & 0x000f000fu) | 0x64006400u);
+    let odd = halves(((both >> 8u) & 0x000f000fu) | 0x64006400u);
+    return vec4<f16>(even, odd) - vec4<f16>(f16(1024u + ZERO));
+}
+
+// Of halves 1024 + 16 n.
+fn upper_of(both: u32) -> vec4<f16> {
+    let even = halves((both & 0x00f000f0u) | 0x64006400u);
+    let odd = halves(((both >> 8u) & 0x00f000f0u) | 0x64006400u);
+    return fma(vec4<f16>(even, odd), vec4<f16>(0.0625h), vec4<f16>(-f16(64u + ZERO)));
+}
+#else
 fn integers_of(codes: u32) -> vec4<f16> {
     // As bits of halves 1024 + n, of integers without a sign.
     let bytes = codes ^ 0x80808080u;
@@ -23,73 +41,92 @@ fn integers_of(codes: u32) -> vec4<f16> {
     let odd = halves(((bytes >> 8u) & 0x00ff00ffu) | 0x64006400u);
     return vec4<f16>(even, odd) - vec4<f16>(f16(1152u + ZERO));
 }
+#end
 
-fn sixteen_of(codes: vec4<u32>, scale: f32) -> Sixteen {
-    // To the nearest, so that what is left out has either sign.
-    let unit = 1u << (24u - HIGH_BITS);
-    let nearest = bitcast<f32>((bitcast<u32>(scale) + unit / 2u) & ~(unit - 1u));
-    let high = vec4<f16>(f16(nearest));
-    let low = vec4<f16>(f16(scale - nearest));
-    let a = integers_of(codes.x);
-    let b = integers_of(codes.y);
-    let c = integers_of(codes.z);
-    let d = integers_of(codes.w);
-#if W_PARTS/2
-    return Sixteen(
-        array<Eight, 2>(Eight(a * high, b * high), Eight(c * high, d * high)),
-        array<Eight, 2>(Eight(a * low, b * low), Eight(c * low, d * low)),
+fn step_of(codes: Codes, scales: Scales) -> Step {
+    let first = vec4<f16>(f16(scales.x));
+    let second = vec4<f16>(f16(scales.y));
+#if NIBBLES
+    return Step(
+        Eight(lower_of(codes.x) * first, lower_of(codes.y) * first),
+        Eight(lower_of(codes.z) * first, lower_of(codes.w) * first),
+        Eight(upper_of(codes.x) * second, upper_of(codes.y) * second),
+        Eight(upper_of(codes.z) * second, upper_of(codes.w) * second),
     );
 #else
-    return Sixteen(array<Eight, 2>(
-        Eight(fma(a, high, a * low), fma(b, high, b * low)),
-        Eight(fma(c, high, c * low), fma(d, high, d * low)),
-    ));
+    let a = codes[0];
+    let b = codes[1];
+    return Step(
+        Eight(integers_of(a.x) * first, integers_of(a.y) * first),
+        Eight(integers_of(a.z) * first, integers_of(a.w) * first),
+        Eight(integers_of(b.x) * second, integers_of(b.y) * second),
+        Eight(integers_of(b.z) * second, integers_of(b.w) * second),
+    );
 #end
 }
 
-fn store_sixteen(it: Sixteen, square: u32, at: u32) {
-#each e 2
-    w_tile[square][at + $eu] = it.upper[$e];
-#if W_PARTS/2
-    w_tile[square][at + 4u + $eu] = it.lower[$e];
+fn store_step(it: Step, square: u32, at: u32) {
+#each e 4
+    w_tile[square][at + $eu] = it[$e];
+#end
+}
+
+// Those of a row's `step`-th 32 columns, of which there is one.
+fn codes_of(job: Job, row: u32, step: u32) -> Codes {
+    let at = step_place(p.m, job.elements, row, step);
+    let in_block = step % STEPS_OF_BLOCK;
+#if NIBBLES
+    return unit_nibbles(at, in_block);
+#else
+#if HALVES/2
+    return unit_codes(at, in_block);
+#else
+    return Codes(unit_codes(at, 2u * in_block)[0], unit_codes(at, 2u * in_block + 1u)[0]);
 #end
 #end
 }
 
-// The integers of half of a step's columns.
-fn codes_of(job: Job, row: u32, step: u32, nth: u32) -> vec4<u32> {
-    return half_codes(step_place(p.m, job.elements, row, step), step % STEPS_OF_BLOCK, nth);
-}
-
-// Their scale, 0 after the last step.
-fn scale_of(job: Job, row: u32, step: u32, nth: u32) -> f32 {
-    let at = min(step, p.m.n_blocks - 1u);
-    let place = step_place(p.m, job.elements, row, at);
-    let half = step_half(at, nth) % (BLOCK_COLS / 16u);
-    return select(f32(W_FACTOR) * scale_and_bias(place, half).x, 0.0, step > at);
+// Their scales, 0 after the last step.
+fn scales_of(job: Job, row: u32, step: u32) -> Scales {
+    let nth = min(step, p.m.n_blocks - 1u);
+    let at = step_place(p.m, job.elements, row, nth);
+    let in_block = nth % STEPS_OF_BLOCK;
+#if HALVES/2
+    let pairs = unit_pairs(at, in_block);
+    let both = Scales(pairs[0].x, pairs[1].x);
+#else
+    let both = Scales(unit_pairs(at, 2u * in_block)[0].x, unit_pairs(at, 2u * in_block + 1u)[0].x);
+#end
+    return select(f32(W_FACTOR) * both, Scales(0.0), step > nth);
 }
 
 // Where a piece of activations is, counted from a row's first: of a step's columns, or after these.
 fn place_of_piece(step: u32, piece: u32) -> u32 {
-    let nth_step = step * STEP + piece / (4u * PARTS);
+    let nth_step = step * STEP + piece / 4u;
     let half = step_half(nth_step, (piece & 3u) >> 1u);
-    let part = piece / 4u % PARTS;
-    let place = 4u * (PARTS * (half >> 1u) + part) + 2u * (half & 1u) + (piece & 1u);
+    let place = 2u * half + (piece & 1u);
     return select(place, step * X_PIECES + piece, nth_step >= p.m.n_blocks);
 }
 
 #if BIASED
-// Eight of a block after the others: upper or lower bits of the biases of eight groups, of which
-// there are none after the last.
-fn biases(job: Job, row: u32, behind: u32, e: u32) -> Eight {
-    let first = 16u * behind + 8u * (e & 1u);
-    let a = four_biases(job, row, first);
-    let b = four_biases(job, row, first + 4u);
-    // Cut off, as in `matmul/split_f16.wgsl`.
-    let high_a = bitcast<vec4<f32>>(bitcast<vec4<u32>>(a) & vec4<u32>(0xffffe000u));
-    let high_b = bitcast<vec4<f32>>(bitcast<vec4<u32>>(b) & vec4<u32>(0xffffe000u));
-    if (e >= 2u) { return Eight(vec4<f16>(a - high_a), vec4<f16>(b - high_b)); }
-    return Eight(vec4<f16>(high_a), vec4<f16>(high_b));
+// A block after the others: of each sixteen upper, then lower bits of the biases of eight groups, of
+// which there are none after the last.
+fn step_of_biases(job: Job, row: u32, behind: u32) -> Step {
+    let first = four_biases(job, row, 16u * behind);
+    let second = four_biases(job, row, 16u * behind + 4u);
+    let third = four_biases(job, row, 16u * behind + 8u);
+    let fourth = four_biases(job, row, 16u * behind + 12u);
+    return Step(
+        Eight(vec4<f16>(cut_off(first)), vec4<f16>(cut_off(second))),
+        Eight(vec4<f16>(cut_off(third)), vec4<f16>(cut_off(fourth))),
+        Eight(vec4<f16>(first - cut_off(first)), vec4<f16>(second - cut_off(second))),
+        Eight(vec4<f16>(third - cut_off(third)), vec4<f16>(fourth - cut_off(fourth))),
+    );
+}
+
+// As in `matmul/split_f16.wgsl`.
+fn cut_off(v: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) & vec4<u32>(0xffffe000u));
 }
 
 fn four_biases(job: Job, row: u32, first: u32) -> vec4<f32> {
@@ -105,17 +142,5 @@ fn bias_of(job: Job, row: u32, group: u32) -> f32 {
     let place = step_place(p.m, job.elements, row, half >> 1u);
     let bias = scale_and_bias(place, half % (BLOCK_COLS / 16u)).y;
     return select(bias, 0.0, group >= n_groups);
-}
-
-// Half of such a block.
-fn sixteen_biases(job: Job, row: u32, behind: u32, nth: u32) -> Sixteen {
-    let upper = array<Eight, 2>(
-        biases(job, row, behind, 2u * nth), biases(job, row, behind, 2u * nth + 1u),
-    );
-#if W_PARTS/2
-    return Sixteen(upper, array<Eight, 2>());
-#else
-    return Sixteen(upper);
-#end
 }
 #end

@@ -7,19 +7,18 @@
 // (halves, BF16, small floats times powers of two), two 22 bits of anything. The product of two
 // lower halves is left out. Elements are taken 16 times, so that those above 4,094 are no halves.
 //
-// Products of what is unpacked are exact: an integer less 8 has three bits (or is -8), a BF16
-// scale eight, a half eleven, and activations are PARTS halves each. What a group's bias then
-// lacks, bias + 8 scale, meets the sum of its activations in blocks of their own, a half of them
-// with its upper bits and one with its lower ones: after the others with two parts, before them
-// with one, each of which is the faster. Biases of symmetric integers lack nothing. Scales are taken
-// 128 times, so that small ones stay whole; above 60 they are no halves. Of E2M1 an element has two
-// bits, its scale is a power of two, up to 64 here, and there are no biases.
+// Activations are PARTS halves each: two where weights are no integers, which keep 22 bits, else one,
+// which rounds each activation by 2^-12 of itself at most, where a digit of 8 bits rounds it by up to
+// 1/254 of its group's largest.
+//
+// What is unpacked meets one half. An integer less 8 has three bits (or is -8), a BF16 scale eight,
+// so that their product is exact. What a group's bias then lacks, bias + 8 scale, meets the sum of its
+// activations, rounded to a half as well, in blocks of their own before the others: a half of them
+// with its upper bits and one with its lower ones. Biases of symmetric integers lack nothing. Scales
+// are taken 128 times, so that small ones stay whole; above 60 they are no halves. Of E2M1 an element
+// has two bits, its scale is a power of two, up to 64 here, and there are no biases.
 //
 // Blocks of ggml: see `matmul/coop_blocks.wgsl`.
-//
-// Two parts lose nothing that shows: 22 bits of an activation are kept. One is taken where others
-// would have one digit: each activation, and each group's sum, is rounded to the nearest half, by
-// 2^-12 of itself at most, where a digit rounds it by up to 1/254 of its group's largest.
 //
 // A sum's order follows from its row's length alone: 16 columns after the other, of each first
 // the upper parts of the activations, and the lower ones of weights last.
@@ -260,21 +259,11 @@ fn main(
     let w_in_tile_$i = thread / W_PIECES + $iu * (THREADS / W_PIECES);
     let w_row_$i = job.first_row + min(w_first + w_in_tile_$i, job.n_rows - 1u);
 #if BLOCKS
-    let w_to_$i = (w_in_tile_$i & 15u) * (W_LD / 2u) + 4u * W_PARTS * w_block + w_word;
+    let w_to_$i = (w_in_tile_$i & 15u) * (W_LD / 2u) + 4u * w_block;
 #else
     let w_from_$i = (job.elements + w_row_$i * p.m.n_blocks * 4u) / W_WORDS + w_word / W_WORDS;
     let w_to_$i = (w_in_tile_$i & 15u) * (W_LD / 2u) + w_piece * W_WORDS;
 #end
-#end
-#if BIASED
-#if BLOCKS
-    let n_groups = p.m.n_blocks * 32u / GROUP_COLS;
-#else
-    let n_groups = p.m.n_blocks >> p.m.group_shift;
-#end
-    let n_all = p.m.n_blocks + (n_groups + 15u) / 16u;
-#else
-    let n_all = p.m.n_blocks;
 #end
 #if EMULATED
     var sums: array<f32, 8u * X_FRAGS * W_FRAGS>;
@@ -289,12 +278,14 @@ fn main(
 #end
     // Jobs without rows take no step; everybody comes along all the same.
     let is_empty = w_first >= job.n_rows;
-#if PARTS/2
-    let n_blocks = n_all;
-#else
     let n_blocks = p.m.n_blocks;
 #if BIASED
-    let n_bias_steps = select((n_all - n_blocks + STEP - 1u) / STEP, 0u, is_empty);
+#if BLOCKS
+    let n_groups = n_blocks * 32u / GROUP_COLS;
+#else
+    let n_groups = n_blocks >> p.m.group_shift;
+#end
+    let n_bias_steps = select(((n_groups + 15u) / 16u + STEP - 1u) / STEP, 0u, is_empty);
     for (var step = 0u; step < n_bias_steps; step++) {
         // What is after a row meets zeros, but need not be a number.
         let piece = min(4u * n_blocks + step * X_PIECES + x_piece, p.stride - 1u);
@@ -304,12 +295,9 @@ fn main(
         workgroupBarrier();
 #each i W_LOADS
 #if BLOCKS
-#each k W_WORDS/2
-        store_sixteen(
-            sixteen_biases(job, w_row_$i, step * STEP + w_block, (w_word >> 1u) + $ku),
-            w_in_tile_$i >> 4u, w_to_$i + 2u * $ku,
+        store_step(
+            step_of_biases(job, w_row_$i, step * STEP + w_block), w_in_tile_$i >> 4u, w_to_$i,
         );
-#end
 #else
 #each t W_WORDS
         w_tile[w_in_tile_$i >> 4u][w_to_$i + $tu] =
@@ -324,7 +312,6 @@ fn main(
 #coop_multiply
     }
 #end
-#end
 #if BLOCKS
     let first_piece = place_of_piece(0u, x_piece);
 #else
@@ -338,32 +325,16 @@ fn main(
 #if BLOCKS
     // Integers of two steps: the first one's are multiplied by their scales already.
 #each i W_LOADS
-#each k W_WORDS/2
-    let nth_$i_$k = (w_word >> 1u) + $ku;
-    var sixteen_$i_$k = sixteen_of(
-        codes_of(job, w_row_$i, min(w_block, last), nth_$i_$k),
-        scale_of(job, w_row_$i, w_block, nth_$i_$k),
+    var ready_$i = step_of(
+        codes_of(job, w_row_$i, min(w_block, last)), scales_of(job, w_row_$i, w_block),
     );
-    var codes_$i_$k = codes_of(job, w_row_$i, min(STEP + w_block, last), nth_$i_$k);
-    var scale_$i_$k = scale_of(job, w_row_$i, STEP + w_block, nth_$i_$k);
-#end
+    var codes_$i = codes_of(job, w_row_$i, min(STEP + w_block, last));
+    var scales_$i = scales_of(job, w_row_$i, STEP + w_block);
 #end
     for (var step = 0u; step < n_steps; step++) {
-#if PARTS/2*BIASED
-        let blk = step * STEP + w_block;
-        if (blk >= p.m.n_blocks) {
-#each i W_LOADS
-#each k W_WORDS/2
-            sixteen_$i_$k = sixteen_biases(job, w_row_$i, blk - p.m.n_blocks, nth_$i_$k);
-#end
-#end
-        }
-#end
         workgroupBarrier();
 #each i W_LOADS
-#each k W_WORDS/2
-        store_sixteen(sixteen_$i_$k, w_in_tile_$i >> 4u, w_to_$i + 2u * $ku);
-#end
+        store_step(ready_$i, w_in_tile_$i >> 4u, w_to_$i);
 #end
 #each i X_LOADS
         store_x(x_$i, x_row_$i >> 4u, x_to_$i);
@@ -376,11 +347,9 @@ fn main(
 #end
         let later = (step + 2u) * STEP + w_block;
 #each i W_LOADS
-#each k W_WORDS/2
-        sixteen_$i_$k = sixteen_of(codes_$i_$k, scale_$i_$k);
-        codes_$i_$k = codes_of(job, w_row_$i, min(later, last), nth_$i_$k);
-        scale_$i_$k = scale_of(job, w_row_$i, later, nth_$i_$k);
-#end
+        ready_$i = step_of(codes_$i, scales_$i);
+        codes_$i = codes_of(job, w_row_$i, min(later, last));
+        scales_$i = scales_of(job, w_row_$i, later);
 #end
 #coop_multiply
     }
@@ -438,16 +407,6 @@ fn main(
 #end
     let group_mask = (1u << p.m.group_shift) - 1u;
     for (var step = 0u; step < n_steps; step++) {
-#if PARTS/2*BIASED
-        let blk = step * STEP + w_block;
-        if (blk >= p.m.n_blocks) {
-#each i W_LOADS
-#each t W_WORDS
-            eight_$i_$t = biases(job, w_row_$i, blk - p.m.n_blocks, w_word + $tu);
-#end
-#end
-        }
-#end
         workgroupBarrier();
 #each i W_LOADS
 #each t W_WORDS

@@ -49,11 +49,9 @@ fn nearest(v: vec4<f32>) -> vec4<f16> {
 fn put(row: u32, i: u32, a: vec4<f32>, b: vec4<f32>) {
     let at = 2u * (row * p.stride + (i >> 2u) * 4u * PARTS + (i & 3u));
 #if PARTS/2
-    // Cut off, not rounded: a compiler may take what was rounded for what it was. With ORDER 3 the
-    // bits are rounded before, so that what is left has either sign: it meets no lower halves.
-    let half = select(0u, 0x1000u, ORDER == ORDER_HALVES);
-    let high_a = bitcast<vec4<f32>>((bitcast<vec4<u32>>(a) + half) & vec4<u32>(0xffffe000u));
-    let high_b = bitcast<vec4<f32>>((bitcast<vec4<u32>>(b) + half) & vec4<u32>(0xffffe000u));
+    // Cut off, not rounded: a compiler may take what was rounded for what it was.
+    let high_a = bitcast<vec4<f32>>(bitcast<vec4<u32>>(a) & vec4<u32>(0xffffe000u));
+    let high_b = bitcast<vec4<f32>>(bitcast<vec4<u32>>(b) & vec4<u32>(0xffffe000u));
     y[at] = vec4<f16>(high_a);
     y[at + 1u] = vec4<f16>(high_b);
     y[at + 8u] = vec4<f16>(a - high_a);
