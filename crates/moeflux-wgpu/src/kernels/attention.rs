@@ -72,7 +72,9 @@ kernel! {
         is_emulated: bool = EMULATED,
         is_masked: bool = MASKED,
         k_dim: u32 = K_DIM,
+        /// Columns of a value that a workgroup has, and how many such parts there are.
         v_dim: u32 = V_DIM,
+        v_parts: u32 = V_PARTS,
         parts: u32 = PARTS,
         subgroups: u32 = SUBGROUPS,
     }

@@ -175,6 +175,9 @@ fn units_for_matrices_agree_with_singles() {
         Shape { window: Some(1), is_gated: true, ..wide },
         Shape { n_heads: 9, n_kv_heads: 1, k_dim: 160, v_dim: 0, out_dim: 96, ..wide },
         Shape { dtype: KvType::Bf16, top_k: Some(200), ..wide },
+        // Values in two parts.
+        Shape { n_heads: 4, n_kv_heads: 1, v_dim: 512, out_dim: 512, is_gated: true, ..wide },
+        Shape { n_kv_heads: 1, k_dim: 544, v_dim: 0, out_dim: 320, scale: 0.005, ..wide },
         // Neither is a half.
         Shape { loudness: 1e7, ..wide },
         Shape { loudness: 1e-9, ..wide },

@@ -405,15 +405,23 @@ fn kernels_on_cooperative_matrices_are_valid() {
 fn attention_on_cooperative_matrices_is_valid() {
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
     for is_emulated in [false, true] {
-        for (is_masked, parts, k_dim, v_dim, subgroups) in [
-            (false, 2, 256, 256, 8),
-            (false, 2, 256, 256, 4),
-            (true, 1, 576, 32, 8),
-            (false, 1, 64, 64, 4),
+        for (is_masked, parts, k_dim, v_dim, v_parts, subgroups) in [
+            (false, 2, 256, 256, 1, 8),
+            (false, 2, 512, 256, 2, 4),
+            (true, 1, 576, 32, 1, 8),
+            (true, 2, 576, 256, 2, 8),
+            (false, 1, 64, 64, 1, 4),
         ] {
-            let variant =
-                AttentionCoopMatrix { is_emulated, is_masked, k_dim, v_dim, parts, subgroups }
-                    .into();
+            let variant = AttentionCoopMatrix {
+                is_emulated,
+                is_masked,
+                k_dim,
+                v_dim,
+                v_parts,
+                parts,
+                subgroups,
+            }
+            .into();
             let (module, _) = parse(variant, 32, capabilities);
             let bytes = workgroup_bytes(&module);
             assert!(bytes <= COOP_MATRIX_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");

@@ -93,7 +93,9 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
     let (k_dim, v_dim) = (cached.k.dim, op.out.head_dim);
     let shape = Shape::of(op, cached, n_queries, 0);
     let kernel = shape.of_coop_matrix(b.tiles == Tiles::Emulated);
-    let Some(CoopAttention { kernel, queries: per_group, parts }) = kernel else { return false };
+    let Some(CoopAttention { kernel, queries: per_group, v_parts, parts }) = kernel else {
+        return false;
+    };
     b.encoder.begin();
     let tile_words = n_kv_heads * (k_dim + v_dim) * TILE * parts / 2;
     let segments = segments(b, op, rows, (F16_WORDS / tile_words).max(1));
@@ -102,13 +104,14 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
     let words = layout.words();
     let mems = [0, 1, 2].map(|i| b.scratch.f16[i].words(&mut b.encoder, words[i]));
     let f16 = F16Vectors { layout, mems };
-    // Between segments, maximum, total and sums of each row and head.
-    let state = if segments.len() > 1 { rows.n * op.q.n_heads * (v_dim + 2) } else { 1 };
+    // Between segments, maximum, total and sums of each row, head and part of values.
+    let state = rows.n * op.q.n_heads * (v_dim + 2 * v_parts);
+    let state = if segments.len() > 1 { state } else { 1 };
     let gathered = b.scratch.attention.words(&mut b.encoder, state);
     let given = Given::of(b, op, gate, pages(b, rows.sequence, op.cache).1);
     split_queries(b, op, &given, rows.first, &f16);
     let n_blocks = n_queries.div_ceil(per_group);
-    let n_groups = n_kv_heads * n_blocks;
+    let n_groups = n_kv_heads * n_blocks * v_parts;
     let F16Vectors { layout, mems } = &f16;
     let [key_factors, value_factors, _] = layout.factors();
     for (i, segment) in segments.iter().enumerate() {

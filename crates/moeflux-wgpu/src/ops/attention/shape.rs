@@ -16,9 +16,11 @@ const ROWS_QUERIES: usize = 32;
 const SUBGROUPS: usize = 8;
 const FEW_SUBGROUPS: usize = 4;
 const SUBGROUP_QUERIES: usize = 16;
-/// Columns of its blocks, and most of a value: as many sums as threads have room for.
+/// Columns of its blocks, most of a value that a workgroup has, as many sums as threads have room
+/// for, and most parts of values: each multiplies queries with keys once more.
 const COOP_BLOCK: usize = 32;
 const COOP_MAX_V_DIM: usize = 256;
+const COOP_MAX_V_PARTS: usize = 2;
 
 /// Most queries of a workgroup of `attention/tiles.wgsl`, its threads, the fours of
 /// their columns that it has room for, and sixteens of columns of a key that it
@@ -36,6 +38,8 @@ pub(crate) struct CoopAttention {
     pub(crate) kernel: AttentionCoopMatrix,
     /// Queries of a workgroup.
     pub(crate) queries: usize,
+    /// Parts of values, each of which has workgroups of its own.
+    pub(crate) v_parts: usize,
     /// f16 parts of an element of keys and values.
     pub(crate) parts: usize,
 }
@@ -105,23 +109,26 @@ impl<'a> Shape<'a> {
     /// of an element of keys and values; `None` where vectors do not suit it.
     pub(crate) fn of_coop_matrix(&self, is_emulated: bool) -> Option<CoopAttention> {
         let Shape { pages, v_dim, is_masked, .. } = *self;
-        let are_blocks = [pages.k.dim, v_dim].iter().all(|dim| dim.is_multiple_of(COOP_BLOCK));
-        if !are_blocks || v_dim > COOP_MAX_V_DIM {
+        let v_parts = v_dim.div_ceil(COOP_MAX_V_DIM);
+        let are_blocks =
+            pages.k.dim.is_multiple_of(COOP_BLOCK) && v_dim.is_multiple_of(v_parts * COOP_BLOCK);
+        if !are_blocks || v_parts > COOP_MAX_V_PARTS {
             return None;
         }
         // A half holds all bits of a bfloat16.
         let parts = if pages.dtype == KvType::Bf16 { 1 } else { 2 };
-        let n_groups = pages.n_heads * self.n_queries / (SUBGROUPS * SUBGROUP_QUERIES);
+        let n_groups = v_parts * pages.n_heads * self.n_queries / (SUBGROUPS * SUBGROUP_QUERIES);
         let subgroups = if n_groups >= 2 * ENOUGH { SUBGROUPS } else { FEW_SUBGROUPS };
         let kernel = AttentionCoopMatrix {
             is_emulated,
             is_masked,
             k_dim: word(pages.k.dim),
-            v_dim: word(v_dim),
+            v_dim: word(v_dim / v_parts),
+            v_parts: word(v_parts),
             parts: word(parts),
             subgroups: word(subgroups),
         };
-        Some(CoopAttention { kernel, queries: subgroups * SUBGROUP_QUERIES, parts })
+        Some(CoopAttention { kernel, queries: subgroups * SUBGROUP_QUERIES, v_parts, parts })
     }
 
     /// The kernel for a tile, and how many queries a workgroup has.

@@ -9,6 +9,9 @@
 // as units have no way to do so: through workgroup memory (the idea is that of FlashAttention-4).
 // Values count in units of the loudest tile so far.
 //
+// Values of more columns than threads have room for are taken in V_PARTS parts of V_DIM columns, each
+// by workgroups of its own, which all compute the same weights.
+//
 // EMULATED: by plain loops, for devices without such units.
 
 enable f16;
@@ -70,8 +73,10 @@ const QUERIES: u32 = 16u * SUBGROUPS;
 // Eights of a block of 32 columns: of queries, and of keys and values.
 const Q_EIGHTS: u32 = 8u;
 const EIGHTS: u32 = 4u * PARTS;
-// Of a step's values: 16 positions.
-const V_EIGHTS: u32 = 16u * V_BLOCKS * EIGHTS;
+// Of a step's values, 16 positions, and of a position's: what a part has of them, and all.
+const V_EIGHTS: u32 = 16u * V_ROW;
+const V_ROW: u32 = V_BLOCKS * EIGHTS;
+const V_ALL: u32 = V_PARTS * V_ROW;
 // Fours between two rows of a square: two more than there are, so that rows begin at
 // different banks.
 const LD: u32 = 18u;
@@ -123,9 +128,11 @@ fn main(
     // a subgroup.
     let idx = min(linear(id, n), p.n - 1u);
     let is_inside = linear(id, n) < p.n;
-    let kv_head = idx % p.n_kv_heads;
+    let part = idx % V_PARTS;
+    let kv_head = idx / V_PARTS % p.n_kv_heads;
+    first_column = part * V_DIM;
     seen = Seen(p.first_row, p.position, p.n_queries, p.seen_to);
-    let first_query = (p.n_blocks - 1u - idx / p.n_kv_heads) * QUERIES;
+    let first_query = (p.n_blocks - 1u - idx / V_PARTS / p.n_kv_heads) * QUERIES;
     let last_query = min(first_query + QUERIES, p.n_queries) - 1u;
     let end = min(p.seen_to, p.position + last_query / p.group + 1u);
     let skipped = max(first_seen(first_query / p.group), p.seen_from) - p.seen_from;
@@ -138,7 +145,8 @@ fn main(
     let query = min(wanted, last_query);
     let row = query / p.group;
     let head = head_of(kv_head, query);
-    let state = state_of(kv_head, query);
+    // Each part has its own, as others go on before it has begun.
+    let state = V_PARTS * state_of(kv_head, query) + part * (V_DIM + 2u);
     let start = first_seen(row);
     let row_end = min(p.seen_to, p.position + row + 1u);
     let q_factor = p.scale
@@ -197,12 +205,13 @@ fn main(
     let k_row$i = thread / EIGHTS + $iu * (THREADS / EIGHTS);
     let k_to$i = (k_row$i & 15u) * (LD / 2u) + k_piece;
 #end
-    let v_from = p.values + kv_head * p.places * V_BLOCKS * EIGHTS;
+    let v_from = p.values + kv_head * p.places * V_ALL + part * V_ROW;
 #each i V_LOADS
     let v_item$i = min(thread + $iu * THREADS, V_EIGHTS - 1u);
-    let v_in_row$i = v_item$i % (V_BLOCKS * EIGHTS);
+    let v_in_row$i = v_item$i % V_ROW;
     let v_square$i = v_in_row$i / EIGHTS;
-    let v_to$i = v_item$i / (V_BLOCKS * EIGHTS) * (LD / 2u) + v_in_row$i % EIGHTS;
+    let v_from$i = v_from + v_item$i / V_ROW * V_ALL + v_in_row$i;
+    let v_to$i = v_item$i / V_ROW * (LD / 2u) + v_in_row$i % EIGHTS;
 #end
 #each i 4
     var q$i = queries[q_from$i];
@@ -282,7 +291,7 @@ fn main(
 #end
         }
 #each i V_LOADS
-        var v$i = cached[v_from + t * TILE * V_BLOCKS * EIGHTS + v_item$i];
+        var v$i = cached[v_from$i + t * TILE * V_ALL];
 #end
 #if EMULATED
 #else
@@ -367,7 +376,7 @@ fn main(
             // The next step's values, and after the last what the next tile begins with.
             let next = min(t * TILE + 16u * ($bu + 1u), n_tiles * TILE - 16u);
 #each i V_LOADS
-            v$i = cached[v_from + next * V_BLOCKS * EIGHTS + v_item$i];
+            v$i = cached[v_from$i + next * V_ALL];
 #end
             if ($bu == 3u) {
 #each i 4

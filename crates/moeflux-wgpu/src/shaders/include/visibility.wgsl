@@ -17,6 +17,9 @@ struct Seen {
 
 var<private> seen: Seen;
 
+// Of an output, the first of those that this workgroup has.
+var<private> first_column: u32 = 0u;
+
 fn head_of(kv_head: u32, query: u32) -> u32 {
     return kv_head * p.group + query % p.group;
 }
@@ -47,8 +50,10 @@ fn begun(head: u32) -> vec2<f32> {
 
 // The output of a query, after its gate.
 fn put_y(row: u32, head: u32, i: u32, it: vec4<f32>) {
-    let at = (seen.first_row + row) * p.y_width + p.y_start + head * p.y_stride + i;
-    let gate_at = (seen.first_row + row) * p.gate_width + p.gate_start + head * p.gate_stride + i;
+    let in_head = first_column + i;
+    let at = (seen.first_row + row) * p.y_width + p.y_start + head * p.y_stride + in_head;
+    let gate_at =
+        (seen.first_row + row) * p.gate_width + p.gate_start + head * p.gate_stride + in_head;
     put_one(at, gate_at, i, it.x);
     put_one(at + 1u, gate_at + 1u, i + 1u, it.y);
     put_one(at + 2u, gate_at + 2u, i + 2u, it.z);
