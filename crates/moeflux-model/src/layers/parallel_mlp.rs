@@ -27,11 +27,8 @@ struct ParallelScratch {
     /// The router's input, then the output of the dense MLP.
     dense_out: Cols,
     experts_in: Cols,
-    /// The sum of the experts' outputs, then the normalised sum of both parts.
+    /// The sum of the experts' outputs, then of all.
     sum: Cols,
-    /// The normalised sum of the experts, then of both parts: apart from `sum`, so that devices can
-    /// fuse each sum with the norm that follows it.
-    both: Cols,
     /// Never written.
     zeros: Cols,
 }
@@ -80,13 +77,8 @@ impl ParallelBlocks {
         let dense = MlpScratch::alloc(intermediate, builder);
         let hidden = builder.outline.hidden;
         let mut cols = || builder.build.cols(hidden);
-        let scratch = ParallelScratch {
-            dense_out: cols(),
-            experts_in: cols(),
-            sum: cols(),
-            both: cols(),
-            zeros: cols(),
-        };
+        let scratch =
+            ParallelScratch { dense_out: cols(), experts_in: cols(), sum: cols(), zeros: cols() };
         ParallelBlocks { moe, dense, scratch }
     }
 
@@ -130,7 +122,7 @@ impl ParallelMlp {
         hidden: Cols,
         next: Option<&dyn Predict>,
     ) -> Result<(), ForwardError> {
-        let ParallelScratch { dense_out, experts_in, sum, zeros, .. } = self.scratch;
+        let ParallelScratch { dense_out, experts_in, sum, zeros } = self.scratch;
         let rows = step.rows();
         self.dense_norm.forward(step, self.dense_in, hidden);
         // The router has read its input before the dense MLP writes its output.
@@ -161,10 +153,9 @@ impl ParallelMlp {
 
     /// Turns the sum of the experts into what both parts add to the stream.
     fn join(&self, step: &mut Step<'_>, sum: Cols) {
-        let ParallelScratch { dense_out, both, .. } = self.scratch;
         let rows = step.rows();
-        self.experts_norm.forward(step, both, sum);
-        step.backend.add(rows, both, dense_out);
-        self.sum_norm.forward(step, sum, both);
+        self.experts_norm.forward(step, sum, sum);
+        step.backend.add(rows, sum, self.scratch.dense_out);
+        self.sum_norm.forward(step, sum, sum);
     }
 }
