@@ -20,8 +20,8 @@ fail() {
     exit 1
 }
 
-file= llama= moeflux=moeflux device=gpu threads=$(nproc 2>/dev/null || sysctl -n hw.physicalcpu)
-prompts=512,2048 depth=128 gen=64 rounds=5 json=
+file='' llama='' moeflux=moeflux device=gpu threads=$(nproc 2>/dev/null || sysctl -n hw.physicalcpu)
+prompts=512,2048 depth=128 gen=64 rounds=5 json=''
 while [ $# -gt 0 ]; do
     case $1 in
         --llama | --moeflux | --device | --threads | --prompts | --depth | --gen | --rounds | --json)
