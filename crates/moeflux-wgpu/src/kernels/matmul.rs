@@ -142,6 +142,7 @@ fn coop_tiles(constants: &NamedConstants) -> NamedConstants {
     let words = of("W_TILE*STEP*4") / threads;
     let per_load = if words >= 4 { 4 } else { 2 };
     let (is_biased, w_parts) = match of("FORMAT") {
+        // Blocks are unpacked to one half an element.
         FORMAT_GGML => (has_biases(block_type(of("BITS"))), 1),
         format => {
             let is_unpacked = format == FORMAT_AFFINE && of("SUMMANDS") == 0;

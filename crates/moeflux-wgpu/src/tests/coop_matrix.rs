@@ -1,5 +1,5 @@
-//! The kernel for matrix units: how far inputs are off that it takes as one half
-//! each, and as the sum of two, and that tiles of all sizes give the same bits.
+//! The kernel for matrix units: how far inputs are off that it takes as one half each, that sums of
+//! two are not, and that tiles of all sizes give the same bits.
 
 use std::sync::Arc;
 
