@@ -41,6 +41,7 @@ done
 [ -f "$file" ] || fail "$file: no such file"
 [ -x "$llama/llama-bench" ] || fail "$llama/llama-bench: no such program; build it, or name its folder with --llama"
 command -v "$moeflux" >/dev/null || fail "$moeflux: no such program; name it with --moeflux"
+[ -z "$json" ] || { [ -d "$(dirname "$json")" ] && [ ! -d "$json" ]; } || fail "--json $json: no folder of that name, or a folder itself"
 case $device in cpu | gpu) ;; *) fail "--device $device: give cpu or gpu" ;; esac
 for number in "$threads" "$depth" "$gen" "$rounds" ${prompts//,/ }; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || fail "$number: give whole numbers above 0"

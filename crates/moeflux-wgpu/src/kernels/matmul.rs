@@ -141,6 +141,7 @@ fn coop_tiles(constants: &NamedConstants) -> NamedConstants {
     let threads = of("X_TILE*W_TILE/X_FRAGS/W_FRAGS/8");
     let words = of("W_TILE*STEP*4") / threads;
     let per_load = if words >= 4 { 4 } else { 2 };
+    assert!(per_load == 4 || of("FORMAT") != FORMAT_GGML, "a thread takes whole steps of blocks");
     let (is_biased, w_parts) = match of("FORMAT") {
         // Blocks are unpacked to one half an element.
         FORMAT_GGML => (has_biases(block_type(of("BITS"))), 1),

@@ -1,6 +1,6 @@
 // How `matmul/coop_matmul.wgsl` takes blocks of ggml. A step has 32 columns that lie close together:
-// those of a unit, so that a thread reads all their bytes at once, and activations are taken in
-// the same order.
+// those of a unit, so that a thread reads all their bytes at once (W_WORDS is 4), and activations are
+// taken in the same order.
 //
 // The scale of sixteen columns is rounded to a half, and so is its product with an integer less ZERO:
 // each to the nearest, by 2^-12 of itself at most, as activations are.
@@ -43,9 +43,19 @@ fn integers_of(codes: u32) -> vec4<f16> {
 }
 #end
 
+// By their bits, as in `matmul/split_f16.wgsl`: conversions may round as the driver likes.
+fn nearest_halves(scales: Scales) -> vec2<f16> {
+    let bits = bitcast<vec2<u32>>(scales);
+    let up = vec2<u32>(0xfffu) + ((bits >> vec2<u32>(13u)) & vec2<u32>(1u));
+    let rounded = (bits + up) & vec2<u32>(0xffffe000u);
+    let is_finite = (bits & vec2<u32>(0x7f800000u)) < vec2<u32>(0x7f800000u);
+    return vec2<f16>(bitcast<vec2<f32>>(select(bits, rounded, is_finite)));
+}
+
 fn step_of(codes: Codes, scales: Scales) -> Step {
-    let first = vec4<f16>(f16(scales.x));
-    let second = vec4<f16>(f16(scales.y));
+    let both = nearest_halves(scales);
+    let first = vec4<f16>(both.x);
+    let second = vec4<f16>(both.y);
 #if NIBBLES
     return Step(
         Eight(lower_of(codes.x) * first, lower_of(codes.y) * first),
