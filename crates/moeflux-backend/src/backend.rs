@@ -6,11 +6,11 @@ use std::fmt;
 use moeflux_core::{HostBuf, TokenId};
 
 use crate::{
-    Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule, DeviceError, ExpertResidency,
-    Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix,
-    JoinStreams, LayerNorm, MixStreams, PlainActivation, Projection, Recording, RmsNorm, Rope,
-    RopeSpec, Route, Routing, SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage,
-    StateSpace, TokenLogit, Vector, Weight,
+    ActivationPrecision, Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention, GatedRmsNorm,
+    HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm, MixStreams, PlainActivation,
+    Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection,
+    Sequences, SimilarityGate, Span, Stage, StateSpace, TokenLogit, Vector, Weight,
 };
 
 /// A device: ops, the caches of sequences and, where it has them, copies of experts and
@@ -58,6 +58,10 @@ pub trait Ops: Send {
     fn load_vector(&mut self, values: &[f32]) -> Vector;
     /// Loads rotary frequencies.
     fn load_rope(&mut self, spec: RopeSpec) -> Rope;
+    /// Says how attention may take queries, keys, values and weights from here on, where a device
+    /// has several ways: [`F32`](ActivationPrecision::F32), the default, forbids to round them to
+    /// halves.
+    fn set_attention_inputs(&mut self, _inputs: ActivationPrecision) {}
     /// Allocates a selection of positions, empty until
     /// [`select_positions`](Ops::select_positions) writes it.
     fn new_selection(&mut self) -> Selection;

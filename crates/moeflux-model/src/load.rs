@@ -127,13 +127,15 @@ pub struct Loaded {
 }
 
 impl<'a> Loader<'a> {
-    /// A loader that has loaded nothing; `progress` is called with the bytes loaded so far.
+    /// A loader that has loaded nothing, for a device that from here on takes inputs of products
+    /// and of attention as `inputs` says; `progress` is called with the bytes loaded so far.
     pub fn new(
         checkpoint: &'a Checkpoint,
         backend: &'a mut dyn Backend,
         inputs: ActivationPrecision,
         progress: &'a mut dyn FnMut(u64),
     ) -> Loader<'a> {
+        backend.set_attention_inputs(inputs);
         Loader {
             backend,
             checkpoint,

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention,
-    GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KernelTime, LayerNorm, LogitsExtras,
-    MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording, ResidencyChange,
-    ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing,
-    SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
-    StateSpace, TokenLogit, Vector, Weight,
+    ActivationPrecision, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation,
+    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KernelTime,
+    LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording,
+    ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec,
+    Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span,
+    StateSnapshot, StateSpace, TokenLogit, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertParts, HostBuf, LayerIdx, TokenId};
@@ -89,6 +89,10 @@ impl Ops for Wgpu {
     fn load_rope(&mut self, spec: RopeSpec) -> Rope {
         self.ropes.push(RopeTable::new(spec));
         Rope(u32::try_from(self.ropes.len() - 1).expect("few tables"))
+    }
+
+    fn set_attention_inputs(&mut self, inputs: ActivationPrecision) {
+        self.attention_inputs = inputs;
     }
 
     fn new_selection(&mut self) -> Selection {

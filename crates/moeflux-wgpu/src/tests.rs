@@ -251,7 +251,10 @@ fn the_kernels_for_matrix_units_agree_with_singles() {
     let Some(context) = context() else { return };
     if context.has_f16 {
         assert!(crate::self_test::coop_matrix::agree(&context, Tiles::Emulated));
-        assert!(crate::self_test::coop_matrix::attention_agrees(&context, Tiles::Emulated));
+        for inputs in [ActivationPrecision::F32, ActivationPrecision::Int16] {
+            let agrees = crate::self_test::coop_matrix::attention_agrees;
+            assert!(agrees(&context, Tiles::Emulated, inputs), "{inputs:?}");
+        }
     }
 }
 

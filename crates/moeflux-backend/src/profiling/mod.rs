@@ -15,13 +15,13 @@ use moeflux_core::{Expert, ExpertId, ExpertParts, HostBuf, LayerIdx, TokenId};
 pub use self::profile::{OpKey, OpProfile, OpSample, StageSpan, WeightFacts};
 use self::work::{Facts, Work, all, experts, n_rows, touches};
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention,
-    GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams,
-    MoeOnDevice, Ops, PlainActivation, Projection, Recording, ResidencyChange, ResidencyRequest,
-    ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
-    Selection, Sequence, Sequences, SimilarityGate, Span, Stage, StateSnapshot, StateSpace,
-    TokenLogit, Vector, Weight,
+    ActivationPrecision, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation,
+    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm,
+    LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording,
+    ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec,
+    Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, Stage,
+    StateSnapshot, StateSpace, TokenLogit, Vector, Weight,
 };
 
 #[derive(Debug, Default)]
@@ -179,6 +179,7 @@ impl Ops for ProfilingBackend {
         fn alloc(rows: usize, width: usize) -> Buf;
         fn load_vector(values: &[f32]) -> Vector;
         fn load_rope(spec: RopeSpec) -> Rope;
+        fn set_attention_inputs(inputs: ActivationPrecision);
         fn new_selection() -> Selection;
         fn write(buf: Buf, values: &[f32]);
         fn write_rows(buf: Buf, first: usize, values: &[f32]);

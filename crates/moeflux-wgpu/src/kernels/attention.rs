@@ -75,7 +75,12 @@ kernel! {
         /// Columns of a value that a workgroup has, and how many such parts there are.
         v_dim: u32 = V_DIM,
         v_parts: u32 = V_PARTS,
+        /// Halves that elements of queries and weights are the sums of, and those of keys and
+        /// values.
+        q_parts: u32 = Q_PARTS,
         parts: u32 = PARTS,
+        /// Columns of a square in workgroup memory.
+        block: u32 = BLOCK,
         subgroups: u32 = SUBGROUPS,
     }
 }
@@ -118,14 +123,17 @@ kernel! {
 fn coop_tiles(constants: &NamedConstants) -> NamedConstants {
     let of = |text| value(text, constants);
     let threads = 32 * of("SUBGROUPS");
-    let v_blocks = of("V_DIM/32");
+    let v_blocks = of("V_DIM/BLOCK");
     vec![
         ("THREADS", threads),
-        ("K_BLOCKS", of("K_DIM/32")),
+        ("STEPS", of("BLOCK/16")),
+        ("K_BLOCKS", of("K_DIM/BLOCK")),
         ("V_BLOCKS", v_blocks),
-        ("V_SQUARES", 2 * v_blocks),
+        ("V_SQUARES", of("V_DIM/16")),
         ("SQUARES", v_blocks.max(of("SUBGROUPS") + 4)),
-        ("K_LOADS", of("PARTS*256") / threads),
-        ("V_LOADS", (of("PARTS*64") * v_blocks).div_ceil(threads)),
+        ("MOST_PARTS", of("PARTS").max(of("Q_PARTS"))),
+        ("Q_LOADS", of("BLOCK*Q_PARTS") / 16),
+        ("K_LOADS", 8 * of("BLOCK*PARTS") / threads),
+        ("V_LOADS", (2 * of("V_DIM*PARTS")).div_ceil(threads)),
     ]
 }

@@ -37,6 +37,8 @@ constants! {
         /// Floats that are read at once.
         width: u32 = WIDTH,
         k_dim: u32 = K_DIM,
+        /// Lanes that share a row.
+        row_lanes: u32 = ROW_LANES,
         /// Fours of columns of a lane.
         fours: u32 = KEPT,
     }

@@ -19,7 +19,7 @@ use crate::commands::grid::Grid;
 use crate::kernels::recurrent::{DeltaMixer, DeltaStep, StateShape, StepShape};
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
 use crate::state::gpu::Wgpu;
-use crate::words::{ELEMENTS, n_rows, word};
+use crate::words::{n_rows, word};
 
 /// Fours of a state that a thread of `delta_net/step.wgsl` has room for.
 const MOST_KEPT: usize = 24;
@@ -38,7 +38,7 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
     let is_one = b.fuses && fits_one(&op) && few.iter().all(|span| span.rows.end <= MOST_PACKED);
     let can_keep = is_one && keeps_in_place(b, &few, [op.delta.cache, op.conv.cache]);
     let keeps = few.iter().any(|span| StateSnapshot::of(&b.keep, span).is_some());
-    if few.is_empty() || !fits_step(&op) || (keeps && !can_keep) {
+    if few.is_empty() || !fits_step(b, &op) || (keeps && !can_keep) {
         return op.run_parts(b, spans);
     }
     if !many.is_empty() {
@@ -73,17 +73,22 @@ fn keeps_in_place(b: &Wgpu, spans: &[Span], caches: [Cache; 2]) -> bool {
 }
 
 /// Whether `delta_net/step.wgsl` has bindings and room for it.
-fn fits_step(op: &DeltaNet) -> bool {
+fn fits_step(backend: &Wgpu, op: &DeltaNet) -> bool {
     let DeltaRule { out, q, k, v, a, b, .. } = op.delta;
     let (norm, gate) = (op.norm.norm, op.norm.gate);
-    let n_kept = k.head_dim.div_ceil(16) * v.head_dim.div_ceil(64);
-    n_kept <= MOST_KEPT
+    let state = state_shape(backend, k.head_dim);
+    state.fours as usize * passes(&state, v.head_dim) <= MOST_KEPT
         && q.buf == k.buf
         && k.buf == v.buf
         && a.buf == b.buf
         && norm.x == out
         && !op.norm.gates_input
         && ![v.buf, a.buf, gate.buf].contains(&norm.out.buf)
+}
+
+/// Passes of a workgroup of `delta_net/step.wgsl` over a head's values.
+fn passes(state: &StateShape, v_dim: usize) -> usize {
+    v_dim.div_ceil(MIXER_THREADS / state.row_lanes as usize)
 }
 
 /// Whether it may convolve too: all that it reads is in one buffer, and heads have all channels.
@@ -138,12 +143,13 @@ fn step_parts(b: &Wgpu, op: &DeltaNet) -> StepParts {
         word(op.conv.x.len),
         word(op.delta.head_divisor()),
     ];
+    let state = state_shape(b, k_dim);
     let step = StepShape {
         v_dim: word(v_dim),
-        passes: word(v_dim.div_ceil(ELEMENTS)),
+        passes: word(passes(&state, v_dim)),
         is_sigmoid: op.norm.function == GateFunction::Sigmoid,
     };
-    StepParts { params, state: state_shape(k_dim), step }
+    StepParts { params, state, step }
 }
 
 fn delta_step(b: &mut Wgpu, op: &DeltaNet, Together { states, spans, .. }: &Together<1>) {

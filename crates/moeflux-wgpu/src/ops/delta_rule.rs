@@ -7,10 +7,16 @@ use crate::commands::grid::Grid;
 use crate::kernels::recurrent::{DeltaRows, PrepareDelta, StateShape};
 use crate::memory::caches::state_slots::State;
 use crate::state::gpu::Wgpu;
-use crate::words::{ELEMENTS, word};
+use crate::words::word;
 
 /// Rows whose queries and keys are prepared together.
 const DELTA_ROWS: usize = 1024;
+
+/// Threads of a workgroup of `delta_rule/rows.wgsl`.
+const THREADS: usize = 128;
+
+/// Most lanes that share a row of a state: on an H200 eight are faster than four.
+const MOST_ROW_LANES: u32 = 8;
 
 pub(crate) fn delta_rule(b: &mut Wgpu, op: DeltaRule, spans: &[Span]) {
     assert!(op.out.buf != op.v.buf, "an op writes a buffer that it also reads");
@@ -80,11 +86,13 @@ fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize)
         word(state.nth),
         word(op.head_divisor()),
     ];
+    let kernel = rows_kernel(b, k_dim);
+    let state_rows = THREADS / kernel.state.row_lanes as usize;
     b.encoder.dispatch(
-        rows_kernel(k_dim),
+        kernel,
         &params,
         &[&y.mem, &normalised, &gates, &v_buf.mem, &state.slab],
-        Grid::Linear(n_v_heads * (4 * v_dim).div_ceil(ELEMENTS)),
+        Grid::Linear(n_v_heads * v_dim.div_ceil(state_rows)),
     );
 }
 
@@ -94,18 +102,20 @@ pub(crate) fn assert_shape(state: &State, DeltaRule { k, v, .. }: &DeltaRule) {
     assert_eq!(state.spec, want, "a delta rule needs a state of its shape");
 }
 
-/// Floats of a state that are read at once, those of a row, and how many fours of
-/// these a lane has.
-pub(crate) fn state_shape(k_dim: usize) -> StateShape {
+/// How lanes share a row of a state with this many columns.
+pub(crate) fn state_shape(b: &Wgpu, k_dim: usize) -> StateShape {
+    let row_lanes = b.encoder.context().lanes.min(MOST_ROW_LANES);
     let width = if k_dim.is_multiple_of(4) { 4 } else { 1 };
-    StateShape { width, k_dim: word(k_dim), fours: word(k_dim.div_ceil(16)) }
+    let fours = word(k_dim.div_ceil(4)).div_ceil(row_lanes);
+    StateShape { width, k_dim: word(k_dim), row_lanes, fours }
 }
 
 /// The constants of `delta_rule/rows.wgsl`: a state's, rows of the batch that a step takes, as many
 /// as 8 KiB hold twice (one of the 512 columns that configs may ask for), and fours that a
 /// thread loads of them.
-fn rows_kernel(k_dim: usize) -> DeltaRows {
-    let state = state_shape(k_dim);
-    let rows = (32 / state.fours).clamp(1, 4);
-    DeltaRows { state, rows, loads: (8 * state.fours * rows).div_ceil(word(ELEMENTS)) }
+fn rows_kernel(b: &Wgpu, k_dim: usize) -> DeltaRows {
+    let state = state_shape(b, k_dim);
+    let fours = state.row_lanes * state.fours;
+    let rows = (128 / fours).clamp(1, 4);
+    DeltaRows { state, rows, loads: (2 * fours * rows).div_ceil(word(THREADS)) }
 }

@@ -64,13 +64,29 @@ fn tolerance(n_products: usize, cols: usize) -> f32 {
 /// one, both ways.
 const PRODUCTS: usize = 3;
 
+/// Share of an element that a half rounds off at most.
+const HALF: f32 = 1.0 / 4096.0;
+
 /// How far attention to this many positions, with scores of at most this size, may be off. Weights
 /// are off by as much as scores are, of which units cut off what they do of any sum.
-pub(crate) fn tolerance_of_attention(positions: usize, k_dim: usize, score: f32) -> f32 {
+///
+/// Where elements are one half each, those of queries and keys are rounded apart from each other:
+/// of what scores are off by the root of the number of columns counts. To it come roundings of a
+/// weight and of a value.
+pub(crate) fn tolerance_of_attention(
+    inputs: ActivationPrecision,
+    positions: usize,
+    k_dim: usize,
+    score: f32,
+) -> f32 {
+    let halves = match inputs {
+        ActivationPrecision::F32 => 0.0,
+        _ => (2.0 + 4.0 * score / (k_dim as f32).sqrt()) * HALF,
+    };
     let steps = |n: usize| (PRODUCTS * n.div_ceil(STEP)) as f32;
     let cut = (steps(positions) + score * steps(k_dim)) * f32::EPSILON;
     let rounded = ((positions as f32).sqrt() + score * (k_dim as f32).sqrt()) * f32::EPSILON / 2.0;
-    cut + rounded
+    halves + cut + rounded
 }
 
 /// Of attention: rows, heads of queries and of keys, and floats of each.
@@ -94,20 +110,27 @@ pub(crate) fn best_tiles(context: &Arc<Context>) -> Tiles {
 /// Whether products and attention on the units agree with the same in singles, of inputs
 /// as they are.
 pub(crate) fn are_right(context: &Arc<Context>) -> bool {
-    agree(context, Tiles::CoopMatrix) && attention_agrees(context, Tiles::CoopMatrix)
+    let both = [ActivationPrecision::F32, INPUTS];
+    agree(context, Tiles::CoopMatrix)
+        && both.into_iter().all(|inputs| attention_agrees(context, Tiles::CoopMatrix, inputs))
 }
 
-/// Whether attention by these agrees with the same in singles.
-pub(crate) fn attention_agrees(context: &Arc<Context>, tiles: Tiles) -> bool {
+/// Whether attention by these, with its inputs taken so, agrees with the same in singles.
+pub(crate) fn attention_agrees(
+    context: &Arc<Context>,
+    tiles: Tiles,
+    inputs: ActivationPrecision,
+) -> bool {
     let [got, want] = [tiles, Tiles::F32].map(|tiles| {
         let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
+        b.attention_inputs = inputs;
         b.least_shared_queries = 1;
         attention(&mut b)
     });
     let (Some(got), Some(want)) = (got, want) else { return false };
     // Sines: vectors are as long as the root of half their elements.
     let score = SCALE * HEAD_DIM as f32 / 2.0;
-    are_close(&got, &want, tolerance_of_attention(ROWS, HEAD_DIM, score))
+    are_close(&got, &want, tolerance_of_attention(inputs, ROWS, HEAD_DIM, score))
 }
 
 /// Whether results differ by at most such a share of the largest.

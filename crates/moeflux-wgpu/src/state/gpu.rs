@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Buf, Cache, Sequence, Span, StateSnapshot, Vector, Weight};
+use moeflux_backend::{
+    ActivationPrecision, Buf, Cache, Sequence, Span, StateSnapshot, Vector, Weight,
+};
 use moeflux_residency::ExpertSlots;
 
 use crate::commands::encoder::Encoder;
@@ -69,7 +71,10 @@ pub struct Wgpu {
     pub(crate) form: Option<Form>,
     /// By what products with many rows are computed.
     pub(crate) tiles: Tiles,
-    /// How cooperative matrices share them out, where it was fixed.
+    /// How attention on cooperative matrices takes its inputs: as one half each, unless they are
+    /// to stay as they are.
+    pub(crate) attention_inputs: ActivationPrecision,
+    /// How cooperative matrices share products out, where it was fixed.
     pub(crate) f16_tiles: Option<F16Tiles>,
     /// Queries of all heads from which on those that attend to the same keys read
     /// these once for all of them.
@@ -87,6 +92,7 @@ impl Wgpu {
         }
         Wgpu {
             tiles,
+            attention_inputs: ActivationPrecision::F32,
             f16_tiles: None,
             least_shared_queries: MANY_QUERIES,
             last_sum: None,

@@ -1,5 +1,7 @@
 //! The two kernels of attention against each other.
 
+use std::sync::Arc;
+
 use moeflux_backend::{
     ActivationPrecision, Attention, Cache, CacheSpec, Cols, ExpertResidency, GatedAttention, Heads,
     KeysValues, KvType, Ops, Projection, Recording, RmsNorm, RopePairs, RopeSpec, SelectPositions,
@@ -9,10 +11,10 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::coop_matrix::tiles;
 use super::{context, matrix};
-use crate::Tiles;
 use crate::backend::new_backend;
 use crate::self_test::coop_matrix::tolerance_of_attention;
 use crate::state::gpu::Wgpu;
+use crate::{Context, Tiles};
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
@@ -151,7 +153,7 @@ fn sharing_keys_changes_no_bit() {
         Shape { dtype: KvType::Bf16, top_k: Some(200), window: Some(150), ..LATENT },
     ] {
         let [alone, shared] = [usize::MAX, 1].map(|least| {
-            let mut b = new_backend(std::sync::Arc::clone(&context), None);
+            let mut b = new_backend(Arc::clone(&context), None);
             b.least_shared_queries = least;
             bits(&mut b, shape)
         });
@@ -175,6 +177,8 @@ fn units_for_matrices_agree_with_singles() {
         Shape { window: Some(1), is_gated: true, ..wide },
         Shape { n_heads: 9, n_kv_heads: 1, k_dim: 160, v_dim: 0, out_dim: 96, ..wide },
         Shape { dtype: KvType::Bf16, top_k: Some(200), ..wide },
+        // In blocks of 64 columns, where elements are one half each.
+        Shape { k_dim: 192, v_dim: 128, out_dim: 128, is_gated: true, ..wide },
         // Values in two parts.
         Shape { n_heads: 4, n_kv_heads: 1, v_dim: 512, out_dim: 512, is_gated: true, ..wide },
         Shape { n_kv_heads: 1, k_dim: 544, v_dim: 0, out_dim: 320, scale: 0.005, ..wide },
@@ -182,26 +186,40 @@ fn units_for_matrices_agree_with_singles() {
         Shape { loudness: 1e7, ..wide },
         Shape { loudness: 1e-9, ..wide },
     ] {
-        let [want, got] = [Tiles::F32, tiles].map(|tiles| {
-            let mut b = Wgpu::with_tiles(std::sync::Arc::clone(&context), None, tiles);
-            b.least_shared_queries = 1;
-            bits(&mut b, shape).into_iter().map(f32::from_bits).collect::<Vec<f32>>()
-        });
-        assert!(want != got, "{shape:?}: the same kernel");
-        // Sines of amplitude 2: vectors are as long as the root of twice their elements.
-        let score = shape.scale * 2.0 * shape.k_dim as f32;
-        let of_step = MANY * shape.n_heads * shape.out_dim;
-        let (mut first, mut second) = (0, 0);
-        for (step, (want, got)) in want.chunks(of_step).zip(got.chunks(of_step)).enumerate() {
-            let n = STEPS[step] * MANY / FEW;
-            (first, second) = (first + n, second + MANY - n);
-            let tolerance = tolerance_of_attention(first.max(second), shape.k_dim, score);
-            let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
-            let worst = want.iter().zip(got).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
-            let is_close =
-                got.iter().all(|value| value.is_finite()) && worst <= tolerance * largest;
-            assert!(is_close, "{shape:?}, step {step}: {worst:e} of {largest:e}, {tolerance:e}");
+        for inputs in [ActivationPrecision::F32, ActivationPrecision::Int16] {
+            compare_units_with_singles(&context, tiles, shape, inputs);
         }
+    }
+}
+
+fn compare_units_with_singles(
+    context: &Arc<Context>,
+    tiles: Tiles,
+    shape: Shape,
+    inputs: ActivationPrecision,
+) {
+    let [want, got] = [Tiles::F32, tiles].map(|tiles| {
+        let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
+        b.attention_inputs = inputs;
+        b.least_shared_queries = 1;
+        bits(&mut b, shape).into_iter().map(f32::from_bits).collect::<Vec<f32>>()
+    });
+    assert!(want != got, "{shape:?}: the same kernel");
+    // Sines of amplitude 2: vectors are as long as the root of twice their elements.
+    let score = shape.scale * 2.0 * shape.k_dim as f32;
+    let of_step = MANY * shape.n_heads * shape.out_dim;
+    let (mut first, mut second) = (0, 0);
+    for (step, (want, got)) in want.chunks(of_step).zip(got.chunks(of_step)).enumerate() {
+        let n = STEPS[step] * MANY / FEW;
+        (first, second) = (first + n, second + MANY - n);
+        let tolerance = tolerance_of_attention(inputs, first.max(second), shape.k_dim, score);
+        let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
+        let worst = want.iter().zip(got).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
+        let is_close = got.iter().all(|value| value.is_finite()) && worst <= tolerance * largest;
+        assert!(
+            is_close,
+            "{shape:?}, {inputs:?}, step {step}: {worst:e} of {largest:e}, {tolerance:e}"
+        );
     }
 }
 
@@ -278,9 +296,8 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
 #[test]
 fn attention_rounds_for_the_product_behind_it_wherever_keys_lie() {
     let Some(context) = context() else { return };
-    let bits = |beside, is_one| {
-        layer_bits(&mut new_backend(std::sync::Arc::clone(&context), None), beside, is_one)
-    };
+    let bits =
+        |beside, is_one| layer_bits(&mut new_backend(Arc::clone(&context), None), beside, is_one);
     let (want, n_apart) = bits(false, false);
     assert!(want.iter().any(|bits| f32::from_bits(*bits).abs() > 1e-6));
     for is_one in [false, true] {

@@ -405,12 +405,16 @@ fn kernels_on_cooperative_matrices_are_valid() {
 fn attention_on_cooperative_matrices_is_valid() {
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
     for is_emulated in [false, true] {
-        for (is_masked, parts, k_dim, v_dim, v_parts, subgroups) in [
-            (false, 2, 256, 256, 1, 8),
-            (false, 2, 512, 256, 2, 4),
-            (true, 1, 576, 32, 1, 8),
-            (true, 2, 576, 256, 2, 8),
-            (false, 1, 64, 64, 1, 4),
+        for (is_masked, [q_parts, parts], k_dim, v_dim, v_parts, block, subgroups) in [
+            (false, [2, 2], 256, 256, 1, 32, 8),
+            (false, [2, 2], 512, 256, 2, 32, 4),
+            (true, [2, 1], 576, 32, 1, 32, 8),
+            (true, [2, 2], 576, 256, 2, 32, 8),
+            (false, [2, 1], 64, 64, 1, 32, 4),
+            (false, [1, 1], 256, 256, 1, 64, 8),
+            (false, [1, 1], 512, 256, 2, 64, 8),
+            (true, [1, 1], 576, 256, 2, 64, 8),
+            (false, [1, 1], 96, 32, 1, 32, 4),
         ] {
             let variant = AttentionCoopMatrix {
                 is_emulated,
@@ -418,7 +422,9 @@ fn attention_on_cooperative_matrices_is_valid() {
                 k_dim,
                 v_dim,
                 v_parts,
+                q_parts,
                 parts,
+                block,
                 subgroups,
             }
             .into();

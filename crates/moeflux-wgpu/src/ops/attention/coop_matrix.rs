@@ -16,9 +16,6 @@ use crate::words::word;
 /// Words of keys and values as halves at a time; few in tests, so that rows look at more.
 const F16_WORDS: usize = if cfg!(test) { 40 << 10 } else { 16 << 20 };
 
-/// Halves that an element of a query is the sum of.
-const QUERY_PARTS: usize = 2;
-
 /// Tiles one after the other in one slab.
 struct Run {
     slab: Mem,
@@ -49,7 +46,8 @@ struct F16Layout {
     n_queries: usize,
     k_dim: usize,
     v_dim: usize,
-    /// Halves that an element of keys and values is the sum of.
+    /// Halves that an element of queries, and of keys and values, is the sum of.
+    q_parts: usize,
     parts: usize,
     /// Tiles of keys there is room for.
     n_tiles: usize,
@@ -76,7 +74,7 @@ impl F16Layout {
 
     /// Words of queries, of keys and values, and of factors.
     fn words(&self) -> [usize; 3] {
-        let queries = self.n_kv_heads * self.query_places() * self.k_dim * QUERY_PARTS / 2;
+        let queries = self.n_kv_heads * self.query_places() * self.k_dim * self.q_parts / 2;
         let values = self.n_kv_heads * self.places() * self.v_dim * self.parts / 2;
         [queries, self.key_words() + values, self.factors()[2]]
     }
@@ -92,15 +90,15 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
     let n_queries = rows.n * op.q.n_heads / n_kv_heads;
     let (k_dim, v_dim) = (cached.k.dim, op.out.head_dim);
     let shape = Shape::of(op, cached, n_queries, 0);
-    let kernel = shape.of_coop_matrix(b.tiles == Tiles::Emulated);
-    let Some(CoopAttention { kernel, queries: per_group, v_parts, parts }) = kernel else {
+    let kernel = shape.of_coop_matrix(b.tiles == Tiles::Emulated, b.attention_inputs);
+    let Some(CoopAttention { kernel, queries: per_group, v_parts, q_parts, parts }) = kernel else {
         return false;
     };
     b.encoder.begin();
     let tile_words = n_kv_heads * (k_dim + v_dim) * TILE * parts / 2;
     let segments = segments(b, op, rows, (F16_WORDS / tile_words).max(1));
     let n_tiles = segments.iter().map(|segment| segment.n_tiles).max().unwrap_or(0);
-    let layout = F16Layout { n_kv_heads, n_queries, k_dim, v_dim, parts, n_tiles };
+    let layout = F16Layout { n_kv_heads, n_queries, k_dim, v_dim, q_parts, parts, n_tiles };
     let words = layout.words();
     let mems = [0, 1, 2].map(|i| b.scratch.f16[i].words(&mut b.encoder, words[i]));
     let f16 = F16Vectors { layout, mems };
@@ -165,7 +163,12 @@ fn split_queries(
     ];
     let lists = b.encoder.arena();
     b.encoder.dispatch(
-        SplitF16Qkv { kv: 0, is_cached: false, dim: word(layout.k_dim), parts: word(QUERY_PARTS) },
+        SplitF16Qkv {
+            kv: 0,
+            is_cached: false,
+            dim: word(layout.k_dim),
+            parts: word(layout.q_parts),
+        },
         &params.concat().into_iter().map(word).collect::<Vec<u32>>(),
         &[&given.q, &lists, &mems[0], &mems[2]],
         Grid::Linear(n_tiles * n_kv_heads),

@@ -1,6 +1,6 @@
 //! What the kernels of attention are compiled for.
 
-use moeflux_backend::{Attention, KvType};
+use moeflux_backend::{ActivationPrecision, Attention, KvType};
 
 use crate::kernels::attention::{AttentionCoopMatrix, AttentionRows, AttentionTiles, KvShape};
 use crate::kernels::kernel::Variant;
@@ -16,9 +16,11 @@ const ROWS_QUERIES: usize = 32;
 const SUBGROUPS: usize = 8;
 const FEW_SUBGROUPS: usize = 4;
 const SUBGROUP_QUERIES: usize = 16;
-/// Columns of its blocks, most of a value that a workgroup has, as many sums as threads have room
-/// for, and most parts of values: each multiplies queries with keys once more.
+/// Columns of its squares, more where vectors are one half an element; most of a value that a
+/// workgroup has, as many sums as threads have room for; and most parts of values: each multiplies
+/// queries with keys once more.
 const COOP_BLOCK: usize = 32;
+const COOP_WIDE_BLOCK: usize = 64;
 const COOP_MAX_V_DIM: usize = 256;
 const COOP_MAX_V_PARTS: usize = 2;
 
@@ -40,7 +42,8 @@ pub(crate) struct CoopAttention {
     pub(crate) queries: usize,
     /// Parts of values, each of which has workgroups of its own.
     pub(crate) v_parts: usize,
-    /// f16 parts of an element of keys and values.
+    /// f16 parts of an element of queries, and of keys and values.
+    pub(crate) q_parts: usize,
     pub(crate) parts: usize,
 }
 
@@ -107,7 +110,13 @@ impl<'a> Shape<'a> {
 
     /// The kernel for many queries on cooperative matrices, how many a workgroup has, and halves
     /// of an element of keys and values; `None` where vectors do not suit it.
-    pub(crate) fn of_coop_matrix(&self, is_emulated: bool) -> Option<CoopAttention> {
+    ///
+    /// Elements are one half each, unless inputs of products are as they are: then two.
+    pub(crate) fn of_coop_matrix(
+        &self,
+        is_emulated: bool,
+        inputs: ActivationPrecision,
+    ) -> Option<CoopAttention> {
         let Shape { pages, v_dim, is_masked, .. } = *self;
         let v_parts = v_dim.div_ceil(COOP_MAX_V_DIM);
         let are_blocks =
@@ -115,20 +124,27 @@ impl<'a> Shape<'a> {
         if !are_blocks || v_parts > COOP_MAX_V_PARTS {
             return None;
         }
+        let q_parts = if inputs == ActivationPrecision::F32 { 2 } else { 1 };
         // A half holds all bits of a bfloat16.
-        let parts = if pages.dtype == KvType::Bf16 { 1 } else { 2 };
+        let parts = if pages.dtype == KvType::Bf16 { 1 } else { q_parts };
+        let v_dim_of_part = v_dim / v_parts;
+        let are_wide = [pages.k.dim, v_dim_of_part].iter().all(|dim| dim % COOP_WIDE_BLOCK == 0);
+        let block = if q_parts == 1 && are_wide { COOP_WIDE_BLOCK } else { COOP_BLOCK };
         let n_groups = v_parts * pages.n_heads * self.n_queries / (SUBGROUPS * SUBGROUP_QUERIES);
         let subgroups = if n_groups >= 2 * ENOUGH { SUBGROUPS } else { FEW_SUBGROUPS };
         let kernel = AttentionCoopMatrix {
             is_emulated,
             is_masked,
             k_dim: word(pages.k.dim),
-            v_dim: word(v_dim / v_parts),
+            v_dim: word(v_dim_of_part),
             v_parts: word(v_parts),
+            q_parts: word(q_parts),
             parts: word(parts),
+            block: word(block),
             subgroups: word(subgroups),
         };
-        Some(CoopAttention { kernel, queries: subgroups * SUBGROUP_QUERIES, v_parts, parts })
+        let queries = subgroups * SUBGROUP_QUERIES;
+        Some(CoopAttention { kernel, queries, v_parts, q_parts, parts })
     }
 
     /// The kernel for a tile, and how many queries a workgroup has.

@@ -1,8 +1,8 @@
 // What `attention/rows.wgsl` does, on the cooperative matrices of f16: 16 queries a subgroup,
 // which with those of neighbouring rows and all heads of a group share keys, 64 positions after
-// the other. Queries and weights are sums of two halves, keys and values of PARTS, see
+// the other. Queries and weights are sums of Q_PARTS halves, keys and values of PARTS, see
 // `attention/split_f16_qkv.wgsl`: what two lower halves multiply to is left out, 2^-22 of a
-// product.
+// product. A square has 16 vectors by BLOCK columns.
 //
 // Weights are powers of e times a factor of their row, so that the row's largest so far is
 // between 2^7 and 2^15. Sums are multiplied anew where that would be left after, which is seldom,
@@ -70,24 +70,25 @@ struct Params {
 @group(0) @binding(8) var<storage, read> gate: array<f32>;
 
 const QUERIES: u32 = 16u * SUBGROUPS;
-// Eights of a block of 32 columns: of queries, and of keys and values.
-const Q_EIGHTS: u32 = 8u;
-const EIGHTS: u32 = 4u * PARTS;
+// Eights of a block of columns: of a half of each, of queries, and of keys and values.
+const HALF_EIGHTS: u32 = BLOCK / 8u;
+const Q_EIGHTS: u32 = HALF_EIGHTS * Q_PARTS;
+const EIGHTS: u32 = HALF_EIGHTS * PARTS;
 // Of a step's values, 16 positions, and of a position's: what a part has of them, and all.
 const V_EIGHTS: u32 = 16u * V_ROW;
 const V_ROW: u32 = V_BLOCKS * EIGHTS;
 const V_ALL: u32 = V_PARTS * V_ROW;
 // Fours between two rows of a square: two more than there are, so that rows begin at
 // different banks.
-const LD: u32 = 18u;
-const WEIGHTS_LD: u32 = 10u;
+const LD: u32 = 2u * HALF_EIGHTS * MOST_PARTS + 2u;
+const WEIGHTS_LD: u32 = 4u * Q_PARTS + 2u;
 // By how much a row's maximum may grow until its sums are multiplied anew: weights
 // stay below 2^15, and begin with 2^7.
 const GROWTH: f32 = 10.0;
 const ROOM: f32 = 4.85;
 
 alias Eight = array<vec4<f16>, 2>;
-// Squares of 16 vectors by 32 columns: queries, then keys, or values.
+// Squares of vectors: queries, then keys, or values.
 var<workgroup> tile: array<array<Eight, 8u * LD>, SQUARES>;
 // Of each subgroup: weights, queries by 16 positions; a square of scores or sums.
 var<workgroup> weights: array<array<Eight, 8u * WEIGHTS_LD>, SUBGROUPS>;
@@ -103,9 +104,11 @@ fn eight(v: vec4<u32>) -> Eight {
     return Eight(vec4<f16>(a), vec4<f16>(b));
 }
 
+#if Q_PARTS/2
 fn upper(v: vec4<f32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) & vec4<u32>(0xffffe000u));
 }
+#end
 
 fn exp4(v: vec4<f32>) -> vec4<f32> {
     return vec4<f32>(exp_(v.x), exp_(v.y), exp_(v.z), exp_(v.w));
@@ -194,7 +197,7 @@ fn main(
     // What a thread brings of a block of queries and keys, and of a step's values.
     let q_piece = thread % Q_EIGHTS;
     let q_from = kv_head * p.q_places * K_BLOCKS * Q_EIGHTS + q_piece;
-#each i 4
+#each i Q_LOADS
     let q_row$i = thread / Q_EIGHTS + $iu * (THREADS / Q_EIGHTS);
     let q_from$i = q_from + min(first_query + q_row$i, last_query) * K_BLOCKS * Q_EIGHTS;
     let q_to$i = (q_row$i & 15u) * (LD / 2u) + q_piece;
@@ -213,7 +216,7 @@ fn main(
     let v_from$i = v_from + v_item$i / V_ROW * V_ALL + v_in_row$i;
     let v_to$i = v_item$i / V_ROW * (LD / 2u) + v_in_row$i % EIGHTS;
 #end
-#each i 4
+#each i Q_LOADS
     var q$i = queries[q_from$i];
 #end
 #each i K_LOADS
@@ -235,7 +238,7 @@ fn main(
 #end
         for (var block = 0u; block < K_BLOCKS; block++) {
             workgroupBarrier();
-#each i 4
+#each i Q_LOADS
             tile[q_row$i >> 4u][q_to$i] = eight(q$i);
 #end
 #each i K_LOADS
@@ -243,25 +246,30 @@ fn main(
 #end
             workgroupBarrier();
             let ahead = min(block + 1u, K_BLOCKS - 1u);
-#each i 4
+#each i Q_LOADS
             q$i = queries[q_from$i + ahead * Q_EIGHTS];
 #end
 #each i K_LOADS
             k$i = cached[k_from + ((t * TILE + k_row$i) * K_BLOCKS + ahead) * EIGHTS];
 #end
 #if EMULATED
-            for (var k = 0u; k < 8u; k++) {
+            for (var k = 0u; k < 2u * HALF_EIGHTS; k++) {
                 let at = in_square * (LD / 2u) + (k >> 1u);
                 let high = vec4<f32>(tile[subgroup][at][k & 1u]);
-                let low = vec4<f32>(tile[subgroup][at + 4u][k & 1u]);
+#if Q_PARTS/2
+                let low = vec4<f32>(tile[subgroup][at + HALF_EIGHTS][k & 1u]);
+#end
 #each b 4
 #each h 2
                 for (var e = 0u; e < 4u; e++) {
                     let key = (8u * eighth + 4u * $hu + e) * (LD / 2u) + (k >> 1u);
                     let its = vec4<f32>(tile[SUBGROUPS + $bu][key][k & 1u]);
-                    var sum = dot(high, its) + dot(low, its);
+                    var sum = dot(high, its);
+#if Q_PARTS/2
+                    sum += dot(low, its);
+#end
 #if PARTS/2
-                    sum += dot(high, vec4<f32>(tile[SUBGROUPS + $bu][key + 4u][k & 1u]));
+                    sum += dot(high, vec4<f32>(tile[SUBGROUPS + $bu][key + HALF_EIGHTS][k & 1u]));
 #end
                     s$b_$h[e] += sum;
                 }
@@ -269,19 +277,25 @@ fn main(
 #end
             }
 #else
-#each h 2
+#each h STEPS
             {
                 let high = coopLoadT<coop_mat16x16<f16, A>>(&tile[subgroup][2u * $hu][0], LD);
-                let low = coopLoadT<coop_mat16x16<f16, A>>(&tile[subgroup][4u + 2u * $hu][0], LD);
+#if Q_PARTS/2
+                let low = coopLoadT<coop_mat16x16<f16, A>>(
+                    &tile[subgroup][HALF_EIGHTS + 2u * $hu][0], LD,
+                );
+#end
 #each b 4
                 let upper$b = coopLoad<coop_mat16x16<f16, B>>(
                     &tile[SUBGROUPS + $bu][2u * $hu][0], LD,
                 );
                 c$b = coopMultiplyAdd(high, upper$b, c$b);
+#if Q_PARTS/2
                 c$b = coopMultiplyAdd(low, upper$b, c$b);
+#end
 #if PARTS/2
                 let lower$b = coopLoad<coop_mat16x16<f16, B>>(
-                    &tile[SUBGROUPS + $bu][4u + 2u * $hu][0], LD,
+                    &tile[SUBGROUPS + $bu][HALF_EIGHTS + 2u * $hu][0], LD,
                 );
                 c$b = coopMultiplyAdd(high, lower$b, c$b);
 #end
@@ -362,13 +376,19 @@ fn main(
             );
             total += (w$h.x + w$h.y) + (w$h.z + w$h.w);
             let its$h = w$h * quiet;
+#if Q_PARTS/2
             let high$h = upper(its$h);
+#else
+            let high$h = nearest_halves(its$h);
+#end
 #end
             workgroupBarrier();
             let to = in_square * (WEIGHTS_LD / 2u) + eighth;
             weights[subgroup][to] = Eight(vec4<f16>(high0), vec4<f16>(high1));
+#if Q_PARTS/2
             weights[subgroup][to + 2u] =
                 Eight(vec4<f16>(its0 - high0), vec4<f16>(its1 - high1));
+#end
 #each i V_LOADS
             tile[v_square$i][v_to$i] = eight(v$i);
 #end
@@ -379,7 +399,7 @@ fn main(
             v$i = cached[v_from$i + next * V_ALL];
 #end
             if ($bu == 3u) {
-#each i 4
+#each i Q_LOADS
                 q$i = queries[q_from$i];
 #end
                 let after = min(t + 1u, n_tiles - 1u) * TILE;
@@ -391,15 +411,20 @@ fn main(
             for (var j = 0u; j < 16u; j++) {
                 let at = in_square * (WEIGHTS_LD / 2u) + (j >> 3u);
                 let high = vec4<f32>(f32(weights[subgroup][at][(j >> 2u) & 1u][j & 3u]));
+#if Q_PARTS/2
                 let low = vec4<f32>(f32(weights[subgroup][at + 2u][(j >> 2u) & 1u][j & 3u]));
+#end
 #each v V_SQUARES
                 {
-                    let value = j * (LD / 2u) + 2u * ($vu & 1u) + eighth;
+                    let value = j * (LD / 2u) + 2u * ($vu % STEPS) + eighth;
 #each h 2
-                    let upper$h = vec4<f32>(tile[$vu >> 1u][value][$h]);
-                    o$v_$h = fma(low, upper$h, fma(high, upper$h, o$v_$h));
+                    let upper$h = vec4<f32>(tile[$vu / STEPS][value][$h]);
+                    o$v_$h = fma(high, upper$h, o$v_$h);
+#if Q_PARTS/2
+                    o$v_$h = fma(low, upper$h, o$v_$h);
+#end
 #if PARTS/2
-                    o$v_$h = fma(high, vec4<f32>(tile[$vu >> 1u][value + 4u][$h]), o$v_$h);
+                    o$v_$h = fma(high, vec4<f32>(tile[$vu / STEPS][value + HALF_EIGHTS][$h]), o$v_$h);
 #end
 #end
                 }
@@ -407,16 +432,20 @@ fn main(
             }
 #else
             let high = coopLoadT<coop_mat16x16<f16, A>>(&weights[subgroup][0][0], WEIGHTS_LD);
+#if Q_PARTS/2
             let low = coopLoadT<coop_mat16x16<f16, A>>(&weights[subgroup][2][0], WEIGHTS_LD);
+#end
 #each v V_SQUARES
             let upper$v = coopLoadT<coop_mat16x16<f16, B>>(
-                &tile[$vu >> 1u][2u * ($vu & 1u)][0], LD,
+                &tile[$vu / STEPS][2u * ($vu % STEPS)][0], LD,
             );
             o$v = coopMultiplyAdd(high, upper$v, o$v);
+#if Q_PARTS/2
             o$v = coopMultiplyAdd(low, upper$v, o$v);
+#end
 #if PARTS/2
             let lower$v = coopLoadT<coop_mat16x16<f16, B>>(
-                &tile[$vu >> 1u][4u + 2u * ($vu & 1u)][0], LD,
+                &tile[$vu / STEPS][HALF_EIGHTS + 2u * ($vu % STEPS)][0], LD,
             );
             o$v = coopMultiplyAdd(high, lower$v, o$v);
 #end

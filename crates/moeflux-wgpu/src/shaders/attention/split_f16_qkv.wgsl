@@ -35,7 +35,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 #end
 @group(0) @binding(2) var<storage, read> lists: array<u32>;
-// (key heads, vectors, blocks of 32 columns, parts, 8)
+// (key heads, vectors, blocks of BLOCK columns, parts, fours)
 @group(0) @binding(3) var<storage, read_write> out: array<vec4<f16>>;
 @group(0) @binding(4) var<storage, read_write> factors: array<f32>;
 
@@ -109,7 +109,7 @@ fn four_at(at: u32, i: u32) -> vec4<f32> {
         out[to] = vec4<f16>(high);
         out[to + 8u] = vec4<f16>(v - high);
 #else
-        out[to] = vec4<f16>(v);
+        out[to] = vec4<f16>(nearest_halves(v));
 #end
     }
 }

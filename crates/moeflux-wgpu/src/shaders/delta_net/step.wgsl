@@ -1,6 +1,6 @@
 // What `delta_rule/prepare.wgsl`, `delta_rule/rows.wgsl` and the gated norm after it do, to the
-// bit, for a few rows of some sequences, of which a workgroup has one and a value head. A quad of
-// lanes keeps PASSES rows of the state, 64 apart.
+// bit, for a few rows of some sequences, of which a workgroup has one and a value head. ROW_LANES
+// lanes keep PASSES rows of the state, AT_ONCE apart.
 //
 // TAPS: where set, `conv/step.wgsl` comes before, which keeps this many inputs: of CHANNELS
 // channels that a value head needs, those of its key head included, OWN a thread. Where DIGITS is
@@ -103,6 +103,7 @@ fn value_at(first: u32, i: u32) -> f32 { return x[first + i]; }
 #end
 
 const THREADS: u32 = 256u;
+const AT_ONCE: u32 = THREADS / ROW_LANES;
 
 fn gate_factor(gate: f32) -> f32 {
     if (SIGMOID != 0u) { return sigmoid(gate); }
@@ -110,9 +111,9 @@ fn gate_factor(gate: f32) -> f32 {
 }
 
 // Of length one; zeros after the last element.
-var<workgroup> query: array<vec4<f32>, 4 * KEPT>;
-var<workgroup> key: array<vec4<f32>, 4 * KEPT>;
-var<workgroup> mixed: array<f32, 64 * PASSES>;
+var<workgroup> query: array<vec4<f32>, ROW_LANES * KEPT>;
+var<workgroup> key: array<vec4<f32>, ROW_LANES * KEPT>;
+var<workgroup> mixed: array<f32, AT_ONCE * PASSES>;
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -122,8 +123,8 @@ fn main(
     @builtin(subgroup_size) subgroup_size: u32,
 ) {
     let thread = subgroup * subgroup_size + in_subgroup;
-    let lane = thread & 3u;
-    let quad = thread >> 2u;
+    let lane = thread % ROW_LANES;
+    let own = thread / ROW_LANES;
     let head = id.x;
     let k_head = head / p.head_divisor % p.n_k_heads;
 #if TAPS
@@ -135,15 +136,15 @@ fn main(
 #end
     let state_row = (span.z * p.n_v_heads + head) * V_DIM;
 #each s PASSES
-    let at$s = (state_row + min(64u * $su + quad, V_DIM - 1u)) * K_DIM;
+    let at$s = (state_row + min(AT_ONCE * $su + own, V_DIM - 1u)) * K_DIM;
 #each i KEPT
-    var kept$s_$i = state_four(at$s, 16u * $iu + 4u * lane);
+    var kept$s_$i = state_four(at$s, 4u * (ROW_LANES * $iu + lane));
 #end
 #end
     let slope = a_log[head];
     let bias = dt_bias[head];
 #each s PASSES
-    let weight$s = weight[min(64u * $su + quad, V_DIM - 1u)];
+    let weight$s = weight[min(AT_ONCE * $su + own, V_DIM - 1u)];
 #end
 #if TAPS
     let history = span.w * TAPS * p.channels;
@@ -166,7 +167,7 @@ fn main(
         let strength = decay_at(row * p.a_width + p.b_start + head);
         let z_at = row * p.z_width + p.z_start + head * p.z_stride;
 #each s PASSES
-        let gate$s = gate_at(z_at + min(64u * $su + quad, V_DIM - 1u));
+        let gate$s = gate_at(z_at + min(AT_ONCE * $su + own, V_DIM - 1u));
 #end
 #if TAPS
 #each c OWN
@@ -193,7 +194,7 @@ fn main(
         let k_at = row * p.width + p.k_start + k_head * p.k_stride;
         let v_at = row * p.width + p.v_start + head * p.v_stride;
 #each s PASSES
-        let value$s = value_at(v_at, min(64u * $su + quad, V_DIM - 1u));
+        let value$s = value_at(v_at, min(AT_ONCE * $su + own, V_DIM - 1u));
 #end
         let rate = exp_(slope) * softplus(decay + bias);
         let stays = exp_(-rate);
@@ -208,7 +209,7 @@ fn main(
         let both = total(thread, squares);
         let q_factor = 1.0 / sqrt(both.x + 1e-6) / sqrt(f32(p.k_dim));
         let k_factor = 1.0 / sqrt(both.y + 1e-6);
-        for (var i = thread; i < 16u * KEPT; i += THREADS) {
+        for (var i = thread; i < 4u * ROW_LANES * KEPT; i += THREADS) {
             var it = vec2<f32>(0.0);
             if (i < K_DIM) {
                 it = vec2<f32>(query_at(q_at, i) * q_factor, key_at(k_at, i) * k_factor);
@@ -222,23 +223,23 @@ fn main(
             var predicted = vec4<f32>();
 #each i KEPT
             kept$s_$i *= stays;
-            predicted = fma(kept$s_$i, key[4u * $iu + lane], predicted);
+            predicted = fma(kept$s_$i, key[ROW_LANES * $iu + lane], predicted);
 #end
-            let correction = vec4<f32>((value$s - quad_sum(predicted)) * corrected);
+            let correction = vec4<f32>((value$s - row_sum(predicted)) * corrected);
             var read = vec4<f32>();
 #each i KEPT
-            kept$s_$i = fma(correction, key[4u * $iu + lane], kept$s_$i);
-            read = fma(kept$s_$i, query[4u * $iu + lane], read);
+            kept$s_$i = fma(correction, key[ROW_LANES * $iu + lane], kept$s_$i);
+            read = fma(kept$s_$i, query[ROW_LANES * $iu + lane], read);
 #end
-            let sum = quad_sum(read);
-            if (lane == 0u) { mixed[64u * $su + quad] = sum; }
+            let sum = row_sum(read);
+            if (lane == 0u) { mixed[AT_ONCE * $su + own] = sum; }
         }
 #end
         if (t + 1u == span.y) {
 #each s PASSES
-            if (64u * $su + quad < V_DIM) {
+            if (AT_ONCE * $su + own < V_DIM) {
 #each i KEPT
-                put_state(at$s, 16u * $iu + 4u * lane, kept$s_$i);
+                put_state(at$s, 4u * (ROW_LANES * $iu + lane), kept$s_$i);
 #end
             }
 #end
@@ -246,9 +247,9 @@ fn main(
 #if TAPS
         if (t + 1u == kept.y) {
 #each s PASSES
-            if (64u * $su + quad < V_DIM) {
+            if (AT_ONCE * $su + own < V_DIM) {
 #each i KEPT
-                put_state((kept_row + 64u * $su + quad) * K_DIM, 16u * $iu + 4u * lane, kept$s_$i);
+                put_state((kept_row + AT_ONCE * $su + own) * K_DIM, 4u * (ROW_LANES * $iu + lane), kept$s_$i);
 #end
             }
 #end
@@ -272,8 +273,8 @@ fn main(
         let inverse = 1.0 / sqrt(total(thread, vec2<f32>(square, 0.0)).x / f32(p.v_dim) + p.eps);
         let y_at = row * p.y_width + p.y_start + head * p.y_stride;
 #each s PASSES
-        if (lane == 0u && 64u * $su + quad < V_DIM) {
-            let i = 64u * $su + quad;
+        if (lane == 0u && AT_ONCE * $su + own < V_DIM) {
+            let i = AT_ONCE * $su + own;
             let it = mixed[i] * inverse * weight$s * gate_factor(gate$s);
             y[y_at + i] = it;
 #if DIGITS

@@ -1,6 +1,6 @@
-// The gated delta rule for many rows: a quad of lanes keeps a row of a head's
-// state, KEPT fours each, while the rows of the batch pass. What all quads need of
-// the batch's next ROWS rows is on its way while these are worked on.
+// The gated delta rule for many rows: ROW_LANES lanes keep a row of a head's state, KEPT fours
+// each, while the rows of the batch pass. What all of them need of the batch's next ROWS rows is
+// on its way while these are worked on.
 
 struct Params {
     n_k_heads: u32,
@@ -32,15 +32,15 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> state: array<f32>;
 #end
 
+const THREADS: u32 = 128u;
 // State rows of a workgroup, all of one head.
-const QUADS: u32 = 16u;
-const THREADS: u32 = 4u * QUADS;
+const STATE_ROWS: u32 = THREADS / ROW_LANES;
 // Fours of a query or key, those after the last full of zeros.
-const FOURS: u32 = 4u * KEPT;
+const FOURS: u32 = ROW_LANES * KEPT;
 
 // Of this step's rows and of the next one's: queries, then keys; values; gates.
 var<workgroup> normals: array<array<vec4<f32>, 2u * FOURS * ROWS>, 2>;
-var<workgroup> values: array<array<f32, QUADS * ROWS>, 2>;
+var<workgroup> values: array<array<f32, STATE_ROWS * ROWS>, 2>;
 var<workgroup> decays: array<array<vec2<f32>, ROWS>, 2>;
 
 fn normal_four(at: u32, i: u32) -> vec4<f32> {
@@ -68,18 +68,18 @@ fn main(
     @builtin(subgroup_size) subgroup_size: u32,
 ) {
     let thread = subgroup * subgroup_size + in_subgroup;
-    let lane = thread & 3u;
-    let quad = thread >> 2u;
-    let per_head = (p.v_dim + QUADS - 1u) / QUADS;
+    let lane = thread % ROW_LANES;
+    let own = thread / ROW_LANES;
+    let per_head = (p.v_dim + STATE_ROWS - 1u) / STATE_ROWS;
     let group = linear(id, n);
-    let is_inside = group < p.n_v_heads * per_head && (group % per_head) * QUADS + quad < p.v_dim;
+    let first_value = (group % per_head) * STATE_ROWS;
+    let is_inside = group < p.n_v_heads * per_head && first_value + own < p.v_dim;
     let head = min(group / per_head, p.n_v_heads - 1u);
-    let first_value = (group % per_head) * QUADS;
     let k_head = head / p.head_divisor % p.n_k_heads;
-    let row = head * p.v_dim + min(first_value + quad, p.v_dim - 1u);
+    let row = head * p.v_dim + min(first_value + own, p.v_dim - 1u);
     let at = (p.state * p.n_v_heads * p.v_dim + row) * K_DIM;
 #each i KEPT
-    var kept$i = state_four(at, 16u * $iu + 4u * lane);
+    var kept$i = state_four(at, 4u * (ROW_LANES * $iu + lane));
 #end
     // What this thread brings of a step: of which of its rows, and of that what.
 #each i LOADS
@@ -88,12 +88,12 @@ fn main(
     let is_key_$i = (item_$i / FOURS) & 1u;
     let column_$i = 4u * (item_$i % FOURS);
 #end
-    let value_item = min(thread, QUADS * ROWS - 1u);
-    let value_row = value_item / QUADS;
+    let value_item = min(thread, STATE_ROWS * ROWS - 1u);
+    let value_row = value_item / STATE_ROWS;
     let value_at = p.v_start + head * p.v_stride
-        + min(first_value + value_item % QUADS, p.v_dim - 1u);
+        + min(first_value + value_item % STATE_ROWS, p.v_dim - 1u);
     let gate_row = min(thread, ROWS - 1u);
-    let out_at = p.y_start + head * p.y_stride + first_value + quad;
+    let out_at = p.y_start + head * p.y_stride + first_value + own;
     let n_steps = (p.n_rows + ROWS - 1u) / ROWS;
     for (var step = 0u; step <= n_steps; step++) {
         // The next step's, of which the last row stands for those after it.
@@ -105,34 +105,37 @@ fn main(
 #end
         let value_t = min(step * ROWS + value_row, p.n_rows - 1u);
         let value_next = v[(p.first_row + value_t) * p.v_width + value_at];
-        let gate_t = min(step * ROWS + gate_row, p.n_rows - 1u);
-        let gate_next = gates[gate_t * p.n_v_heads + head];
+        // Those after the last row keep the state as it is.
+        let gate_t = step * ROWS + gate_row;
+        let its_gate = gates[min(gate_t, p.n_rows - 1u) * p.n_v_heads + head];
+        let gate_next = select(vec2<f32>(1.0, 0.0), its_gate, gate_t < p.n_rows);
         if (step > 0u) {
             let now = (step - 1u) & 1u;
+            let first = (step - 1u) * ROWS;
+            // Without branches, so that what rows do not wait for overlaps.
 #each u ROWS
+            var read$u = vec4<f32>();
             {
-                let t = (step - 1u) * ROWS + $uu;
-                if (t < p.n_rows) {
-                    let gate = decays[now][$u];
-                    let value = values[now][$uu * QUADS + quad];
-                    var predicted = vec4<f32>();
+                let gate = decays[now][$u];
+                let value = values[now][$uu * STATE_ROWS + own];
+                var predicted = vec4<f32>();
 #each i KEPT
-                    let k$i = normals[now][(2u * $uu + 1u) * FOURS + 4u * $iu + lane];
-                    kept$i *= gate.x;
-                    predicted = fma(kept$i, k$i, predicted);
+                let k$i = normals[now][(2u * $uu + 1u) * FOURS + ROW_LANES * $iu + lane];
+                kept$i *= gate.x;
+                predicted = fma(kept$i, k$i, predicted);
 #end
-                    let correction = vec4<f32>((value - quad_sum(predicted)) * gate.y);
-                    var read = vec4<f32>();
+                let correction = vec4<f32>((value - row_sum(predicted)) * gate.y);
 #each i KEPT
-                    let q$i = normals[now][2u * $uu * FOURS + 4u * $iu + lane];
-                    kept$i = fma(correction, k$i, kept$i);
-                    read = fma(kept$i, q$i, read);
+                let q$i = normals[now][2u * $uu * FOURS + ROW_LANES * $iu + lane];
+                kept$i = fma(correction, k$i, kept$i);
+                read$u = fma(kept$i, q$i, read$u);
 #end
-                    let sum = quad_sum(read);
-                    if (lane == 0u && is_inside) {
-                        y[(p.first_row + t) * p.y_width + out_at] = sum;
-                    }
-                }
+            }
+#end
+#each u ROWS
+            let sum$u = row_sum(read$u);
+            if (lane == 0u && is_inside && first + $uu < p.n_rows) {
+                y[(p.first_row + first + $uu) * p.y_width + out_at] = sum$u;
             }
 #end
         }
@@ -146,6 +149,6 @@ fn main(
     }
     if (!is_inside) { return; }
 #each i KEPT
-    put_state(at, 16u * $iu + 4u * lane, kept$i);
+    put_state(at, 4u * (ROW_LANES * $iu + lane), kept$i);
 #end
 }

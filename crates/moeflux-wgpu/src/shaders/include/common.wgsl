@@ -114,3 +114,13 @@ fn ordered(x: f32) -> u32 {
 fn linear(id: vec3<u32>, n: vec3<u32>) -> u32 {
     return id.y * n.x + id.x;
 }
+
+// The nearest numbers that halves hold, the even ones between two, of what is in the range of
+// normal halves: conversions may round as the driver likes.
+fn nearest_halves(v: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<u32>>(v);
+    let up = vec4<u32>(0xfffu) + ((bits >> vec4<u32>(13u)) & vec4<u32>(1u));
+    let rounded = (bits + up) & vec4<u32>(0xffffe000u);
+    let is_finite = (bits & vec4<u32>(0x7f800000u)) < vec4<u32>(0x7f800000u);
+    return bitcast<vec4<f32>>(select(bits, rounded, is_finite));
+}

@@ -1,10 +1,12 @@
-// The gated delta rule's sums: four lanes share a row of a head's state, whose
-// columns they have in turns, a four at a time.
+// The gated delta rule's sums: ROW_LANES lanes share a row of a head's state, whose columns they
+// have in turns, a four at a time.
 
-fn quad_sum(sums: vec4<f32>) -> f32 {
+fn row_sum(sums: vec4<f32>) -> f32 {
     var sum = (sums.x + sums.y) + (sums.z + sums.w);
     sum += subgroupShuffleXor(sum, 1u);
     sum += subgroupShuffleXor(sum, 2u);
+    if (ROW_LANES >= 8u) { sum += subgroupShuffleXor(sum, 4u); }
+    if (ROW_LANES >= 16u) { sum += subgroupShuffleXor(sum, 8u); }
     return sum;
 }
 

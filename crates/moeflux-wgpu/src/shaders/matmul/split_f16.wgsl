@@ -35,16 +35,6 @@ fn four_at(row: u32, i: u32) -> vec4<f32> {
     return vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
 }
 
-// The nearest halves, the even ones between two: conversions may round as the
-// driver likes.
-fn nearest(v: vec4<f32>) -> vec4<f16> {
-    let bits = bitcast<vec4<u32>>(v);
-    let up = vec4<u32>(0xfffu) + ((bits >> vec4<u32>(13u)) & vec4<u32>(1u));
-    let rounded = (bits + up) & vec4<u32>(0xffffe000u);
-    let is_finite = (bits & vec4<u32>(0x7f800000u)) < vec4<u32>(0x7f800000u);
-    return vec4<f16>(bitcast<vec4<f32>>(select(bits, rounded, is_finite)));
-}
-
 // Eight columns: the `i`-th of a row, all blocks taken together.
 fn put(row: u32, i: u32, a: vec4<f32>, b: vec4<f32>) {
     let at = 2u * (row * p.stride + (i >> 2u) * 4u * PARTS + (i & 3u));
@@ -57,8 +47,8 @@ fn put(row: u32, i: u32, a: vec4<f32>, b: vec4<f32>) {
     y[at + 8u] = vec4<f16>(a - high_a);
     y[at + 9u] = vec4<f16>(b - high_b);
 #else
-    y[at] = nearest(a);
-    y[at + 1u] = nearest(b);
+    y[at] = vec4<f16>(nearest_halves(a));
+    y[at + 1u] = vec4<f16>(nearest_halves(b));
 #end
 }
 
