@@ -5,6 +5,9 @@ use moeflux_backend::Span;
 /// Threads of a workgroup whose threads have an element each.
 pub(crate) const ELEMENTS: usize = 64;
 
+/// Threads of a workgroup of `include/main_per_element.wgsl`.
+pub(crate) const PER_ELEMENT: usize = 256;
+
 /// A count or place, as kernels take it.
 pub(crate) fn word(n: usize) -> u32 {
     u32::try_from(n).expect("kernels count in 32 bits")

@@ -5,9 +5,10 @@ use crate::kernels::kernel::{constants, kernel};
 use crate::kernels::shared::Quant;
 
 kernel! {
+    /// A convolution of many rows.
     Conv in "conv/rows"("wrrrr");
     {}
-    { is_biased: bool = BIASED, }
+    { n_kept: u32 = KEPT, is_biased: bool = BIASED, }
 }
 
 kernel! {

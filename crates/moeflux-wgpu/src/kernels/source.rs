@@ -128,7 +128,7 @@ fn all_constants(variant: Variant, lanes: u32) -> NamedConstants {
 ///
 /// - `#coop_blocks`: how blocks of ggml are taken;
 /// - `#coop_multiply`: the products of two tiles;
-/// - `#main_per_element INDEX BOUND`: an entry point of 64 threads, one for each index below the
+/// - `#main_per_element INDEX BOUND`: an entry point of 256 threads, one for each index below the
 ///   bound;
 /// - `#main_per_workgroup INDEX THREADS BOUND`: an entry point with a workgroup for each index
 ///   below the bound;

@@ -11,7 +11,11 @@ use crate::commands::grid::Grid;
 use crate::kernels::recurrent as kernels;
 use crate::memory::caches::state_slots::State;
 use crate::state::gpu::Wgpu;
-use crate::words::{ELEMENTS, word};
+use crate::words::{ELEMENTS, PER_ELEMENT, word};
+
+/// Channels and rows that a workgroup of `conv/rows.wgsl` has.
+const CHANNELS: usize = 256;
+const ROWS: usize = 8;
 
 /// The taps of a convolution but for the newest, and its channels.
 pub(crate) fn conv_dims(state: &State) -> (usize, usize) {
@@ -73,11 +77,10 @@ fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
     let (n_kept, channels) = conv_dims(&history);
     assert!(x.len == channels && out.len == channels, "channels");
     let [x_buf, y] = [x.buf, out.buf].map(|buf| b.buf(buf).clone());
-    let n = span.rows.len() * channels;
+    let n_rows = span.rows.len();
     let params = [
-        word(n),
+        word(n_rows),
         word(channels),
-        word(n_kept + 1),
         word(span.rows.start),
         word(x.start),
         word(x_buf.width),
@@ -89,16 +92,16 @@ fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
     let is_biased = bias.is_some();
     let bias = bias.map_or_else(|| weight.clone(), |bias| b.vector(bias).clone());
     b.encoder.dispatch(
-        kernels::Conv { is_biased },
+        kernels::Conv { n_kept: word(n_kept), is_biased },
         &params,
         &[&y.mem, &x_buf.mem, &weight, &history.slab, &bias],
-        Grid::Linear(n.div_ceil(ELEMENTS)),
+        Grid::Plane(channels.div_ceil(CHANNELS), n_rows.div_ceil(ROWS)),
     );
     let params = [
         word(channels),
         word(n_kept),
         word(span.rows.start),
-        word(span.rows.len()),
+        word(n_rows),
         word(x.start),
         word(x_buf.width),
         word(history.nth),
@@ -107,6 +110,6 @@ fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
         kernels::ConvHistory {},
         &params,
         &[&history.slab, &x_buf.mem],
-        Grid::Linear(channels.div_ceil(ELEMENTS)),
+        Grid::Linear(channels.div_ceil(PER_ELEMENT)),
     );
 }

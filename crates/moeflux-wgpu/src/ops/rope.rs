@@ -6,7 +6,7 @@ use moeflux_backend::{Heads, Rope, RopePairs, Span};
 use crate::commands::grid::Grid;
 use crate::kernels::basic as kernels;
 use crate::state::gpu::Wgpu;
-use crate::words::{ELEMENTS, n_rows, word};
+use crate::words::{PER_ELEMENT, n_rows, word};
 
 /// A table of sines and cosines in the arena, valid for the op that has begun.
 #[derive(Clone, Copy, Default)]
@@ -61,7 +61,7 @@ pub(crate) fn rope(b: &mut Wgpu, x: Heads, rope: Rope, spans: &[Span]) {
             kernels::Rope { is_adjacent },
             &params,
             &[&y.mem, &arena],
-            Grid::Linear(n.div_ceil(ELEMENTS)),
+            Grid::Linear(n.div_ceil(PER_ELEMENT)),
         );
     }
 }

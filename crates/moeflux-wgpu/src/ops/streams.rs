@@ -6,7 +6,7 @@ use crate::commands::grid::Grid;
 use crate::kernels::streams as kernels;
 use crate::ops::operand::{cols, heads};
 use crate::state::gpu::Wgpu;
-use crate::words::{ELEMENTS, word};
+use crate::words::{PER_ELEMENT, word};
 
 fn assert_apart(out: Buf, inputs: &[Buf]) {
     assert!(!inputs.contains(&out), "an op writes a buffer that it also reads");
@@ -27,7 +27,7 @@ pub(crate) fn mix_streams(b: &mut Wgpu, rows: usize, op: MixStreams) {
     params.extend([y.view, x.view, gate.view].as_flattened());
     b.encoder.begin();
     let buffers = [&y.mem, &x.mem, &gate.mem];
-    let grid = Grid::Linear(n.div_ceil(ELEMENTS));
+    let grid = Grid::Linear(n.div_ceil(PER_ELEMENT));
     b.encoder.dispatch(kernels::MixStreams {}, &params, &buffers, grid);
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn join_streams(b: &mut Wgpu, rows: usize, op: JoinStreams) {
     params.extend([y.view, x.view, gate.view].as_flattened());
     b.encoder.begin();
     let buffers = [&y.mem, &x.mem, &gate.mem];
-    let grid = Grid::Linear(n.div_ceil(ELEMENTS));
+    let grid = Grid::Linear(n.div_ceil(PER_ELEMENT));
     b.encoder.dispatch(kernels::JoinStreams {}, &params, &buffers, grid);
 }
 

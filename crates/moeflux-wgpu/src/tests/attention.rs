@@ -213,7 +213,12 @@ fn compare_units_with_singles(
         let n = STEPS[step] * MANY / FEW;
         (first, second) = (first + n, second + MANY - n);
         let tolerance = tolerance_of_attention(inputs, first.max(second), shape.k_dim, score);
-        let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
+        // Halves round off a share of values, which may be far larger than their mean.
+        let largest = match inputs {
+            ActivationPrecision::F32 => want.iter().fold(0.0f32, |max, value| max.max(value.abs())),
+            _ if step == 0 => 2.0,
+            _ => 2.0 * shape.loudness.max(1.0),
+        };
         let worst = want.iter().zip(got).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
         let is_close = got.iter().all(|value| value.is_finite()) && worst <= tolerance * largest;
         assert!(

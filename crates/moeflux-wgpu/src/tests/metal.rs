@@ -247,14 +247,17 @@ fn variants() -> Vec<Variant> {
     );
     add::<ConvStep>(&mut all, &[&[1, 0], &[3, 1]]);
     add::<CopyState>(&mut all, &[&[]]);
-    add::<DeltaRows>(&mut all, &[&[4, 128, 8, 4, 4], &[1, 21, 2, 4, 1], &[4, 256, 16, 2, 4]]);
-    add::<DeltaStep>(&mut all, &[&[4, 128, 8, 128, 2, 0], &[1, 21, 2, 130, 3, 1]]);
+    add::<DeltaRows>(
+        &mut all,
+        &[&[4, 128, 8, 4, 4, 2], &[1, 21, 4, 2, 4, 1], &[4, 512, 8, 16, 1, 2]],
+    );
+    add::<DeltaStep>(&mut all, &[&[4, 128, 8, 4, 128, 4, 0], &[1, 21, 4, 2, 130, 3, 1]]);
     add::<DeltaMixer>(
         &mut all,
         &[
-            &[4, 128, 8, 128, 2, 0, 64, 2, 1, 0, 3, 384, 2],
-            &[1, 21, 2, 130, 3, 1, 0, 0, 0, 0, 1, 172, 1],
-            &[4, 16, 1, 1536, 24, 0, 32, 1, 2, 2, 3, 1568, 7],
+            &[4, 128, 8, 4, 128, 4, 0, 64, 2, 1, 0, 3, 384, 2],
+            &[1, 21, 4, 2, 130, 3, 1, 0, 0, 0, 0, 1, 172, 1],
+            &[4, 16, 4, 1, 1536, 24, 0, 32, 1, 2, 2, 3, 1568, 7],
         ],
     );
     add::<StateSpace>(&mut all, &[&[128, 32, 2, 8], &[21, 6, 4, 3], &[1, 1, 4, 1]]);
@@ -264,7 +267,7 @@ fn variants() -> Vec<Variant> {
     add::<JoinStreams>(&mut all, &[&[]]);
     add::<SimilarityGate>(&mut all, &[&[]]);
     add::<ChooseIndex>(&mut all, &[&[]]);
-    add::<Conv>(&mut all, &[&[0], &[1]]);
+    add::<Conv>(&mut all, &[&[1, 0], &[3, 1]]);
     add::<ConvHistory>(&mut all, &[&[]]);
     add::<PrepareDelta>(&mut all, &[&[]]);
     add::<SortByExpert>(&mut all, &[&[]]);

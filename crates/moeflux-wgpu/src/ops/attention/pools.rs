@@ -9,7 +9,7 @@ use crate::commands::grid::Grid;
 use crate::kernels::attention as kernels;
 use crate::ops::attention::inputs::pages;
 use crate::state::gpu::Wgpu;
-use crate::words::{ELEMENTS, word};
+use crate::words::{PER_ELEMENT, word};
 
 /// No place in the slab at hand.
 const NONE: u32 = u32::MAX;
@@ -50,7 +50,7 @@ fn complete_some(
         let is_first = u32::from(run.positions.start == 0);
         let params = [word(n * dim), word(dim), word(size), list, is_first];
         let mem = pages(b, span.sequence, op.cache).1.mem(run.slab).clone();
-        let grid = Grid::Linear((n * dim).div_ceil(ELEMENTS));
+        let grid = Grid::Linear((n * dim).div_ceil(PER_ELEMENT));
         b.encoder.dispatch(kernels::SumPools {}, &params, &[&means, &mem, &lists], grid);
     }
     let spec = b.ropes[pools.rope.0 as usize].spec.clone();

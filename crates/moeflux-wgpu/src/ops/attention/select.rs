@@ -12,7 +12,7 @@ use crate::ops::attention::inputs::{PART_WORDS, grow, pages};
 use crate::ops::attention::pools;
 use crate::ops::attention::store::{Vectors, store};
 use crate::state::gpu::Wgpu;
-use crate::words::{ELEMENTS, n_rows, word};
+use crate::words::{PER_ELEMENT, n_rows, word};
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
     assert!(op.top_k > 0, "a row sees a position");
@@ -112,7 +112,7 @@ fn choose(
             kernels::ScoreIndex { kv: kind, is_weighted: op.weights.is_some() },
             &params,
             &[&q.mem, &mem, &weights, &lists, &scores],
-            Grid::Linear((n * len).div_ceil(ELEMENTS)),
+            Grid::Linear((n * len).div_ceil(PER_ELEMENT)),
         );
     }
     let params = [op.top_k, row, position, n_pools, mask.row_words, size, n].map(word);

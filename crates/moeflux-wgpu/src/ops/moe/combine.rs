@@ -10,7 +10,7 @@ use crate::kernels::moe as kernels;
 use crate::ops::fused_sum;
 use crate::state::gpu::{Activations, Wgpu};
 use crate::state::last_sum::Summands;
-use crate::words::{ELEMENTS, word};
+use crate::words::{PER_ELEMENT, word};
 
 pub(crate) fn combine(b: &mut Wgpu, rows: usize, op: Combine<'_>) {
     let Combine { acc, slots, top_k, weights, shared } = op;
@@ -75,7 +75,7 @@ pub(crate) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, weights: ListAt<'_>) {
         kernels::Combine { has_shared, is_gated },
         &params,
         &[&y.mem, &slots.mem, lists, &out, &gate],
-        Grid::Linear(n.div_ceil(ELEMENTS)),
+        Grid::Linear(n.div_ceil(PER_ELEMENT)),
     );
     fused_sum::record(b, rows, acc, || Summands {
         views: [[0, word(slots.width)], of_out, of_gate].map(|[start, width]| [start, width, 0, 0]),
@@ -102,6 +102,6 @@ pub(crate) fn add_down_biases(
         kernels::AddRows { is_chosen: true },
         &[word(n_elements), word(down.rows), 0, word(out.width)],
         &[&out.mem, &table, ids],
-        Grid::Linear(n_elements.div_ceil(ELEMENTS)),
+        Grid::Linear(n_elements.div_ceil(PER_ELEMENT)),
     );
 }

@@ -17,7 +17,7 @@ use crate::ops::matmul::products::{Products, run};
 use crate::ops::matmul::source::{Prequantized, Source};
 use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::{ActivationQuant, activation_quant};
-use crate::words::{ELEMENTS, word};
+use crate::words::{PER_ELEMENT, word};
 
 /// Rows of experts that are worked on together; bounds the scratch memory.
 pub(crate) const EXPERT_ROWS: usize = 1024;
@@ -199,7 +199,7 @@ impl<'a> Group<'a> {
                 AddRows { is_chosen: false },
                 &[word(n), word(down.rows), rows, 0],
                 &[&out.mem, &table, &arena],
-                Grid::Linear(n.div_ceil(ELEMENTS)),
+                Grid::Linear(n.div_ceil(PER_ELEMENT)),
             );
         }
     }

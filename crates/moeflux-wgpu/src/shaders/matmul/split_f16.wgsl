@@ -25,10 +25,14 @@ struct Params {
 
 const THREADS: u32 = 256u;
 const ORDER_HALVES: u32 = 3u;
+// Columns that a workgroup takes at a time: whole blocks of sums.
+const EIGHTS: u32 = max(THREADS, 2u * GROUP);
+const SUMS: u32 = 8u * EIGHTS / GROUP;
 
 var<workgroup> highest: array<u32, THREADS>;
-// Of groups of columns.
-var<workgroup> sums: array<f32, THREADS>;
+// Of fours of columns, and of groups of columns.
+var<workgroup> fours: array<f32, 2u * EIGHTS>;
+var<workgroup> sums: array<f32, SUMS>;
 
 fn four_at(row: u32, i: u32) -> vec4<f32> {
     let at = row * p.width + p.start + 4u * i;
@@ -52,18 +56,8 @@ fn put(row: u32, i: u32, a: vec4<f32>, b: vec4<f32>) {
 #end
 }
 
-// The sum of a group of columns, zero after the last.
-fn sum_of(row: u32, group: u32, factor: f32) -> f32 {
-    let first = group * (GROUP / 4u);
-    if (first >= p.cols / 4u) { return 0.0; }
-#each k GROUP/4
-    let v$k = four_at(row, first + $ku) * factor;
-#end
-    var sum = 0.0;
-#each k GROUP/4
-    sum += (v$k.x + v$k.y) + (v$k.z + v$k.w);
-#end
-    return sum;
+fn sum(four: vec4<f32>) -> f32 {
+    return (four.x + four.y) + (four.z + four.w);
 }
 
 fn four_sums(first: u32) -> vec4<f32> {
@@ -89,23 +83,36 @@ fn four_sums(first: u32) -> vec4<f32> {
     let factor = bitcast<f32>((261u - exponent) << 23u);
     if (thread == 0u) { factors[row] = bitcast<f32>((exponent - 7u) << 23u); }
     let n_eights = n_fours / 2u;
-    for (var i = thread; i < n_eights; i += THREADS) {
-        let a = four_at(row, 2u * i) * factor;
-        let b = four_at(row, 2u * i + 1u) * factor;
-        if (ORDER == ORDER_HALVES) {
-            put(row, i, a.xzyw, b.xzyw);
-        } else {
-            put(row, i, vec4<f32>(a.x, b.x, a.y, b.y), vec4<f32>(a.z, b.z, a.w, b.w));
+    // Eights of sums: four are sixteen groups, twice.
+    let n_behind = p.stride / PARTS - n_eights;
+    for (var first = 0u; first < n_eights || 2u * first / GROUP < n_behind; first += EIGHTS) {
+        for (var i = thread; i < EIGHTS; i += THREADS) {
+            var a = vec4<f32>(0.0);
+            var b = vec4<f32>(0.0);
+            let nth = first + i;
+            if (nth < n_eights) {
+                a = four_at(row, 2u * nth) * factor;
+                b = four_at(row, 2u * nth + 1u) * factor;
+                if (ORDER == ORDER_HALVES) {
+                    put(row, nth, a.xzyw, b.xzyw);
+                } else {
+                    put(row, nth, vec4<f32>(a.x, b.x, a.y, b.y), vec4<f32>(a.z, b.z, a.w, b.w));
+                }
+            }
+            fours[2u * i] = sum(a);
+            fours[2u * i + 1u] = sum(b);
         }
-    }
-    // Of as many groups as there are threads; four eights are sixteen of them, twice.
-    let all_behind = p.stride / PARTS - n_eights;
-    for (var first = 0u; first < all_behind; first += THREADS / 4u) {
         workgroupBarrier();
-        sums[thread] = sum_of(row, 4u * first + thread, factor);
+        if (thread < SUMS) {
+            var total = 0.0;
+#each k GROUP/4
+            total += fours[thread * (GROUP / 4u) + $ku];
+#end
+            sums[thread] = total;
+        }
         workgroupBarrier();
-        let behind = first + thread;
-        if (thread < THREADS / 4u && behind < all_behind) {
+        let behind = 2u * first / GROUP + thread;
+        if (thread < SUMS / 4u && behind < n_behind) {
             let group = 16u * (thread >> 2u) + 8u * (thread & 1u);
             put(row, n_eights + behind, four_sums(group), four_sums(group + 4u));
         }
