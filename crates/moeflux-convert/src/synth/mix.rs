@@ -10,20 +10,24 @@ pub struct GgufMix {
     gate_up: BlockType,
     /// Of downs, and of those in layers that get more bits.
     down: [BlockType; 2],
-    /// Of the values of attention, likewise.
+    /// Of the values of attention and what has them, likewise.
     values: [BlockType; 2],
     dense: BlockType,
+    /// Of downs of MLPs that all tokens pass, likewise.
+    dense_down: [BlockType; 2],
     embedding: BlockType,
     head: BlockType,
 }
 
-/// What a tensor is for, as far as mixes tell tensors apart.
+/// What a tensor is for, as far as mixes tell tensors apart. `Values` are also those that are one
+/// matrix with queries and keys, or with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     GateUp,
     Down,
     Values,
     Dense,
+    DenseDown,
     Embedding,
     Head,
 }
@@ -36,6 +40,7 @@ const fn uniform(name: &'static str, all: BlockType, head: BlockType) -> GgufMix
         down: [all; 2],
         values: [all; 2],
         dense: all,
+        dense_down: [all; 2],
         embedding: all,
         head,
     }
@@ -48,11 +53,13 @@ const MIXES: [GgufMix; 10] = [
     GgufMix {
         down: [BlockType::Q5_K, BlockType::Q6_K],
         values: [BlockType::Q5_K, BlockType::Q6_K],
+        dense_down: [BlockType::Q5_K, BlockType::Q6_K],
         ..uniform("Q5_K_M", BlockType::Q5_K, BlockType::Q6_K)
     },
     GgufMix {
         down: [BlockType::Q4_K, BlockType::Q6_K],
         values: [BlockType::Q4_K, BlockType::Q6_K],
+        dense_down: [BlockType::Q4_K, BlockType::Q6_K],
         ..uniform("Q4_K_M", BlockType::Q4_K, BlockType::Q6_K)
     },
     uniform("Q4_0", BlockType::Q4_0, BlockType::Q6_K),
@@ -65,12 +72,14 @@ const MIXES: [GgufMix; 10] = [
     GgufMix {
         down: [BlockType::Q4_K; 2],
         values: [BlockType::Q4_K; 2],
+        dense_down: [BlockType::Q4_K; 2],
         ..uniform("Q3_K_M", BlockType::Q3_K, BlockType::Q6_K)
     },
     GgufMix {
         gate_up: BlockType::Q2_K,
         down: [BlockType::Q3_K; 2],
         values: [BlockType::Q4_K; 2],
+        dense_down: [BlockType::Q3_K; 2],
         ..uniform("Q2_K", BlockType::Q2_K, BlockType::Q6_K)
     },
     GgufMix {
@@ -105,6 +114,7 @@ impl GgufMix {
             Use::Down => self.down[more],
             Use::Values => self.values[more],
             Use::Dense => self.dense,
+            Use::DenseDown => self.dense_down[more],
             Use::Embedding => self.embedding,
             Use::Head => self.head,
         };
@@ -160,6 +170,7 @@ mod tests {
         assert_eq!(kind(Use::Down, 5, 512), Some(BlockType::Q4_K));
         assert_eq!(kind(Use::Down, 5, 1408), Some(BlockType::Q5_0));
         assert_eq!(kind(Use::Down, 7, 2880), Some(BlockType::Q8_0));
+        assert_eq!(kind(Use::DenseDown, 0, 512), kind(Use::Down, 0, 512));
         assert_eq!(kind(Use::Dense, 0, 40), None);
     }
 }

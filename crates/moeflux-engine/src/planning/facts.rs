@@ -47,8 +47,9 @@ pub(crate) struct ModelFacts {
     pub(crate) state_bytes: u64,
     /// The program, the tokenizer and the table of tensors.
     pub(crate) program_bytes: u64,
-    /// All routed experts.
+    /// All routed experts, and how many there are.
     pub(crate) expert_bytes: u64,
+    pub(crate) n_experts: u64,
     /// All tables whose rows are read one by one, and a cache that has all of these rows.
     pub(crate) table_bytes: u64,
     pub(crate) whole_row_cache_bytes: u64,
@@ -107,6 +108,7 @@ impl ModelFacts {
                 + tokenizer_bytes(checkpoint)
                 + TENSOR_BYTES * checkpoint.tensors().len() as u64,
             expert_bytes: bank.total_bytes(),
+            n_experts: bank.n_experts() as u64,
             table_bytes: rows.total_bytes(),
             whole_row_cache_bytes: whole_row_cache_bytes(&rows),
             are_experts_derived: bank.is_derived(),
@@ -145,9 +147,9 @@ impl ModelFacts {
         (self.record_bytes + 2 * 4096 * 9).next_multiple_of(4096)
     }
 
-    /// Bytes of a cache that has all experts.
+    /// Bytes of a cache that has all experts: slots have room for the largest of all layers.
     pub(crate) fn whole_cache_bytes(&self) -> u64 {
-        self.expert_bytes.div_ceil(self.record_bytes.max(1)).saturating_mul(self.slot_bytes())
+        self.n_experts.saturating_mul(self.slot_bytes())
     }
 }
 

@@ -18,6 +18,7 @@ fn planner(available: u64) -> MemoryPlanner {
         model: ModelFacts {
             resident_bytes: 100 * MIB,
             expert_bytes: 1000 * MIB,
+            n_experts: 1000,
             record_bytes: MIB,
             working_set_bytes: 50 * MIB,
             top_k: 8,
@@ -183,6 +184,15 @@ fn a_budget_above_all_experts_is_that_of_all_experts() {
     }
     planner.options.experts.cache = Some(700 * MIB);
     assert_eq!(planner.plan().cache_bytes, 700 * MIB);
+}
+
+#[test]
+fn a_cache_of_all_experts_has_a_slot_for_each_where_layers_differ_in_size() {
+    let mut planner = planner(50_000);
+    planner.model.expert_bytes = 900 * MIB;
+    planner.options.experts.cache = Some(1 << 50);
+    let n_slots = planner.plan().cache_bytes / planner.model.slot_bytes();
+    assert_eq!(n_slots, planner.model.n_experts);
 }
 
 #[test]

@@ -26,12 +26,16 @@ struct Fault {
     is_lasting: bool,
 }
 
+/// A buffer for kernels that is copied from and to.
+fn storage_desc(bytes: u64, label: &'static str) -> BufferDesc {
+    let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+    BufferDesc { bytes, usage, label, is_mapped: false }
+}
+
 impl Buffers {
     pub(super) fn new(context: Arc<Context>) -> Buffers {
-        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
         let bytes = 4;
-        let (stand_in, is_there) =
-            context.buffer(BufferDesc { bytes, usage, label: "stand-in", is_mapped: false });
+        let (stand_in, is_there) = context.buffer(storage_desc(bytes, "stand-in"));
         let fault = (!is_there).then_some(Fault { bytes, is_lasting: true });
         Buffers { context, stand_in: Mem::new(stand_in), fault }
     }
@@ -49,9 +53,13 @@ impl Buffers {
         self.storage_or_fault(bytes, label, true)
     }
 
+    /// A buffer for kernels, if there is memory for it: the caller does without.
+    pub(crate) fn storage_if_free(&mut self, bytes: u64, label: &'static str) -> Option<Mem> {
+        self.context.try_buffer(storage_desc(bytes, label)).map(Mem::new)
+    }
+
     fn storage_or_fault(&mut self, bytes: u64, label: &'static str, is_lasting: bool) -> Mem {
-        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
-        self.buffer(BufferDesc { bytes, usage, label, is_mapped: false }, is_lasting)
+        self.buffer(storage_desc(bytes, label), is_lasting)
     }
 
     /// A buffer, or the stand-in.

@@ -174,8 +174,7 @@ impl Maker<'_> {
         let purpose = match decl.role {
             Role::Embedding => Use::Embedding,
             Role::Head => Use::Head,
-            _ if shaped.name.ends_with(".attn_v.weight") => Use::Values,
-            _ => Use::Dense,
+            _ => purpose(&shaped.name),
         };
         // What the converter keeps, quantisers keep as well.
         let is_kept = is_gate(&decl.name) || decl.name.ends_with(".indexer.weights_proj");
@@ -258,6 +257,16 @@ impl Maker<'_> {
         let made = Made { entry, fill: Fill::cycle(bytes), noise };
         let kind = Kind::Plain(Float::F32);
         Stored { made, shape, kind, is_read_when_opened: false }
+    }
+}
+
+/// What quantisers take a matrix for by its name, if it is in a layer.
+fn purpose(name: &str) -> Use {
+    let tensor = name.strip_suffix(".weight").and_then(|name| name.rsplit('.').next());
+    match tensor {
+        Some("attn_v" | "attn_qkv" | "attn_kv_b") => Use::Values,
+        Some("ffn_down" | "ffn_down_shexp") => Use::DenseDown,
+        _ => Use::Dense,
     }
 }
 

@@ -11,9 +11,12 @@ use crate::device::buffer::Mem;
 /// Positions of a page: whole tiles of attention.
 pub(crate) const PAGE: usize = if cfg!(test) { 128 } else { 256 };
 
-/// Bytes that a slab of several pages does not exceed; few in tests, so that there
-/// are several slabs.
-const SLAB_BYTES: usize = if cfg!(test) { 192 << 10 } else { 64 << 20 };
+/// Bytes by which a slab of several pages grows at most, and bytes that it does not exceed; few in
+/// tests, so that there are several slabs. Attention has a dispatch for every slab of a sequence.
+const GROWTH_BYTES: usize = if cfg!(test) { 96 << 10 } else { 64 << 20 };
+const SLAB_BYTES: usize = if cfg!(test) { 192 << 10 } else { 1 << 30 };
+
+const LABEL: &str = "keys and values";
 
 /// The keys or the values of a page: `(PAGE, n_heads, row_words)` words.
 #[derive(Clone, Copy, Debug)]
@@ -98,8 +101,10 @@ impl Pages {
     /// Takes this many pages, or none where there is no memory for all.
     pub(super) fn take(&mut self, encoder: &mut Encoder, n: usize) -> Vec<Page> {
         let mut pages = Vec::with_capacity(n);
-        let most = (SLAB_BYTES / (4 * self.page_words()).max(1)).max(1);
-        let bytes = 4 * self.page_words() as u64;
+        let bytes = 4 * self.page_words();
+        let of = |all: usize| (all / bytes.max(1)).max(1);
+        let binding = usize::try_from(encoder.context().max_binding_bytes()).unwrap_or(usize::MAX);
+        let sizes = Sizes { bytes, growth: of(GROWTH_BYTES), most: of(SLAB_BYTES.min(binding)) };
         for idx in 0.. {
             if pages.len() == n {
                 break;
@@ -108,7 +113,7 @@ impl Pages {
                 self.slabs.push(Slab::default());
             }
             let slab = &mut self.slabs[idx];
-            if !slab.grow(encoder, (n - pages.len()).min(most), most, bytes) {
+            if !slab.grow(encoder, n - pages.len(), sizes) {
                 pages.drain(..).for_each(|page| self.put_back(encoder, page));
                 break;
             }
@@ -130,24 +135,53 @@ impl Pages {
     }
 }
 
+/// Bytes of a page, pages by which a slab grows at most, and pages that it does not exceed.
+#[derive(Clone, Copy)]
+struct Sizes {
+    bytes: usize,
+    growth: usize,
+    most: usize,
+}
+
 impl Slab {
-    /// Has `wanted` free pages of `bytes` bytes each, but at most `most` pages in all; false where there
-    /// is no memory for them.
-    fn grow(&mut self, encoder: &mut Encoder, wanted: usize, most: usize, bytes: u64) -> bool {
-        let n_pages = (self.n_pages - self.free.len() + wanted).next_power_of_two().min(most);
+    /// Has `wanted` free pages if it may and there is memory for them; false where it has none at
+    /// all and there is no memory.
+    fn grow(&mut self, encoder: &mut Encoder, wanted: usize, sizes: Sizes) -> bool {
+        let n_pages = sizes.enough_for(self.n_pages - self.free.len() + wanted);
         if n_pages <= self.n_pages {
             return true;
         }
-        let mem = encoder.buffers.storage(n_pages as u64 * bytes, "keys and values");
-        if encoder.buffers.is_stand_in(&mem) {
-            return false;
-        }
-        if let Some(old) = self.mem.replace(mem.clone()) {
-            encoder.copy(old.at(0), mem.at(0), self.n_pages as u64 * bytes);
+        let bytes = (n_pages * sizes.bytes) as u64;
+        let Some(old) = self.mem.clone() else {
+            let mem = encoder.buffers.storage(bytes, LABEL);
+            let is_there = !encoder.buffers.is_stand_in(&mem);
+            if is_there {
+                self.replace(mem, n_pages);
+            }
+            return is_there;
+        };
+        // Without memory for both, what is wanted goes into another slab.
+        if let Some(mem) = encoder.buffers.storage_if_free(bytes, LABEL) {
+            encoder.copy(old.at(0), mem.at(0), (self.n_pages * sizes.bytes) as u64);
             encoder.forget(&old);
+            self.replace(mem, n_pages);
         }
+        true
+    }
+
+    fn replace(&mut self, mem: Mem, n_pages: usize) {
+        self.mem = Some(mem);
         self.free.extend(self.n_pages..n_pages);
         self.n_pages = n_pages;
-        true
+    }
+}
+
+impl Sizes {
+    /// Pages of a slab that has at least so many, as far as it may: a power of two as long as that
+    /// is little.
+    fn enough_for(self, n_pages: usize) -> usize {
+        let few = n_pages.next_power_of_two();
+        let enough = if few <= self.growth { few } else { n_pages.next_multiple_of(self.growth) };
+        enough.min(self.most)
     }
 }

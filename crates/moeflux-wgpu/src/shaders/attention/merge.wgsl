@@ -61,10 +61,6 @@ var<workgroup> factors: array<vec4<f32>, ROUND>;
         if (thread < len) {
             mine = vec2<f32>(parts[begin + thread * size], parts[begin + thread * size + 1u]);
         }
-#each u 16
-        var part$u = 0.0;
-        if ($uu < len) { part$u = parts[begin + $uu * size + read_col]; }
-#end
         workgroupBarrier();
         largest[thread] = mine.x;
         workgroupBarrier();
@@ -81,16 +77,13 @@ var<workgroup> factors: array<vec4<f32>, ROUND>;
         before = all;
         for (var s = 0u; s < len; s += 16u) {
 #each u 16
-            let now$u = part$u;
-#end
-#each u 16
-            if (s + ${u+16}u < len) { part$u = parts[begin + (s + ${u+16}u) * size + read_col]; }
+            let part$u = parts[begin + min(s + $uu, len - 1u) * size + read_col];
 #end
 #each u 16
             if (s + $uu < len) {
                 let its = factors[s + $uu];
                 sum = fma(its.z, its.y, sum * its.x);
-                mixed = fma(now$u, its.y, mixed * its.x);
+                mixed = fma(part$u, its.y, mixed * its.x);
             }
 #end
         }

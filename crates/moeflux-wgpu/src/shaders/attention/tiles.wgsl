@@ -105,23 +105,6 @@ fn put_score(query: u32, position: u32, score: f32) {
     let mine = (thread / FOURS) * (QUERIES / PARTS);
     let last = seen.to - 1u;
     let len = min(TILE, seen.to - first);
-#each c COLS
-#each h 4
-#each u 4
-    var v$c_$h_$u = vec4<f32>();
-#end
-#end
-#end
-    if (mine < QUERIES) {
-#each c COLS
-#each h 4
-#each u 4
-        v$c_$h_$u = value_four(
-            value_at(min(first + 4u * $hu + $uu, last), kv_head), 4u * (four + $cu * THREADS));
-#end
-#end
-#end
-    }
     workgroupBarrier();
     let my_query = min(first_query + (thread >> 3u), last_query);
     let it = softmax(thread, my_query / p.group, first);
@@ -137,30 +120,20 @@ fn put_score(query: u32, position: u32, score: f32) {
 #each c COLS
 #each h 4
 #each u 4
-        let now$c_$h_$u = v$c_$h_$u;
+        let v$c_$h_$u = value_four(
+            value_at(min(first + j + 4u * $hu + $uu, last), kv_head), 4u * (four + $cu * THREADS));
 #end
 #end
 #end
-        if (j + 16u < len) {
-            let next = first + j + 16u;
-#each c COLS
-#each h 4
-#each u 4
-            v$c_$h_$u = value_four(
-                value_at(min(next + 4u * $hu + $uu, last), kv_head), 4u * (four + $cu * THREADS));
-#end
-#end
-#end
-        }
 #each h 4
 #each g QUERIES/PARTS
         {
             let weight = weights[(mine + $gu) * (TILE / 4u) + j / 4u + $hu];
 #each c COLS
-            acc$c_$g = fma(vec4<f32>(weight.x), now$c_$h_0, acc$c_$g);
-            acc$c_$g = fma(vec4<f32>(weight.y), now$c_$h_1, acc$c_$g);
-            acc$c_$g = fma(vec4<f32>(weight.z), now$c_$h_2, acc$c_$g);
-            acc$c_$g = fma(vec4<f32>(weight.w), now$c_$h_3, acc$c_$g);
+            acc$c_$g = fma(vec4<f32>(weight.x), v$c_$h_0, acc$c_$g);
+            acc$c_$g = fma(vec4<f32>(weight.y), v$c_$h_1, acc$c_$g);
+            acc$c_$g = fma(vec4<f32>(weight.z), v$c_$h_2, acc$c_$g);
+            acc$c_$g = fma(vec4<f32>(weight.w), v$c_$h_3, acc$c_$g);
 #end
         }
 #end
