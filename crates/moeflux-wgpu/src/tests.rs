@@ -16,6 +16,7 @@ mod pages;
 mod partly_resident;
 mod prerecorded;
 mod quantize;
+mod serials;
 mod state_slots;
 
 use std::sync::{Arc, Mutex, PoisonError};

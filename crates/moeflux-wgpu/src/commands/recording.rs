@@ -10,6 +10,8 @@ pub(super) const ARENA_BYTES: usize = 8 << 20;
 pub(super) const OP_BYTES: usize = 2 << 20;
 /// Bytes between the parameters of two kernels.
 pub(super) const PARAMS_STRIDE: usize = 256;
+/// Bytes of the arena that the kernel at the end of a batch may need, with those up to its parameters.
+const SERIAL_BYTES: usize = 2 * PARAMS_STRIDE;
 /// Kernels after which the device may begin, after a read-back. From then on every batch is half
 /// as large again as the one before, up to a limit: the device should not wait for the host, and
 /// each submission costs it some kernels' time.
@@ -31,6 +33,8 @@ pub(super) struct Recording {
     pub(super) most_dispatches: usize,
     /// Counts submissions: the contents of the arena are gone after one.
     pub(super) generation: u64,
+    /// Whether the batch has the kernel that writes its serial number.
+    pub(super) has_serial: bool,
 }
 
 /// A kernel about to be recorded.
@@ -52,6 +56,7 @@ impl Recording {
             n_dispatches: 0,
             most_dispatches: FIRST_BATCH,
             generation: 0,
+            has_serial: false,
         }
     }
 
@@ -67,7 +72,7 @@ impl Recording {
 
     /// Whether an op that begins has its bytes of the arena.
     pub(super) fn has_room(&self) -> bool {
-        self.batch.arena.len() + OP_BYTES <= ARENA_BYTES
+        self.batch.arena.len() + OP_BYTES + SERIAL_BYTES <= ARENA_BYTES
     }
 
     /// Lets the next batch have half as many kernels again.
@@ -100,6 +105,7 @@ impl Recording {
     pub(super) fn take(&mut self, next: impl FnOnce() -> Batch) -> Option<Batch> {
         self.generation += 1;
         self.n_dispatches = 0;
+        self.has_serial = false;
         let host = &mut self.batch.arena;
         if self.batch.commands.is_empty() {
             host.clear();
@@ -112,6 +118,7 @@ impl Recording {
     /// Drops what was recorded since the last batch.
     pub(super) fn discard(&mut self) {
         self.last = None;
+        self.has_serial = false;
         self.batch.commands.clear();
         self.batch.arena.clear();
     }

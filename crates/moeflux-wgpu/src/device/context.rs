@@ -20,7 +20,8 @@ use wgpu::{
 use crate::device::experimental;
 use crate::device::imports;
 use crate::device::imports::host_access::HostAccess;
-use crate::kernels::pipelines::Pipelines;
+use crate::kernels::kernel::Variant;
+use crate::kernels::pipelines::{Pipeline, Pipelines};
 use crate::layouts::table::Tuned;
 
 /// Why no device could be opened.
@@ -84,6 +85,9 @@ pub struct Context {
     /// Bytes from which on it pretends that no memory is left.
     #[cfg(test)]
     pub(crate) refused: std::sync::atomic::AtomicU64,
+    /// Counts submissions down to one that is left out.
+    #[cfg(test)]
+    pub(crate) left_out_in: std::sync::atomic::AtomicU32,
 }
 
 impl Context {
@@ -173,6 +177,8 @@ impl Context {
             facts,
             #[cfg(test)]
             refused: u64::MAX.into(),
+            #[cfg(test)]
+            left_out_in: 0.into(),
         }))
     }
 
@@ -189,6 +195,12 @@ impl Context {
             Some(_) if self.facts.is_unified => HostAccess::InPlace,
             Some(_) => HostAccess::Fetched,
         }
+    }
+
+    /// A compiled kernel.
+    pub(crate) fn pipeline(&self, variant: Variant) -> Arc<Pipeline> {
+        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        pipelines.get(&self.device, self.lanes, variant)
     }
 
     /// What was opened.
@@ -242,6 +254,14 @@ impl Context {
             Some(reason) => Err(DeviceError::Lost { reason: reason.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Whether the next submission is to be left out.
+    #[cfg(test)]
+    pub(crate) fn takes_left_out(&self) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        let before = self.left_out_in.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+        before == Ok(1)
     }
 
     /// Notes that the device has stopped answering.
