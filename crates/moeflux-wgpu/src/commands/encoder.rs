@@ -24,6 +24,7 @@ use crate::commands::submitter::Submitter;
 use crate::commands::uploads::Uploads;
 use crate::device::buffer::{BufferDesc, Mem, MemAt};
 use crate::device::context::Context;
+use crate::device::work::{Pace, Work};
 use crate::kernels::kernel::Variant;
 use crate::kernels::moe::ExpertGather;
 use crate::words::word;
@@ -64,7 +65,7 @@ impl Encoder {
         let counters = Arc::<DeviceCounters>::default();
         Encoder {
             submitter: Submitter::new(Arc::clone(&context), arena.clone()),
-            recording: Recording::new(),
+            recording: Recording::new(context.pace),
             bindings: Bindings::new(Mem::new(arena)),
             uploads: Uploads::new(Arc::clone(&context), Arc::clone(&counters)),
             readback: Readback::default(),
@@ -116,6 +117,29 @@ impl Encoder {
         }
     }
 
+    /// Goes on in an op with kernels that read no list from before. What is recorded is submitted where
+    /// the device would be busy too long with these, too.
+    pub(crate) fn go_on(&mut self, work: Work) {
+        if self.recording.is_too_long_with(work) {
+            if self.prerecording.is_active() {
+                self.encode_prerecorded();
+            } else {
+                self.submit();
+            }
+        }
+        self.recording.add_work(work);
+    }
+
+    /// Set where submissions are bounded by time.
+    pub(crate) fn pace(&self) -> Option<Pace> {
+        self.recording.pace
+    }
+
+    /// In how many parts an op is recorded, for which [`Encoder::go_on`] may submit what is before.
+    pub(crate) fn n_parts(&self, work: Work) -> usize {
+        self.pace().map_or(1, |pace| pace.n_parts(work))
+    }
+
     /// Words that a list may have.
     pub(crate) fn list_limit() -> usize {
         OP_BYTES / 8
@@ -159,6 +183,7 @@ impl Encoder {
         let group = self.bindings.group(&self.context.device, &pipeline, buffers);
         let pipeline = pipeline.pipeline.clone();
         self.commit_last();
+        self.recording.add_work(Work::of_workgroups([x, y, z].map(u64::from).iter().product()));
         let (name, grid) = (variant.info.name, [x, y, z]);
         self.recording.last = Some(Kernel { name, pipeline, group, params, grid });
         self.recording.n_recorded += 1;
@@ -327,9 +352,7 @@ impl Encoder {
         if !self.recording.batch.commands.is_empty() {
             self.record_serial();
         }
-        self.recording.has_serial = false;
-        self.recording.n_dispatches = 0;
-        self.recording.most_dispatches = AHEAD_BATCH;
+        self.recording.begin_batch(AHEAD_BATCH);
         let commands = std::mem::take(&mut self.recording.batch.commands);
         if let Some(step) = &mut self.prerecording.step
             && !step.is_abandoned

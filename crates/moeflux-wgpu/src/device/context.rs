@@ -20,6 +20,7 @@ use wgpu::{
 use crate::device::experimental;
 use crate::device::imports;
 use crate::device::imports::host_access::HostAccess;
+use crate::device::work::Pace;
 use crate::kernels::kernel::Variant;
 use crate::kernels::pipelines::{Pipeline, Pipelines};
 use crate::layouts::table::Tuned;
@@ -77,6 +78,8 @@ pub struct Context {
     /// Of what the addresses and lengths of slabs have to be multiples for kernels
     /// to read them; `None` where they cannot.
     pub(crate) slab_alignment: Option<u64>,
+    /// Set where the system gives up submissions that take long.
+    pub(crate) pace: Option<Pace>,
     pub(crate) pipelines: Mutex<Pipelines>,
     /// What was measured there.
     pub(crate) tuned: Tuned,
@@ -170,6 +173,7 @@ impl Context {
             coop_matrix_is_right: OnceLock::new(),
             has_clock,
             reads_mapped,
+            pace: (adapter.get_info().backend == wgpu::Backend::Metal).then_some(Pace::METAL),
             slab_alignment,
             pipelines: Mutex::new(Pipelines::default()),
             tuned: Tuned::default(),

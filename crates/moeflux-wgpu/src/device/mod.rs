@@ -1,5 +1,5 @@
 //! The device: `adapter` lists the GPUs of the machine, `context` opens one, `imports` makes the
-//! host's memory readable to its kernels.
+//! host's memory readable to its kernels, `work` bounds submissions where a system gives up long ones.
 
 pub(crate) mod adapter;
 pub(crate) mod buffer;
@@ -10,3 +10,4 @@ pub(crate) mod imports;
 #[cfg(any(target_os = "linux", target_os = "freebsd"))]
 #[expect(unsafe_code, reason = "only wgpu's own interface to Vulkan takes a list of extensions")]
 mod vulkan_instance;
+pub(crate) mod work;

@@ -2,7 +2,7 @@
 //! up command buffers that take long where a display waits for the same GPU, so on these a submission
 //! ends before it takes too long. The estimate only says when to submit: no result depends on it.
 
-use std::ops::AddAssign;
+use std::iter::Sum;
 
 /// What an op does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,10 +30,10 @@ impl Work {
     }
 }
 
-impl AddAssign for Work {
-    fn add_assign(&mut self, other: Work) {
-        self.bytes += other.bytes;
-        self.flops += other.flops;
+impl Sum for Work {
+    fn sum<I: Iterator<Item = Work>>(all: I) -> Work {
+        let add = |a: Work, b: Work| Work { bytes: a.bytes + b.bytes, flops: a.flops + b.flops };
+        all.fold(Work::default(), add)
     }
 }
 
@@ -105,8 +105,7 @@ mod tests {
 
     #[test]
     fn work_adds_up_over_ops() {
-        let mut sum = Work::of_workgroups(1000);
-        sum += Work::product(3, 5, 7, 2);
+        let sum: Work = [Work::of_workgroups(1000), Work::product(3, 5, 7, 2)].into_iter().sum();
         assert_eq!(sum, Work { bytes: 1_024_000 + 15, flops: 84 });
     }
 }
