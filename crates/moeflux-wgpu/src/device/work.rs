@@ -52,6 +52,14 @@ impl Pace {
     pub(crate) const METAL: Pace =
         Pace { bytes_per_second: 34e9, flops_per_second: 0.5e12, most_seconds: 0.05 };
 
+    /// Of devices so many times slower.
+    #[cfg(test)]
+    pub(crate) fn slower(self, times: f64) -> Pace {
+        let Pace { bytes_per_second, flops_per_second, most_seconds } = self;
+        let flops_per_second = flops_per_second / times;
+        Pace { bytes_per_second: bytes_per_second / times, flops_per_second, most_seconds }
+    }
+
     /// How long this takes: memory and arithmetic work at the same time.
     pub(crate) fn seconds(self, work: Work) -> f64 {
         let bytes = work.bytes as f64 / self.bytes_per_second;
