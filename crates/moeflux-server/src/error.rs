@@ -165,6 +165,14 @@ impl ApiError {
         ApiError { retry_after: Some(Duration::from_secs(5)), ..error }
     }
 
+    /// What a server says of itself whose device was lost.
+    pub(crate) fn device_lost() -> ApiError {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the device was lost: the server has to be started again",
+        )
+    }
+
     /// What the server is doing when it ends in the middle of an answer.
     pub(crate) fn shutting_down() -> ApiError {
         let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");

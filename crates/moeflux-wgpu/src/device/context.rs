@@ -226,8 +226,7 @@ impl Context {
     pub(crate) fn buffer(&self, desc: BufferDesc) -> (Buffer, bool) {
         let BufferDesc { bytes, usage, label, is_mapped } = desc;
         // What exceeds the limit is refused as what exceeds the memory is.
-        let fits =
-            bytes <= self.limits.max_buffer_size && imports::has_room(&self.device, bytes);
+        let fits = bytes <= self.limits.max_buffer_size && imports::has_room(&self.device, bytes);
         let bytes = if fits { bytes } else { 0 };
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = self.device.create_buffer(&BufferDescriptor {
