@@ -52,7 +52,7 @@ impl Pace {
     pub(crate) const METAL: Pace =
         Pace { bytes_per_second: 34e9, flops_per_second: 0.5e12, most_seconds: 0.05 };
 
-    /// Of devices so many times slower.
+    /// Of devices that are slower by a factor.
     #[cfg(test)]
     pub(crate) fn slower(self, times: f64) -> Pace {
         let Pace { bytes_per_second, flops_per_second, most_seconds } = self;
