@@ -41,6 +41,9 @@ pub enum ServerError {
     /// The system has no thread or runtime for it.
     #[error("cannot start the server ({0}): allow this process more threads")]
     Start(#[source] std::io::Error),
+    /// The device does not come back.
+    #[error("the device was lost: the server has to be started again")]
+    DeviceLost,
     /// The model cannot be talked to.
     #[error(transparent)]
     Model(#[from] moeflux::Error),
