@@ -13,9 +13,9 @@ pub(crate) struct Work {
     pub(crate) flops: u64,
 }
 
-/// Bytes that a workgroup of an element-wise kernel moves: its 64 threads have a word each, of up to
+/// Bytes that a workgroup of an element-wise kernel moves: its 256 threads have a word each, of up to
 /// three inputs and an output.
-const WORKGROUP_BYTES: u64 = 64 * 4 * 4;
+const WORKGROUP_BYTES: u64 = 256 * 4 * 4;
 
 impl Work {
     /// What any kernel does that runs on this many workgroups.
@@ -114,6 +114,6 @@ mod tests {
     #[test]
     fn work_adds_up_over_ops() {
         let sum: Work = [Work::of_workgroups(1000), Work::product(3, 5, 7, 2)].into_iter().sum();
-        assert_eq!(sum, Work { bytes: 1_024_000 + 15, flops: 84 });
+        assert_eq!(sum, Work { bytes: 4_096_000 + 15, flops: 84 });
     }
 }
