@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use moeflux_backend::conformance::{self, Formats};
-use moeflux_backend::{ActivationPrecision, Backend, Cols, Ops, Projection};
+use moeflux_backend::{ActivationPrecision, Backend, Cols, GatedActivation, Ops, Projection};
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
+use super::grouped::{Case, INNER, by_device};
 use super::{closeness, context, matrix};
 use crate::backend::new_backend;
 use crate::device::adapter::enumerate;
@@ -84,4 +85,27 @@ fn long_products_are_cut_and_keep_their_bits() {
             assert!(n_rows == 3 || n_cut > 3, "{format:?}: {n_cut} submissions");
         }
     }
+}
+
+#[test]
+fn experts_of_many_rows_are_cut_and_keep_their_bits() {
+    let (Some(apple), Some(context)) = (apple(), context()) else { return };
+    let case = Case {
+        format: MatrixFormat::Affine(Affine::new(4, 32, Float::BF16)),
+        inputs: ActivationPrecision::Int16,
+        alternates: false,
+        has_biases: false,
+        has_shared: false,
+        n_experts: 40,
+        inner: INNER,
+        activation: GatedActivation::Swiglu,
+    };
+    let run = |context: &Arc<Context>| {
+        let mut b = new_backend(Arc::clone(context), None);
+        b.fix_tiles(Tiles::F32);
+        (by_device(&mut b, case, 300), b.encoder.serials.last)
+    };
+    let ((want, n_whole), (got, n_cut)) = (run(&context), run(&apple));
+    assert!(got == want);
+    assert!(n_cut > n_whole + 10, "{n_cut} submissions instead of {n_whole}");
 }
