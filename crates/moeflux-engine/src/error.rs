@@ -232,7 +232,9 @@ fn remedy(err: &DeviceError) -> String {
             OptionId::Ctx,
             OptionId::Sessions
         ),
-        DeviceError::Lost { .. } => String::new(),
+        DeviceError::Lost { .. } => {
+            format!("; open the model again, or choose another {}", OptionId::Device)
+        }
     }
 }
 

@@ -41,6 +41,9 @@ pub enum ServerError {
     /// The system has no thread or runtime for it.
     #[error("cannot start the server ({0}): allow this process more threads")]
     Start(#[source] std::io::Error),
+    /// The device does not come back.
+    #[error("the device was lost: the server has to be started again")]
+    DeviceLost,
     /// The model cannot be talked to.
     #[error(transparent)]
     Model(#[from] moeflux::Error),
@@ -163,6 +166,14 @@ impl ApiError {
                        in time: send it again";
         let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
         ApiError { retry_after: Some(Duration::from_secs(5)), ..error }
+    }
+
+    /// What a server says of itself whose device was lost.
+    pub(crate) fn device_lost() -> ApiError {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the device was lost: the server has to be started again",
+        )
     }
 
     /// What the server is doing when it ends in the middle of an answer.

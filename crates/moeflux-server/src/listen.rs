@@ -49,6 +49,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks at the warnings of the prompt cache.
 const WARNINGS_PAUSE: Duration = Duration::from_secs(5);
 
+/// Between two looks at whether the device was lost.
+const DEVICE_PAUSE: Duration = Duration::from_secs(1);
+
 /// For clients that still read when all answers have ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -108,7 +111,7 @@ impl Server {
     /// lets running answers finish, and writes the prompt cache.
     ///
     /// # Errors
-    /// Where the system has no threads for it.
+    /// Where the system has no threads for it, and where the device was lost.
     pub fn run(self) -> Result<(), ServerError> {
         self.run_until(asked_to_end())
     }
@@ -140,14 +143,17 @@ impl Server {
             let service = Service { router, options, ending };
             tasks.spawn(accept(listener, Arc::clone(&connections), service));
         }
-        stop.await;
+        let ended = tokio::select! {
+            () = stop => Ok(()),
+            () = device_lost(&app) => Err(ServerError::DeviceLost),
+        };
         tasks.shutdown().await;
         // There may be no connections.
         let _ = is_ending.send(true);
         // This blocks one thread; the others serve the open connections.
         app.loaded.scheduler().shutdown(app.options.grace);
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connections.all_closed()).await;
-        Ok(())
+        ended
     }
 }
 
@@ -276,6 +282,13 @@ async fn log_warnings(app: Arc<App>) {
                 log(&format!("warning: {warning}"));
             }
         }
+    }
+}
+
+/// Ready when the device was lost: all answers fail then, and another process may begin anew.
+async fn device_lost(app: &App) {
+    while !app.loaded.scheduler().is_device_lost() {
+        tokio::time::sleep(DEVICE_PAUSE).await;
     }
 }
 

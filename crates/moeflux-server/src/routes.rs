@@ -144,7 +144,11 @@ where
 }
 
 async fn health(State(app): State<Arc<App>>) -> ApiResult<Reply> {
-    if app.loaded.scheduler().is_running() {
+    let scheduler = app.loaded.scheduler();
+    if scheduler.is_device_lost() {
+        return Err(ApiError::device_lost());
+    }
+    if scheduler.is_running() {
         Ok(reply::json(StatusCode::OK, &status::health()))
     } else {
         Err(ApiError::shutting_down())

@@ -20,6 +20,7 @@ use crate::commands::read::read;
 use crate::commands::timing::time_kernels;
 use crate::commands::upload::release_experts;
 use crate::device::context::Context;
+use crate::device::work::Work;
 use crate::memory::caches::cache::CacheState;
 use crate::memory::caches::state_slots::NumberedCache;
 use crate::ops;
@@ -28,6 +29,7 @@ use crate::state::gpu::{Activations, Wgpu};
 use crate::state::mask::Mask;
 use crate::state::prerecorded;
 use crate::state::rope_table::RopeTable;
+use crate::words::n_rows;
 
 /// A backend on an opened device, which keeps at most `slot_bytes` of routed experts there, or as many
 /// as it has memory for. With 0 bytes one that shares the host's memory reads them there.
@@ -38,6 +40,13 @@ pub fn new_backend(context: Arc<Context>, slot_bytes: Option<u64>) -> Wgpu {
 
 fn part(buf: &Option<HostBuf>, len: usize) -> &[u8] {
     buf.as_ref().map_or(&[][..], |buf| &buf[..len])
+}
+
+/// What it is to bring states forward by the rows of spans: each float decays, takes part in two sums
+/// and is added to, eight operations in all.
+fn of_states(n_floats: usize, spans: &[Span]) -> Work {
+    let flops = (8 * n_floats * n_rows(spans)) as u64;
+    Work { bytes: (8 * n_floats * spans.len()) as u64, flops }
 }
 
 impl Backend for Wgpu {
@@ -140,6 +149,10 @@ impl Ops for Wgpu {
     }
 
     fn head_product(&mut self, rows: usize, op: HeadProduct) {
+        let cols = op.x.head_dim;
+        let row_bytes = self.matrix(op.weight).decoder.row_bytes(cols);
+        let work = Work::product(op.out.n_heads * op.out.head_dim, row_bytes, cols, rows);
+        self.encoder.go_on(work);
         ops::head_product(self, rows, op);
     }
 
@@ -172,14 +185,20 @@ impl Ops for Wgpu {
     }
 
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
+        self.encoder.go_on(of_states(op.out.n_heads * op.out.head_dim * op.k.head_dim, spans));
         ops::delta_rule(self, op, spans);
     }
 
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
+        self.encoder.go_on(of_states(
+            op.delta.out.n_heads * op.delta.out.head_dim * op.delta.k.head_dim,
+            spans,
+        ));
         ops::delta_net(self, op, spans);
     }
 
     fn state_space(&mut self, op: StateSpace, spans: &[Span]) {
+        self.encoder.go_on(of_states(op.x.n_heads * op.b.head_dim * op.x.head_dim, spans));
         ops::state_space(self, op, spans);
     }
 

@@ -2,6 +2,7 @@
 //! that the machine at hand does not have.
 
 mod activation;
+mod apple;
 mod attention;
 mod coop_matrix;
 mod decoding;
@@ -16,6 +17,7 @@ mod pages;
 mod partly_resident;
 mod prerecorded;
 mod quantize;
+mod serials;
 mod state_slots;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +31,7 @@ use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64};
 
 use crate::backend::new_backend;
-use crate::device::adapter::{enumerate, facts, lacks};
+use crate::device::adapter::{enumerate, facts, foreign, lacks, reliable_limits};
 use crate::device::context::OpenError;
 use crate::device::imports::host_access::HostAccess;
 use crate::state::gpu::Wgpu;
@@ -174,6 +176,41 @@ fn names_what_an_adapter_lacks() {
     let short = wgpu::Limits { max_storage_buffer_binding_size: 1 << 20, ..limits };
     let short = lacks(all, &short, 32);
     assert_eq!(short.as_deref(), Some("bytes of a binding: 1048576 of 134217728 needed"));
+}
+
+#[test]
+fn metal_runs_on_apples_own_gpus_alone() {
+    use wgpu::Backend::{Metal, Vulkan};
+    assert_eq!(foreign(Metal, "Apple M1"), None);
+    assert_eq!(foreign(Metal, "Apple Paravirtual device"), None);
+    assert_eq!(foreign(Vulkan, "Intel(R) Iris(R) Xe Graphics"), None);
+    for name in ["Intel(R) UHD Graphics 630", "AMD Radeon Pro 5500M"] {
+        let lacks = foreign(Metal, name).unwrap();
+        assert!(lacks.contains("Apple") && !lacks.contains('\n'), "{lacks}");
+    }
+}
+
+#[test]
+fn buffers_and_bindings_of_metal_stay_below_four_gib() {
+    let large = wgpu::Limits {
+        max_buffer_size: 40 << 30,
+        max_storage_buffer_binding_size: 40 << 30,
+        ..wgpu::Limits::default()
+    };
+    let metal = reliable_limits(large.clone(), wgpu::Backend::Metal);
+    assert_eq!(metal.max_buffer_size, (1 << 32) - 256);
+    assert_eq!(metal.max_storage_buffer_binding_size, (1 << 32) - 256);
+    assert_eq!(reliable_limits(large.clone(), wgpu::Backend::Vulkan), large);
+    let small = wgpu::Limits { max_buffer_size: 1 << 28, ..large };
+    assert_eq!(reliable_limits(small, wgpu::Backend::Metal).max_buffer_size, 1 << 28);
+}
+
+#[test]
+fn a_buffer_beyond_the_limit_is_refused_as_one_beyond_the_memory() {
+    let Some(context) = context() else { return };
+    let bytes = context.limits.max_buffer_size.saturating_add(4);
+    assert!(context.try_storage(bytes, "too large").is_none());
+    assert!(context.check().is_ok());
 }
 
 /// Layouts that differ in everything.

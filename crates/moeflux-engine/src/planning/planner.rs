@@ -540,8 +540,17 @@ impl MemoryPlanner {
     /// What is left when everything else is served and the headroom stays free; at
     /// least what one layer needs, at most all experts.
     fn default_cache_bytes(&self, fixed: u64) -> u64 {
-        let free = self.spendable().saturating_sub(fixed);
+        let free = self.spendable().min(self.readable_bytes()).saturating_sub(fixed);
         free.min(self.model.whole_cache_bytes()).max(self.layer_bytes())
+    }
+
+    /// Bytes of memory, the program's own included, in which a device that reads the cache finds
+    /// everything; all where none does.
+    fn readable_bytes(&self) -> u64 {
+        let reads_cache = self.limits.shares_memory && self.reads_cache;
+        let of_device = self.limits.memory_bytes.filter(|_| reads_cache);
+        of_device
+            .map_or(u64::MAX, |bytes| (bytes / 10 * 9).saturating_add(self.model.program_bytes))
     }
 
     /// What one token needs of one layer.

@@ -134,6 +134,20 @@ fn all_experts_fit_where_enough_is_free() {
 }
 
 #[test]
+fn a_cache_that_a_device_reads_stays_within_what_the_device_may_use() {
+    // 1,000 MiB of experts next to 100 of resident weights, in nine tenths.
+    for (memory, reads_cache, want) in [
+        (None, true, true),
+        (Some(1400), true, true),
+        (Some(1100), true, false),
+        (Some(1100), false, true),
+    ] {
+        let planner = MemoryPlanner { limits: shared(memory), reads_cache, ..planner(4000) };
+        assert_eq!(planner.may_cache_all(&sizes()), want, "{memory:?} MiB");
+    }
+}
+
+#[test]
 fn a_device_that_shares_the_memory_has_copies_of_all_where_both_have_room() {
     // 1,125 MiB of copies, 100 of resident weights, and 256 experts that are being loaded.
     for (memory, available, want) in [

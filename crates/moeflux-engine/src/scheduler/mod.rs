@@ -64,6 +64,7 @@ impl Scheduler {
         let shared = Arc::new(Shared {
             n_waiting: AtomicUsize::new(0),
             is_stopped: AtomicBool::new(false),
+            is_device_lost: AtomicBool::new(false),
             stats: Mutex::default(),
         });
         let guard = StoppedGuard(Arc::clone(&shared));
@@ -130,6 +131,11 @@ impl Scheduler {
     /// Whether the thread is running.
     pub fn is_running(&self) -> bool {
         !self.shared.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// Whether the device was lost. Every job fails then, and says so, until the model is opened again.
+    pub fn is_device_lost(&self) -> bool {
+        self.shared.is_device_lost.load(Ordering::Acquire)
     }
 
     /// The options that it was started with.

@@ -182,7 +182,10 @@ impl Runner {
         let ready = ready.and_then(|decoding| Ok((decoding, self.prepare(i, &job.prompt.tokens)?)));
         let (decoding, n_reused) = match ready {
             Ok(ready) => ready,
-            Err(err) => return (job.listener)(Event::Failed(Arc::new(err))),
+            Err(err) => {
+                self.shared.note_failure(&err);
+                return (job.listener)(Event::Failed(Arc::new(err)));
+            }
         };
         let n_total = job.prompt.tokens.len();
         {
@@ -529,6 +532,7 @@ fn end(
     match ended {
         Ok(finish) => running.finish(finish),
         Err(err) => {
+            shared.note_failure(&err);
             running.fail(err);
             slot.unsaved = None;
         }

@@ -1,10 +1,13 @@
 //! State that the thread of a scheduler shares with its callers.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use moeflux_backend::DeviceError;
+
 use super::job::Job;
+use crate::error::EngineError;
 use crate::session::Session;
 use crate::speculation::options::SpeculationStats;
 
@@ -58,10 +61,19 @@ pub(super) enum Command {
 pub(super) struct Shared {
     pub(super) n_waiting: AtomicUsize,
     pub(super) is_stopped: AtomicBool,
+    /// Whether a job failed because the device was lost.
+    pub(super) is_device_lost: AtomicBool,
     pub(super) stats: Mutex<SchedulerStats>,
 }
 
 impl Shared {
+    /// Notes why a job failed.
+    pub(super) fn note_failure(&self, err: &EngineError) {
+        if matches!(err, EngineError::Device(DeviceError::Lost { .. })) {
+            self.is_device_lost.store(true, Ordering::Release);
+        }
+    }
+
     pub(super) fn stats(&self) -> MutexGuard<'_, SchedulerStats> {
         // Plain counters are valid after a panic too.
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)

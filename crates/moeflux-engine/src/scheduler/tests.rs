@@ -1,4 +1,4 @@
-//! Memory that runs out while several answers are made.
+//! Memory that runs out, and a device that is lost, while several answers are made.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -102,6 +102,21 @@ fn a_copy_without_memory_takes_that_of_idle_sessions() {
     bench.refuse(1);
     assert_eq!(reused(&bench.ask(&[10])), [8]);
     assert_eq!(reused(&bench.ask(&[20])), [0]);
+}
+
+#[test]
+fn jobs_say_that_the_device_is_lost_and_so_does_the_scheduler() {
+    let bench = Bench::new();
+    assert_eq!(reused(&bench.ask(&[10])), [0]);
+    assert!(!bench.scheduler.is_device_lost());
+    bench.engine.core().is_lost = true;
+    for _ in 0..2 {
+        for answer in bench.ask(&[20, 30]) {
+            let failed = answer.unwrap_err();
+            assert!(failed.contains("lost") && failed.contains("open the model again"), "{failed}");
+        }
+    }
+    assert!(bench.scheduler.is_device_lost() && bench.scheduler.is_running());
 }
 
 #[test]

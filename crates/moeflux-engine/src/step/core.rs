@@ -50,6 +50,9 @@ pub(crate) struct Core {
     /// How many of the next steps and copies of caches fail as if memory were missing.
     #[cfg(test)]
     pub(crate) n_refused: usize,
+    /// Whether all fail as if the device were lost.
+    #[cfg(test)]
+    pub(crate) is_lost: bool,
 }
 
 impl Drop for Core {
@@ -83,6 +86,8 @@ impl Core {
             out_of_memory: None,
             #[cfg(test)]
             n_refused: 0,
+            #[cfg(test)]
+            is_lost: false,
         }
     }
 
@@ -169,9 +174,13 @@ impl Core {
         self.experts.forget_predictions();
     }
 
-    /// Fails while [`n_refused`](Core::n_refused) is not used up.
+    /// Fails while [`n_refused`](Core::n_refused) is not used up, and while the device
+    /// [is lost](Core::is_lost).
     #[cfg(test)]
     pub(crate) fn refuse(&mut self) -> Result<(), EngineError> {
+        if self.is_lost {
+            return Err(DeviceError::Lost { reason: String::from("a test says so") }.into());
+        }
         let Some(n_left) = self.n_refused.checked_sub(1) else { return Ok(()) };
         self.n_refused = n_left;
         Err(DeviceError::OutOfMemory { bytes: 1 }.into())

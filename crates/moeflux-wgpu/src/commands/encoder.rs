@@ -19,10 +19,12 @@ use crate::commands::prerecording::Prerecording;
 use crate::commands::profiler::Profiler;
 use crate::commands::readback::Readback;
 use crate::commands::recording::{ARENA_BYTES, FIRST_BATCH, Kernel, OP_BYTES, Recording};
+use crate::commands::serials::Serials;
 use crate::commands::submitter::Submitter;
 use crate::commands::uploads::Uploads;
 use crate::device::buffer::{BufferDesc, Mem, MemAt};
 use crate::device::context::Context;
+use crate::device::work::{Pace, Work};
 use crate::kernels::kernel::Variant;
 use crate::kernels::moe::ExpertGather;
 use crate::words::word;
@@ -43,6 +45,7 @@ pub(crate) struct Encoder {
     pub(crate) buffers: Buffers,
     pub(crate) uploads: Uploads,
     pub(crate) readback: Readback,
+    pub(crate) serials: Serials,
     pub(super) profiler: Profiler,
     pub(crate) prerecording: Prerecording,
     /// Counts of kernels, waits, and experts on their way.
@@ -62,13 +65,14 @@ impl Encoder {
         let counters = Arc::<DeviceCounters>::default();
         Encoder {
             submitter: Submitter::new(Arc::clone(&context), arena.clone()),
-            recording: Recording::new(),
+            recording: Recording::new(context.pace),
             bindings: Bindings::new(Mem::new(arena)),
-            buffers,
             uploads: Uploads::new(Arc::clone(&context), Arc::clone(&counters)),
             readback: Readback::default(),
+            serials: Serials::new(Arc::clone(&context), &mut buffers),
             profiler: Profiler::default(),
             prerecording: Prerecording::new(Arc::clone(&counters)),
+            buffers,
             context,
             counters,
         }
@@ -113,6 +117,29 @@ impl Encoder {
         }
     }
 
+    /// Goes on in an op with kernels that read no list from before. What is recorded is submitted where
+    /// the device would be busy too long with these, too.
+    pub(crate) fn go_on(&mut self, work: Work) {
+        if self.recording.is_too_long_with(work) {
+            if self.prerecording.is_active() {
+                self.encode_prerecorded();
+            } else {
+                self.submit();
+            }
+        }
+        self.recording.add_work(work);
+    }
+
+    /// Set where submissions are bounded by time.
+    pub(crate) fn pace(&self) -> Option<Pace> {
+        self.recording.pace
+    }
+
+    /// In how many parts an op is recorded, for which [`Encoder::go_on`] may submit what is before.
+    pub(crate) fn n_parts(&self, work: Work) -> usize {
+        self.pace().map_or(1, |pace| pace.n_parts(work))
+    }
+
     /// Words that a list may have.
     pub(crate) fn list_limit() -> usize {
         OP_BYTES / 8
@@ -151,15 +178,12 @@ impl Encoder {
         }
         self.record_pending_uploads();
         assert!(x <= 65_535 && z <= 65_535, "a kernel of {x} x {y} x {z} workgroups");
-        let pipeline = {
-            let mut pipelines = self.context.pipelines.lock();
-            let pipelines = pipelines.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
-            pipelines.get(&self.context.device, self.context.lanes, variant)
-        };
+        let pipeline = self.context.pipeline(variant);
         let params = self.recording.params(params);
         let group = self.bindings.group(&self.context.device, &pipeline, buffers);
         let pipeline = pipeline.pipeline.clone();
         self.commit_last();
+        self.recording.add_work(Work::of_workgroups([x, y, z].map(u64::from).iter().product()));
         let (name, grid) = (variant.info.name, [x, y, z]);
         self.recording.last = Some(Kernel { name, pipeline, group, params, grid });
         self.recording.n_recorded += 1;
@@ -290,18 +314,45 @@ impl Encoder {
         self.uploads.staging.submitted(&index);
     }
 
+    /// Submits what was written to buffers, with a serial number of its own.
+    pub(crate) fn submit_writes(&mut self) {
+        self.record_serial();
+        self.submit_now();
+    }
+
     /// What was recorded, if anything was; another one begins.
     fn take_batch(&mut self) -> Option<Batch> {
         self.record_pending_uploads();
         self.commit_last();
+        if !self.recording.batch.commands.is_empty() {
+            self.record_serial();
+        }
         self.recording.take(|| self.submitter.batch())
+    }
+
+    /// Records the kernel that writes the serial number of what is recorded, before what reads it.
+    pub(super) fn record_serial(&mut self) {
+        self.record_pending_uploads();
+        self.commit_last();
+        let Encoder { recording, serials, bindings, prerecording, .. } = self;
+        if std::mem::replace(&mut recording.has_serial, true) {
+            return;
+        }
+        let params = match &mut prerecording.step {
+            // It gets its number when it runs.
+            Some(step) if prerecording.is_active => step.add_serial(recording),
+            _ => recording.params(&[serials.next()]),
+        };
+        recording.push(serials.command(bindings, params));
     }
 
     /// Encodes what was recorded ahead since the last time.
     pub(super) fn encode_prerecorded(&mut self) {
         self.commit_last();
-        self.recording.n_dispatches = 0;
-        self.recording.most_dispatches = AHEAD_BATCH;
+        if !self.recording.batch.commands.is_empty() {
+            self.record_serial();
+        }
+        self.recording.begin_batch(AHEAD_BATCH);
         let commands = std::mem::take(&mut self.recording.batch.commands);
         if let Some(step) = &mut self.prerecording.step
             && !step.is_abandoned

@@ -1,6 +1,6 @@
 //! Commands on their way to the device. `encoder` records kernels and copies in the order of the ops;
 //! its parts are `recording` (the batch), `bindings`, `buffers`, `uploads` (experts on their way),
-//! `readback`, `profiler` and `prerecording` (the step ahead). Over it `upload`, `read`, `timing` and
+//! `readback`, `serials` (which of them ran), `profiler` and `prerecording` (the step ahead). Over it `upload`, `read`, `timing` and
 //! `prerecord` record what takes several commands, or wait. `submitter` encodes commands on background
 //! threads and submits them, `encoded_cache` holds encoded ones that are expected again. `gather` and
 //! `staging` are the two ways of experts to the device, `imports` what it reads of the host.
@@ -21,6 +21,7 @@ mod profiler;
 pub(crate) mod read;
 mod readback;
 mod recording;
+pub(crate) mod serials;
 mod staging;
 mod submitter;
 pub(crate) mod timing;

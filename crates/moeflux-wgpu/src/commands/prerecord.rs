@@ -16,7 +16,7 @@ pub(crate) fn begin(encoder: &mut Encoder) -> bool {
     {
         return false;
     }
-    encoder.recording.batch.arena.clear();
+    encoder.recording.discard();
     encoder.recording.generation += 1;
     (encoder.recording.n_dispatches, encoder.recording.most_dispatches) = (0, FIRST_BATCH);
     encoder.prerecording.step = Some(PrerecordedStep::default());
@@ -44,6 +44,7 @@ pub(crate) fn end(encoder: &mut Encoder, is_whole: bool) -> bool {
 /// Submits what was recorded ahead, for these tokens; false where nothing was.
 pub(crate) fn replay(encoder: &mut Encoder, tokens: &[u32]) -> bool {
     let Some(mut step) = encoder.prerecording.step.take() else { return false };
+    step.set_serials(&mut encoder.serials);
     step.arena[step.tokens].copy_from_slice(bytemuck::cast_slice(tokens));
     encoder.counters.add_step_ahead(step.n_kernels, step.n_hits);
     encoder.submitter.submit_all(&step.arena, step.batches);

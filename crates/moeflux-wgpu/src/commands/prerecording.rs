@@ -6,6 +6,8 @@ use std::sync::Arc;
 use moeflux_backend::DeviceCounters;
 
 use crate::commands::command::Encoded;
+use crate::commands::recording::Recording;
+use crate::commands::serials::Serials;
 
 /// The step ahead, and what is counted as soon as it runs.
 #[derive(Debug)]
@@ -27,8 +29,26 @@ pub(super) struct PrerecordedStep {
     /// Kernels, and experts that these find on the device.
     pub(super) n_kernels: usize,
     pub(super) n_hits: usize,
+    /// Where in these the serial numbers of the batches stand.
+    serials: Vec<usize>,
     /// Whether it was too long.
     pub(super) is_abandoned: bool,
+}
+
+impl PrerecordedStep {
+    /// Has room for the serial number of the batch that is being recorded; gives its first byte.
+    pub(super) fn add_serial(&mut self, recording: &mut Recording) -> u32 {
+        let params = recording.params(&[0]);
+        self.serials.push(params as usize);
+        params
+    }
+
+    /// Numbers the batches, which are about to run.
+    pub(super) fn set_serials(&mut self, serials: &mut Serials) {
+        for at in self.serials.drain(..) {
+            self.arena[at..at + 4].copy_from_slice(&serials.next().to_le_bytes());
+        }
+    }
 }
 
 impl Prerecording {

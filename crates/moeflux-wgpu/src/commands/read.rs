@@ -9,6 +9,7 @@ use wgpu::{MapMode, PollType};
 
 use crate::commands::encoder::Encoder;
 use crate::commands::readback::{TALLY_BYTES, Tally};
+use crate::commands::serials::{self, NUMBER_BYTES, Serials};
 use crate::commands::upload::{on_idle, wait_for_device};
 use crate::device::buffer::{Mem, MemRange};
 use crate::device::context::Context;
@@ -29,8 +30,10 @@ pub(crate) struct PendingRead(Option<ReadInFlight>);
 struct ReadInFlight {
     target: Mem,
     len: u64,
-    /// With what the device counts.
+    /// With a serial number, and what the device counts.
     total: u64,
+    /// The serial number where all commands ran.
+    serial: u32,
     /// Whether it is there.
     word: Receiver<bool>,
 }
@@ -61,12 +64,13 @@ pub(crate) fn begin_read(
         return encoder.buffers.check().map(|()| PendingRead(None));
     }
     let tally = encoder.readback.tally.as_mut().and_then(Tally::take_news);
-    let total = len + if tally.is_some() { TALLY_BYTES } else { 0 };
+    let total = len + NUMBER_BYTES + if tally.is_some() { TALLY_BYTES } else { 0 };
     let target = encoder.readback.buffer(&mut encoder.buffers, total);
     if encoder.buffers.is_out_of_memory() {
         encoder.submit_now();
         encoder.buffers.check()?;
     }
+    encoder.record_serial();
     let mut at = 0;
     for MemRange { mem, at: first, bytes } in parts {
         if *bytes > 0 {
@@ -75,8 +79,11 @@ pub(crate) fn begin_read(
         at += bytes;
     }
     if let Some(tally) = &tally {
-        encoder.copy(tally.at(0), target.at(len), TALLY_BYTES);
+        encoder.copy(tally.at(0), target.at(len + NUMBER_BYTES), TALLY_BYTES);
     }
+    let Serials { mem: number, last: serial, .. } = &encoder.serials;
+    let (number, serial) = (number.clone(), *serial);
+    encoder.copy(number.at(0), target.at(len), NUMBER_BYTES);
     encoder.submit_now();
     encoder.context().check()?;
     let slice = target.buffer.slice(..total);
@@ -85,7 +92,7 @@ pub(crate) fn begin_read(
         // The receiver is gone once the wait below has failed.
         let _ = sender.send(outcome.is_ok());
     });
-    Ok(PendingRead(Some(ReadInFlight { target, len, total, word })))
+    Ok(PendingRead(Some(ReadInFlight { target, len, total, serial, word })))
 }
 
 /// Waits for what was asked for; gives what `of` makes of the bytes.
@@ -97,7 +104,7 @@ pub(crate) fn finish_read<T>(
     PendingRead(read): PendingRead,
     of: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, DeviceError> {
-    let Some(ReadInFlight { target, len, total, word }) = read else { return Ok(of(&[])) };
+    let Some(ReadInFlight { target, len, total, serial, word }) = read else { return Ok(of(&[])) };
     let slice = target.buffer.slice(..total);
     let since = Instant::now();
     let is_there = await_mapping(encoder.context(), &word);
@@ -106,16 +113,19 @@ pub(crate) fn finish_read<T>(
     is_there?;
     let read = match slice.get_mapped_range() {
         Ok(view) => {
-            let (view, counts) = view.split_at(len as usize);
-            if let Some(tally) = &mut encoder.readback.tally {
-                tally.note(counts, &encoder.counters);
-            }
-            of(view)
+            let (view, more) = view.split_at(len as usize);
+            let (number, counts) = more.split_at(NUMBER_BYTES as usize);
+            serials::check(encoder.context(), serial, number).map(|()| {
+                if let Some(tally) = &mut encoder.readback.tally {
+                    tally.note(counts, &encoder.counters);
+                }
+                of(view)
+            })
         }
         Err(err) => return Err(lose(encoder.context(), format!("reading back failed: {err}"))),
     };
     target.buffer.unmap();
-    Ok(read)
+    read
 }
 
 /// Waits for everything recorded.

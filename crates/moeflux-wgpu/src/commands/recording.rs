@@ -3,6 +3,7 @@
 use wgpu::{BindGroup, ComputePipeline};
 
 use crate::commands::command::{Batch, Command};
+use crate::device::work::{Pace, Work};
 
 /// Bytes of the arena.
 pub(super) const ARENA_BYTES: usize = 8 << 20;
@@ -10,6 +11,8 @@ pub(super) const ARENA_BYTES: usize = 8 << 20;
 pub(super) const OP_BYTES: usize = 2 << 20;
 /// Bytes between the parameters of two kernels.
 pub(super) const PARAMS_STRIDE: usize = 256;
+/// Bytes of the arena that the kernel at the end of a batch may need, with those up to its parameters.
+const SERIAL_BYTES: usize = 2 * PARAMS_STRIDE;
 /// Kernels after which the device may begin, after a read-back. From then on every batch is half
 /// as large again as the one before, up to a limit: the device should not wait for the host, and
 /// each submission costs it some kernels' time.
@@ -31,6 +34,12 @@ pub(super) struct Recording {
     pub(super) most_dispatches: usize,
     /// Counts submissions: the contents of the arena are gone after one.
     pub(super) generation: u64,
+    /// Where submissions are bounded by time.
+    pub(super) pace: Option<Pace>,
+    /// How long the device is busy with this batch, by an estimate.
+    seconds: f64,
+    /// Whether the batch has the kernel that writes its serial number.
+    pub(super) has_serial: bool,
 }
 
 /// A kernel about to be recorded.
@@ -44,7 +53,7 @@ pub(super) struct Kernel {
 }
 
 impl Recording {
-    pub(super) fn new() -> Recording {
+    pub(super) fn new(pace: Option<Pace>) -> Recording {
         Recording {
             batch: Batch::default(),
             last: None,
@@ -52,6 +61,9 @@ impl Recording {
             n_dispatches: 0,
             most_dispatches: FIRST_BATCH,
             generation: 0,
+            pace,
+            seconds: 0.0,
+            has_serial: false,
         }
     }
 
@@ -62,12 +74,30 @@ impl Recording {
 
     /// Whether the device should begin.
     pub(super) fn is_full(&self) -> bool {
-        self.n_dispatches >= self.most_dispatches
+        self.n_dispatches >= self.most_dispatches || self.is_too_long_with(Work::default())
+    }
+
+    /// Whether something is recorded with which the device would be busy too long if this went along.
+    pub(super) fn is_too_long_with(&self, work: Work) -> bool {
+        !self.is_empty() && self.pace.is_some_and(|pace| pace.is_due(self.seconds, work))
+    }
+
+    /// Counts what is recorded next.
+    pub(super) fn add_work(&mut self, work: Work) {
+        self.seconds += self.pace.map_or(0.0, |pace| pace.seconds(work));
+    }
+
+    /// Begins a batch.
+    pub(super) fn begin_batch(&mut self, most_dispatches: usize) {
+        self.n_dispatches = 0;
+        self.most_dispatches = most_dispatches;
+        self.seconds = 0.0;
+        self.has_serial = false;
     }
 
     /// Whether an op that begins has its bytes of the arena.
     pub(super) fn has_room(&self) -> bool {
-        self.batch.arena.len() + OP_BYTES <= ARENA_BYTES
+        self.batch.arena.len() + OP_BYTES + SERIAL_BYTES <= ARENA_BYTES
     }
 
     /// Lets the next batch have half as many kernels again.
@@ -99,7 +129,7 @@ impl Recording {
     /// gives.
     pub(super) fn take(&mut self, next: impl FnOnce() -> Batch) -> Option<Batch> {
         self.generation += 1;
-        self.n_dispatches = 0;
+        self.begin_batch(self.most_dispatches);
         let host = &mut self.batch.arena;
         if self.batch.commands.is_empty() {
             host.clear();
@@ -112,6 +142,7 @@ impl Recording {
     /// Drops what was recorded since the last batch.
     pub(super) fn discard(&mut self) {
         self.last = None;
+        self.begin_batch(self.most_dispatches);
         self.batch.commands.clear();
         self.batch.arena.clear();
     }

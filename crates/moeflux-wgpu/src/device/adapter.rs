@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wgpu::{
-    Adapter, Backends, CooperativeMatrixProperties, CooperativeScalarType, DeviceType, Features,
-    Instance, InstanceDescriptor, Limits, MemoryBudgetThresholds,
+    Adapter, Backend, Backends, CooperativeMatrixProperties, CooperativeScalarType, DeviceType,
+    Features, Instance, InstanceDescriptor, Limits, MemoryBudgetThresholds,
 };
 
 use crate::device::imports;
@@ -112,7 +112,7 @@ pub(crate) fn enumerate() -> Vec<Adapter> {
 
 pub(crate) fn facts(adapter: &Adapter) -> AdapterFacts {
     let info = adapter.get_info();
-    let limits = adapter.limits();
+    let limits = limits(adapter);
     let features = adapter.features();
     let kind = match info.device_type {
         DeviceType::DiscreteGpu => "discrete",
@@ -121,7 +121,8 @@ pub(crate) fn facts(adapter: &Adapter) -> AdapterFacts {
         DeviceType::Other => "of unknown kind",
         DeviceType::Cpu => SOFTWARE,
     };
-    let lacks = lacks(features, &limits, info.subgroup_min_size);
+    let lacks = foreign(info.backend, &info.name)
+        .or_else(|| lacks(features, &limits, info.subgroup_min_size));
     AdapterFacts {
         driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
         api: info.backend.to_string(),
@@ -157,6 +158,33 @@ pub(crate) const MOST_BINDINGS: u32 = 10;
 
 /// Bytes that a binding must at least reach.
 pub(crate) const BINDING_BYTES: u64 = 128 << 20;
+
+/// Bytes of the largest buffer and binding. Metal's own have more, but wgpu tells kernels their length
+/// in 32 bits (gfx-rs/wgpu#10305).
+pub(crate) const MOST_BYTES: u64 = (1 << 32) - 256;
+
+/// The limits of an adapter, as far as they can be relied on.
+pub(crate) fn limits(adapter: &Adapter) -> Limits {
+    reliable_limits(adapter.limits(), adapter.get_info().backend)
+}
+
+pub(crate) fn reliable_limits(limits: Limits, backend: Backend) -> Limits {
+    if backend != Backend::Metal {
+        return limits;
+    }
+    Limits {
+        max_buffer_size: limits.max_buffer_size.min(MOST_BYTES),
+        max_storage_buffer_binding_size: limits.max_storage_buffer_binding_size.min(MOST_BYTES),
+        ..limits
+    }
+}
+
+/// What keeps kernels from running on a GPU of another maker that Metal reaches: those of Intel and AMD
+/// in Macs have other subgroups, and their compilers fail on some kernels.
+pub(crate) fn foreign(backend: Backend, name: &str) -> Option<String> {
+    let is_foreign = backend == Backend::Metal && !name.starts_with("Apple");
+    is_foreign.then(|| String::from("on Macs only GPUs of Apple itself are supported"))
+}
 
 pub(crate) fn lacks(features: Features, limits: &Limits, subgroup_min_size: u32) -> Option<String> {
     let short = |what: &str, has: u64, needs: u64| {

@@ -2,10 +2,10 @@
 
 use crate::device::adapter::AdapterFacts;
 use crate::device::adapter::MOST_BINDINGS;
+use crate::device::adapter::MOST_BYTES;
 use crate::device::adapter::driver;
 use crate::device::adapter::enumerate;
 use crate::device::adapter::facts;
-use crate::device::adapter::has_coop_matrix;
 use crate::device::buffer::BufferDesc;
 use crate::device::faults::Faults;
 use crate::device::faults::one_line;
@@ -20,7 +20,10 @@ use wgpu::{
 use crate::device::experimental;
 use crate::device::imports;
 use crate::device::imports::host_access::HostAccess;
-use crate::kernels::pipelines::Pipelines;
+use crate::device::profile::{CLOCK, Profile};
+use crate::device::work::Pace;
+use crate::kernels::kernel::Variant;
+use crate::kernels::pipelines::{Pipeline, Pipelines};
 use crate::layouts::table::Tuned;
 
 /// Why no device could be opened.
@@ -76,6 +79,8 @@ pub struct Context {
     /// Of what the addresses and lengths of slabs have to be multiples for kernels
     /// to read them; `None` where they cannot.
     pub(crate) slab_alignment: Option<u64>,
+    /// Set where the system gives up submissions that take long.
+    pub(crate) pace: Option<Pace>,
     pub(crate) pipelines: Mutex<Pipelines>,
     /// What was measured there.
     pub(crate) tuned: Tuned,
@@ -84,6 +89,9 @@ pub struct Context {
     /// Bytes from which on it pretends that no memory is left.
     #[cfg(test)]
     pub(crate) refused: std::sync::atomic::AtomicU64,
+    /// Counts submissions down to one that is left out.
+    #[cfg(test)]
+    pub(crate) left_out_in: std::sync::atomic::AtomicU32,
 }
 
 impl Context {
@@ -117,22 +125,23 @@ impl Context {
 
     /// Opens a device that is not shared.
     pub(crate) fn open_anew(adapter: &Adapter) -> Result<Arc<Context>, OpenError> {
+        Context::open_with(adapter, Profile::of(adapter))
+    }
+
+    /// Opens a device that is not shared and has this profile.
+    pub(crate) fn open_with(
+        adapter: &Adapter,
+        profile: Profile,
+    ) -> Result<Arc<Context>, OpenError> {
+        let Profile { limits, has_f16, has_coop_matrix, has_clock, reads_mapped, pace } = profile;
         let _driver = driver();
         let facts = facts(adapter);
         if let Some(lacks) = &facts.lacks {
             return Err(OpenError::Lacks { name: facts.name.clone(), lacks: lacks.clone() });
         }
-        let limits = adapter.limits();
-        let clock = Features::TIMESTAMP_QUERY | Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
-        let has_clock = adapter.features().contains(clock);
-        let has_f16 = facts.has_f16;
-        let has_coop_matrix = has_f16 && has_coop_matrix(adapter);
-        // Elsewhere such buffers are where kernels read slowly, or are not tried.
-        let reads_mapped = adapter.get_info().backend == wgpu::Backend::Vulkan
-            && adapter.features().contains(Features::MAPPABLE_PRIMARY_BUFFERS);
         let mut required_features = Features::SUBGROUP;
         required_features.set(Features::MAPPABLE_PRIMARY_BUFFERS, reads_mapped);
-        required_features.set(clock, has_clock);
+        required_features.set(CLOCK, has_clock);
         required_features.set(Features::SHADER_F16, has_f16);
         required_features.set(Features::EXPERIMENTAL_COOPERATIVE_MATRIX, has_coop_matrix);
         let descriptor = DeviceDescriptor {
@@ -166,6 +175,7 @@ impl Context {
             coop_matrix_is_right: OnceLock::new(),
             has_clock,
             reads_mapped,
+            pace,
             slab_alignment,
             pipelines: Mutex::new(Pipelines::default()),
             tuned: Tuned::default(),
@@ -173,6 +183,8 @@ impl Context {
             facts,
             #[cfg(test)]
             refused: u64::MAX.into(),
+            #[cfg(test)]
+            left_out_in: 0.into(),
         }))
     }
 
@@ -191,6 +203,12 @@ impl Context {
         }
     }
 
+    /// A compiled kernel.
+    pub(crate) fn pipeline(&self, variant: Variant) -> Arc<Pipeline> {
+        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        pipelines.get(&self.device, self.lanes, variant)
+    }
+
     /// What was opened.
     pub fn facts(&self) -> &AdapterFacts {
         &self.facts
@@ -200,13 +218,16 @@ impl Context {
     pub fn max_binding_bytes(&self) -> u64 {
         let binding = self.limits.max_storage_buffer_binding_size;
         // Kernels count words in 32 bits.
-        binding.min(self.limits.max_buffer_size).min(4 << 30) & !255
+        binding.min(self.limits.max_buffer_size).min(MOST_BYTES) & !255
     }
 
     /// A buffer of at least four bytes, and whether there is memory for it. One
     /// without is good for nothing, and no fault of the device.
     pub(crate) fn buffer(&self, desc: BufferDesc) -> (Buffer, bool) {
         let BufferDesc { bytes, usage, label, is_mapped } = desc;
+        // What exceeds the limit is refused as what exceeds the memory is.
+        let fits = bytes <= self.limits.max_buffer_size && imports::has_room(&self.device, bytes);
+        let bytes = if fits { bytes } else { 0 };
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = self.device.create_buffer(&BufferDescriptor {
             label: Some(label),
@@ -214,7 +235,7 @@ impl Context {
             usage,
             mapped_at_creation: is_mapped,
         });
-        let is_there = pollster::block_on(scope.pop()).is_none();
+        let is_there = pollster::block_on(scope.pop()).is_none() && fits;
         #[cfg(test)]
         let is_there =
             is_there && desc.bytes < self.refused.load(std::sync::atomic::Ordering::Relaxed);
@@ -242,6 +263,14 @@ impl Context {
             Some(reason) => Err(DeviceError::Lost { reason: reason.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Whether the next submission is to be left out.
+    #[cfg(test)]
+    pub(crate) fn takes_left_out(&self) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        let before = self.left_out_in.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+        before == Ok(1)
     }
 
     /// Notes that the device has stopped answering.

@@ -1,5 +1,6 @@
-//! The device: `adapter` lists the GPUs of the machine, `context` opens one, `imports` makes the
-//! host's memory readable to its kernels.
+//! The device: `adapter` lists the GPUs of the machine, `context` opens one as
+//! `profile` says, `imports` makes the
+//! host's memory readable to its kernels, `work` bounds submissions where a system gives up long ones.
 
 pub(crate) mod adapter;
 pub(crate) mod buffer;
@@ -7,6 +8,8 @@ pub(crate) mod context;
 mod experimental;
 mod faults;
 pub(crate) mod imports;
+pub(crate) mod profile;
 #[cfg(any(target_os = "linux", target_os = "freebsd"))]
 #[expect(unsafe_code, reason = "only wgpu's own interface to Vulkan takes a list of extensions")]
 mod vulkan_instance;
+pub(crate) mod work;

@@ -93,6 +93,13 @@ kernel! {
 }
 
 kernel! {
+    /// The end of a command buffer.
+    Serial in "commands/serial"("w");
+    {}
+    {}
+}
+
+kernel! {
     CopyState in "caches/copy_state"("w");
     {}
     {}

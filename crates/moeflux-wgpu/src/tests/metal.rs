@@ -247,6 +247,7 @@ fn variants() -> Vec<Variant> {
     );
     add::<ConvStep>(&mut all, &[&[1, 0], &[3, 1]]);
     add::<CopyState>(&mut all, &[&[]]);
+    add::<Serial>(&mut all, &[&[]]);
     add::<DeltaRows>(
         &mut all,
         &[&[4, 128, 8, 4, 4, 2], &[1, 21, 4, 2, 4, 1], &[4, 512, 8, 16, 1, 2]],

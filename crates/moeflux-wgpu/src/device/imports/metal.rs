@@ -37,6 +37,17 @@ pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
     Some(hal.raw_device().recommendedMaxWorkingSetSize())
 }
 
+/// Whether a device can take this many bytes more without being short of memory: Metal itself gives
+/// out more than there is, and the system then writes memory to the drive or ends the process.
+pub(crate) fn has_room(device: &Device, bytes: u64) -> bool {
+    // SAFETY: the handle is only queried, and not released here.
+    let Some(hal) = (unsafe { device.as_hal::<Metal>() }) else { return true };
+    let raw = hal.raw_device();
+    // 0 where the system does not say.
+    let most = raw.recommendedMaxWorkingSetSize();
+    most == 0 || (raw.currentAllocatedSize() as u64).saturating_add(bytes) <= most
+}
+
 /// Bytes of that memory which this process may use now; Metal does not tell.
 pub(crate) fn free_memory(_: &Adapter) -> Option<u64> {
     None

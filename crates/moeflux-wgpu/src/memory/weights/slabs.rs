@@ -4,6 +4,8 @@
 //! bias next to each where there are biases; see `include/formats.wgsl`. A matrix that no binding
 //! holds is cut into pieces, by rows.
 
+use std::sync::Arc;
+
 use moeflux_backend::ActivationPrecision;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 use wgpu::PollType;
@@ -51,11 +53,11 @@ impl Slabs {
         (mem, 0)
     }
 
-    fn write(&mut self, encoder: &Encoder, mem: &Mem, at: usize, bytes: &[u8]) {
+    fn write(&mut self, encoder: &mut Encoder, mem: &Mem, at: usize, bytes: &[u8]) {
         if encoder.buffers.is_out_of_memory() {
             return;
         }
-        let context = encoder.context();
+        let context = Arc::clone(encoder.context());
         for (i, part) in bytes.chunks(IN_FLIGHT as usize).enumerate() {
             let at = at + i * IN_FLIGHT as usize;
             // Copies are whole words; all parts but the last are.
@@ -71,7 +73,7 @@ impl Slabs {
             self.written += part.len() as u64;
             if self.written >= IN_FLIGHT {
                 self.written = 0;
-                context.queue.submit([]);
+                encoder.submit_writes();
                 // What fails shows at the next read-back.
                 let _ = context.device.poll(PollType::wait_indefinitely());
             }

@@ -126,9 +126,11 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
             let of_row = if is_shared { 1 } else { left.tiles(op.window).len() };
             let most = (PART_WORDS / (words * of_row)).max(1);
             // Parts of the same size, of which none is too small to be shared.
-            let n = n.div_ceil(n.div_ceil(most));
+            let n_parts = b.encoder.n_parts(left.work(op)).min(most_parts(b, op, n, is_shared));
+            let n = n.div_ceil(n.div_ceil(most).max(n_parts));
             row += n;
             let rows = Rows { n, ..left };
+            b.encoder.go_on(rows.work(op));
             if is_shared {
                 if !(may_use_units && coop_matrix::attend(b, op, last.gate, rows)) {
                     rows::attend(b, op, last.gate, rows);
@@ -145,6 +147,12 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
         }
     }
     tiles::attend(b, op, last, &group);
+}
+
+/// In how many parts rows may attend.
+fn most_parts(b: &Wgpu, op: &Attention, n: usize, is_shared: bool) -> usize {
+    let least = if is_shared { b.least_shared_queries.div_ceil(op.q.n_heads) } else { 1 };
+    (n / least.max(1)).max(1)
 }
 
 fn is_shared(b: &Wgpu, op: &Attention, n: usize) -> bool {

@@ -3,6 +3,7 @@
 use moeflux_backend::{Attention, Cache, Heads, Selection, Sequence, Span};
 
 use crate::device::buffer::Mem;
+use crate::device::work::Work;
 use crate::memory::caches::cache::CacheState;
 use crate::memory::caches::kv::Kv;
 use crate::memory::caches::pages::{Page, Pages, Plane};
@@ -85,6 +86,15 @@ impl Rows {
 
     pub(crate) fn end(&self) -> usize {
         self.position + self.n
+    }
+
+    /// What it is at most to attend for these, with keys and values of four bytes.
+    pub(crate) fn work(&self, op: &Attention) -> Work {
+        let seen = self.end().min(op.window.unwrap_or(usize::MAX)) as u64;
+        let dims = (op.q.head_dim + op.out.head_dim) as u64;
+        let kv_heads = op.append.map_or(op.q.n_heads, |append| append.k.n_heads) as u64;
+        let flops = 2 * self.n as u64 * seen * op.q.n_heads as u64 * dims;
+        Work { bytes: 4 * seen * kv_heads * dims, flops }
     }
 }
 

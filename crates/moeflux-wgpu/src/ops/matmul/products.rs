@@ -8,11 +8,13 @@ use crate::ops::matmul::kernel::Chosen;
 use crate::ops::matmul::kernel::Kernel;
 
 use crate::device::buffer::Mem;
+use crate::device::work::Work;
 use crate::layouts::format::Decoder;
 use crate::ops::matmul::jobs::{Job, List, NARROW_PART_ROWS, PART_ROWS, in_parts, is_narrow};
 use crate::ops::matmul::kernel::TakenBy;
 use crate::ops::matmul::layouts::{ProductKind, layout, measured_as, uses_coop_matrix};
 use crate::ops::matmul::source::Source;
+use crate::ops::matmul::turns::turns;
 use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::ActivationQuant;
 
@@ -50,17 +52,30 @@ pub(crate) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
         let layout = layout(b, kind, alike, most);
         let kernel = Kernel { decoder, quant, cols: source.cols, lists, y: &y, chosen };
         let input = kernel.take(b, source, TakenBy { are_few, uses_coop }, layout);
+        let work = |job: &Job| {
+            let row_bytes = decoder.row_bytes(source.cols);
+            let x_rows = job.n_rows_of(&lists[job.list]);
+            Work::product(job.n_rows, row_bytes, source.cols, x_rows)
+        };
         let mut rest = jobs;
         while !rest.is_empty() {
             let id = rest[0].mem.id;
             let (now, later) = rest.into_iter().partition(|job: &Job| job.mem.id == id);
             rest = later;
-            if are_few {
-                kernel.matvec(b, &now, &input, layout);
-            } else if uses_coop {
-                kernel.coop_matmul(b, &now, &input);
-            } else {
-                kernel.matmul(b, &now, &input);
+            // The device finds its choices by the numbers of jobs.
+            let turns = match b.encoder.pace().filter(|_| chosen.is_none()) {
+                Some(pace) => turns(now, pace, work),
+                None => vec![now],
+            };
+            for now in turns {
+                b.encoder.go_on(now.iter().map(work).sum());
+                if are_few {
+                    kernel.matvec(b, &now, &input, layout);
+                } else if uses_coop {
+                    kernel.coop_matmul(b, &now, &input);
+                } else {
+                    kernel.matmul(b, &now, &input);
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use moeflux_backend::{Experts, MoeOnDevice};
 
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
+use crate::device::work::Work;
 use crate::kernels::moe::{GroupedGemmJobs, SortByExpert};
 use crate::layouts::format::Decoder;
 use crate::layouts::product::ProductSize;
@@ -82,10 +83,17 @@ pub(crate) fn moe_on_device(
     let experts = Experts { out: slots, x, rows, inputs, function, calls: &[] };
     let source = Source::of(b, x, rows);
     let out = b.written(slots);
+    // What `n` choices cost, all experts read at most once.
+    let work = |n: usize| Work {
+        bytes: layer.layout().extents.iter().sum::<usize>() as u64 * n_experts.min(n) as u64,
+        flops: layer.layout().matrices().map(|part| 2 * (part.rows * part.cols * n) as u64).sum(),
+    };
     let per_part = (b.part_bytes / (8 * intermediate)).clamp(1, n);
+    let per_part = per_part.min(n.div_ceil(b.encoder.n_parts(work(n))));
     for first in (0..n).step_by(per_part) {
         b.encoder.begin();
         let n_places = per_part.min(n - first);
+        b.encoder.go_on(work(n_places));
         let part = Grouped { layer, grouped: grouped.clone(), n, first, n_places };
         let gate_up = b.scratch.gate_up.words(&mut b.encoder, n_places * first_cols);
         let activated = b.scratch.activated.words(&mut b.encoder, n_places * intermediate);
