@@ -17,6 +17,10 @@ pub(crate) fn free_memory(_: &Adapter) -> Option<u64> {
     None
 }
 
+pub(crate) fn is_apple7(_: &Adapter) -> bool {
+    false
+}
+
 pub(crate) fn open(
     adapter: &Adapter,
     descriptor: &DeviceDescriptor<'_>,

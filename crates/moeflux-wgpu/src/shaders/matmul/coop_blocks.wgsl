@@ -44,7 +44,7 @@ fn integers_of(codes: u32) -> vec4<f16> {
 #end
 
 // By their bits, as in `matmul/split_f16.wgsl`: conversions may round as the driver likes.
-fn nearest_halves(scales: Scales) -> vec2<f16> {
+fn rounded_scales(scales: Scales) -> vec2<f16> {
     let bits = bitcast<vec2<u32>>(scales);
     let up = vec2<u32>(0xfffu) + ((bits >> vec2<u32>(13u)) & vec2<u32>(1u));
     let rounded = (bits + up) & vec2<u32>(0xffffe000u);
@@ -53,7 +53,7 @@ fn nearest_halves(scales: Scales) -> vec2<f16> {
 }
 
 fn step_of(codes: Codes, scales: Scales) -> Step {
-    let both = nearest_halves(scales);
+    let both = rounded_scales(scales);
     let first = vec4<f16>(both.x);
     let second = vec4<f16>(both.y);
 #if NIBBLES
@@ -89,7 +89,9 @@ fn codes_of(job: Job, row: u32, step: u32) -> Codes {
     return unit_nibbles(at, in_block);
 #else
 #if HALVES/2
-    return unit_codes(at, in_block);
+    // In Metal's language the alias and what it stands for are two types.
+    let codes = unit_codes(at, in_block);
+    return Codes(codes[0], codes[1]);
 #else
     return Codes(unit_codes(at, 2u * in_block)[0], unit_codes(at, 2u * in_block + 1u)[0]);
 #end
