@@ -1,0 +1,133 @@
+//! What kernels of a test read: copies of their buffers that the device makes before they run.
+
+use std::collections::HashMap;
+
+use wgpu::{Buffer, BufferDescriptor, BufferUsages, MapMode, PollType};
+
+use crate::commands::command::Command;
+use crate::device::buffer::Mem;
+use crate::device::context::Context;
+use crate::kernels::kernel::Variant;
+
+/// Stands behind the copies of a kernel that ran.
+const MARK: [u8; 4] = *b"done";
+
+/// Which kernels are of interest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Variants of each kernel, which differ in the first two constants: of weights, the format.
+    pub(crate) variants: usize,
+    /// Bytes of each buffer, its first, that are taken: kernels elsewhere find no more.
+    pub(crate) bytes: u64,
+    /// Workgroups.
+    pub(crate) workgroups: u32,
+}
+
+/// A dispatch, and what it reads.
+#[derive(Debug)]
+pub(crate) struct Dispatch {
+    pub(crate) variant: Variant,
+    pub(crate) grid: [u32; 3],
+    pub(crate) params: Vec<u32>,
+    /// The bytes of each buffer that were taken.
+    pub(crate) sizes: Vec<u64>,
+    copy: Buffer,
+}
+
+/// Dispatches that were captured so far.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    wanted: Wanted,
+    variants: HashMap<&'static str, Vec<[u32; 2]>>,
+    dispatches: Vec<Dispatch>,
+}
+
+impl Capture {
+    pub(crate) fn new(wanted: Wanted) -> Capture {
+        Capture { wanted, variants: HashMap::new(), dispatches: Vec::new() }
+    }
+
+    /// The commands that copy what a kernel is about to read, if it is of interest; `sizes` are the
+    /// bytes in use of each of its buffers.
+    pub(super) fn before(
+        &mut self,
+        context: &Context,
+        kernel: (Variant, [u32; 3], &[u32]),
+        buffers: &[(&Mem, u64)],
+    ) -> Vec<Command> {
+        let (variant, grid, params) = kernel;
+        let most = self.wanted.bytes;
+        let sizes: Vec<u64> = buffers.iter().map(|(_, bytes)| (*bytes).min(most) & !3).collect();
+        let bytes = sizes.iter().sum::<u64>();
+        let known = self.variants.entry(variant.info.name).or_default();
+        let of = variant.first_values();
+        let is_wanted = known.len() < self.wanted.variants && !known.contains(&of);
+        let is_small = grid.iter().product::<u32>() <= self.wanted.workgroups
+            && sizes.iter().all(|bytes| *bytes > 0);
+        if !is_wanted || !is_small || has_shared(buffers, variant.info.bindings) {
+            return Vec::new();
+        }
+        known.push(of);
+        let copy = context.device.create_buffer(&BufferDescriptor {
+            label: Some("capture"),
+            size: bytes + MARK.len() as u64,
+            usage: BufferUsages::MAP_READ | BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let mark = context.device.create_buffer(&BufferDescriptor {
+            label: Some("mark"),
+            size: MARK.len() as u64,
+            usage: BufferUsages::COPY_SRC,
+            mapped_at_creation: true,
+        });
+        mark.get_mapped_range_mut(..).expect("it is mapped").copy_from_slice(&MARK);
+        mark.unmap();
+        let mut at = 0;
+        let mut commands = Vec::new();
+        let parts = buffers.iter().map(|(mem, _)| &mem.buffer).chain([&mark]);
+        for (buffer, bytes) in parts.zip(sizes.iter().copied().chain([MARK.len() as u64])) {
+            commands.push(Command::Copy {
+                from: (buffer.clone(), 0),
+                to: (copy.clone(), at),
+                bytes,
+            });
+            at += bytes;
+        }
+        self.dispatches.push(Dispatch { variant, grid, params: params.to_vec(), sizes, copy });
+        commands
+    }
+
+    /// The dispatches that ran.
+    pub(crate) fn into_dispatches(self) -> Vec<Dispatch> {
+        self.dispatches
+    }
+}
+
+impl Dispatch {
+    /// What each buffer had before; `None` where the kernel did not run.
+    pub(crate) fn buffers(&self, context: &Context) -> Option<Vec<Vec<u8>>> {
+        self.copy.slice(..).map_async(MapMode::Read, |_| {});
+        context.device.poll(PollType::wait_indefinitely()).ok()?;
+        let all = self.copy.slice(..).get_mapped_range().ok()?;
+        let (copies, mark) = all.split_at(all.len() - MARK.len());
+        let mut rest = copies;
+        let mut next = |bytes: &u64| {
+            let (buffer, behind) = rest.split_at(usize::try_from(*bytes).expect("few bytes"));
+            rest = behind;
+            buffer.to_vec()
+        };
+        (*mark == MARK).then(|| self.sizes.iter().map(&mut next).collect())
+    }
+}
+
+/// Whether a buffer is written that is bound twice: copies would be two buffers.
+fn has_shared(buffers: &[(&Mem, u64)], bindings: &str) -> bool {
+    let is_written = |mem: &Mem| {
+        buffers
+            .iter()
+            .zip(bindings.chars())
+            .any(|((bound, _), access)| *bound == mem && access == 'w')
+    };
+    let n_times = |mem: &Mem| buffers.iter().filter(|(bound, _)| *bound == mem).count();
+    buffers.iter().any(|(mem, _)| n_times(mem) > 1 && is_written(mem))
+}
