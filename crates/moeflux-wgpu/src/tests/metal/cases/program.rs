@@ -76,6 +76,8 @@ pub(super) fn program(text: &str, module: &Module) -> (String, String) {
 fn with_makers(text: &str) -> String {
     let with_maker = |line: &str| {
         let names = line.strip_prefix("typedef metal::").and_then(|names| names.split_once(' '));
+        // Arrays have brackets.
+        let names = names.filter(|(_, name)| !name.contains('['));
         let maker = names.map(|(vector, name)| {
             let name = name.trim_end_matches(';');
             format!("#define {name}(...) make_{vector}(__VA_ARGS__)\n")
