@@ -1,6 +1,6 @@
 //! What kernels of a test read: copies of their buffers that the device makes before they run.
 
-use std::collections::HashMap;
+use std::sync::Mutex;
 
 use wgpu::{Buffer, BufferDescriptor, BufferUsages, MapMode, PollType};
 
@@ -12,15 +12,31 @@ use crate::kernels::kernel::Variant;
 /// Stands behind the copies of a kernel that ran.
 const MARK: [u8; 4] = *b"done";
 
-/// Which kernels are of interest.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    /// Variants of each kernel, which differ in the first two constants: of weights, the format.
-    pub(crate) variants: usize,
-    /// Bytes of each buffer, its first, that are taken: kernels elsewhere find no more.
-    pub(crate) bytes: u64,
-    /// Workgroups.
-    pub(crate) workgroups: u32,
+/// Dispatches of a kernel on some lanes: of all, and of those whose first two constants, of weights the
+/// format, are the same.
+const MOST: usize = 12;
+const MOST_ALIKE: usize = 2;
+
+/// Workgroups of a dispatch that is captured.
+const WORKGROUPS: u32 = 128;
+
+/// Bytes of each buffer, its first, that are taken: kernels elsewhere find no more.
+const BYTES: u64 = 1 << 20;
+
+/// Takes its place among those of the process, if there is one.
+fn is_wanted(lanes: u32, variant: Variant) -> bool {
+    static TAKEN: Mutex<Vec<(u32, Variant)>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().expect("no test fails here");
+    let name = variant.info.name;
+    let of_kernel = taken.iter().filter(|(on, taken)| *on == lanes && taken.info.name == name);
+    let of_kernel: Vec<Variant> = of_kernel.map(|(_, taken)| *taken).collect();
+    let alike = of_kernel.iter().filter(|taken| taken.first_values() == variant.first_values());
+    let wanted =
+        of_kernel.len() < MOST && alike.count() < MOST_ALIKE && !of_kernel.contains(&variant);
+    if wanted {
+        taken.push((lanes, variant));
+    }
+    wanted
 }
 
 /// A dispatch, and what it reads.
@@ -35,18 +51,12 @@ pub(crate) struct Dispatch {
 }
 
 /// Dispatches that were captured so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Capture {
-    wanted: Wanted,
-    variants: HashMap<&'static str, Vec<[u32; 2]>>,
     dispatches: Vec<Dispatch>,
 }
 
 impl Capture {
-    pub(crate) fn new(wanted: Wanted) -> Capture {
-        Capture { wanted, variants: HashMap::new(), dispatches: Vec::new() }
-    }
-
     /// The commands that copy what a kernel is about to read, if it is of interest; `sizes` are the
     /// bytes in use of each of its buffers.
     pub(super) fn before(
@@ -56,18 +66,16 @@ impl Capture {
         buffers: &[(&Mem, u64)],
     ) -> Vec<Command> {
         let (variant, grid, params) = kernel;
-        let most = self.wanted.bytes;
-        let sizes: Vec<u64> = buffers.iter().map(|(_, bytes)| (*bytes).min(most) & !3).collect();
+        let sizes: Vec<u64> = buffers.iter().map(|(_, bytes)| (*bytes).min(BYTES) & !3).collect();
         let bytes = sizes.iter().sum::<u64>();
-        let known = self.variants.entry(variant.info.name).or_default();
-        let of = variant.first_values();
-        let is_wanted = known.len() < self.wanted.variants && !known.contains(&of);
-        let is_small = grid.iter().product::<u32>() <= self.wanted.workgroups
-            && sizes.iter().all(|bytes| *bytes > 0);
-        if !is_wanted || !is_small || has_shared(buffers, variant.info.bindings) {
+        let is_small =
+            grid.iter().product::<u32>() <= WORKGROUPS && sizes.iter().all(|bytes| *bytes > 0);
+        if !is_small
+            || has_shared(buffers, variant.info.bindings)
+            || !is_wanted(context.lanes, variant)
+        {
             return Vec::new();
         }
-        known.push(of);
         let copy = context.device.create_buffer(&BufferDescriptor {
             label: Some("capture"),
             size: bytes + MARK.len() as u64,

@@ -1,7 +1,7 @@
 //! Every kernel translated for Metal, whose compiler no machine of ours has,
 //! and its needs against what Apple's GPUs offer. `tools/metal` runs some of what is translated.
 
-pub(super) mod cases;
+pub(in crate::tests) mod cases;
 mod translate;
 
 use moeflux_backend::ActivationPrecision;
