@@ -20,8 +20,8 @@ const MOST_ALIKE: usize = 2;
 /// Workgroups of a dispatch that is captured.
 const WORKGROUPS: u32 = 128;
 
-/// Bytes of each buffer, its first, that are taken: kernels elsewhere find no more.
-const BYTES: u64 = 1 << 20;
+/// Bytes of the largest buffer of one.
+const BYTES: u64 = 2 << 20;
 
 /// Takes its place among those of the process, if there is one.
 fn is_wanted(lanes: u32, variant: Variant) -> bool {
@@ -45,7 +45,7 @@ pub(crate) struct Dispatch {
     pub(crate) variant: Variant,
     pub(crate) grid: [u32; 3],
     pub(crate) params: Vec<u32>,
-    /// The bytes of each buffer that were taken.
+    /// The bytes of each buffer.
     pub(crate) sizes: Vec<u64>,
     copy: Buffer,
 }
@@ -66,10 +66,10 @@ impl Capture {
         buffers: &[(&Mem, u64)],
     ) -> Vec<Command> {
         let (variant, grid, params) = kernel;
-        let sizes: Vec<u64> = buffers.iter().map(|(_, bytes)| (*bytes).min(BYTES) & !3).collect();
+        let sizes: Vec<u64> = buffers.iter().map(|(_, bytes)| *bytes & !3).collect();
         let bytes = sizes.iter().sum::<u64>();
-        let is_small =
-            grid.iter().product::<u32>() <= WORKGROUPS && sizes.iter().all(|bytes| *bytes > 0);
+        let is_small = grid.iter().product::<u32>() <= WORKGROUPS
+            && sizes.iter().all(|bytes| (1..=BYTES).contains(bytes));
         if !is_small
             || has_shared(buffers, variant.info.bindings)
             || !is_wanted(context.lanes, variant)

@@ -67,7 +67,9 @@ impl Drop for Capturing<'_> {
                 cases.write(self.context, &dispatch, &buffers);
             }
         }
-        cases.finish();
+        if cases.n > 0 {
+            cases.finish();
+        }
     }
 }
 
