@@ -17,6 +17,7 @@ mod pages;
 mod partly_resident;
 mod prerecorded;
 mod quantize;
+mod routing;
 mod serials;
 mod state_slots;
 
@@ -35,6 +36,7 @@ use crate::device::adapter::{enumerate, facts, foreign, lacks, reliable_limits};
 use crate::device::context::OpenError;
 use crate::device::imports::host_access::HostAccess;
 use crate::state::gpu::Wgpu;
+use crate::tests::metal::cases::Capturing;
 use crate::{Context, Form, Layout, Tiles};
 
 /// Share of a result's largest element by which elements may differ from the
@@ -97,8 +99,8 @@ pub(crate) fn context() -> Option<Arc<Context>> {
 fn every_op_agrees_with_the_specification() {
     let Some(context) = context() else { return };
     let tiles = new_backend(Arc::clone(&context), None).tiles;
-    let open = || -> Box<dyn Backend> { Box::new(new_backend(Arc::clone(&context), None)) };
-    conformance::check_ops(&[&open], closeness(tiles));
+    let capturing = Capturing::new(&context);
+    conformance::check_ops(&[&|| Box::new(capturing.open())], closeness(tiles));
 }
 
 #[test]
@@ -264,8 +266,8 @@ each_kind_of_formats!(products_agree_with_the_specification: check_products);
 fn check_products(formats: Formats) {
     let Some(context) = context() else { return };
     let tiles = new_backend(Arc::clone(&context), None).tiles;
-    let open = || -> Box<dyn Backend> { Box::new(new_backend(Arc::clone(&context), None)) };
-    conformance::check_products(&[&open], closeness(tiles), formats);
+    let capturing = Capturing::new(&context);
+    conformance::check_products(&[&|| Box::new(capturing.open())], closeness(tiles), formats);
 }
 
 each_kind_of_formats!(products_agree_with_the_specification_in_other_forms: check_other_forms);
@@ -274,8 +276,9 @@ fn check_other_forms(formats: Formats) {
     let Some(context) = context() else { return };
     // As floats where the device has bytes, and by the kernel for matrix units, with or without.
     let tiles = if context.has_coop_matrix { Tiles::CoopMatrix } else { Tiles::Emulated };
+    let capturing = Capturing::new(&context);
     let open = || -> Box<dyn Backend> {
-        let mut backend = new_backend(Arc::clone(&context), None);
+        let mut backend = capturing.open();
         backend.fix_layout(Some(layouts()[2]));
         backend.fix_tiles(tiles);
         Box::new(backend)

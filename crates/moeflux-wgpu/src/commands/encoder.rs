@@ -50,11 +50,15 @@ pub(crate) struct Encoder {
     pub(crate) prerecording: Prerecording,
     /// Counts of kernels, waits, and experts on their way.
     pub(crate) counters: Arc<DeviceCounters>,
+    /// What kernels read, for tests that run them elsewhere.
+    #[cfg(test)]
+    pub(crate) capture: Option<Arc<std::sync::Mutex<crate::commands::capture::Capture>>>,
 }
 
 impl Encoder {
     pub(crate) fn new(context: Arc<Context>) -> Encoder {
         let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        let usage = if cfg!(test) { usage | BufferUsages::COPY_SRC } else { usage };
         let bytes = ARENA_BYTES as u64;
         let (arena, has_arena) =
             context.buffer(BufferDesc { bytes, usage, label: "arena", is_mapped: false });
@@ -75,6 +79,8 @@ impl Encoder {
             buffers,
             context,
             counters,
+            #[cfg(test)]
+            capture: None,
         }
     }
 
@@ -179,14 +185,35 @@ impl Encoder {
         self.record_pending_uploads();
         assert!(x <= 65_535 && z <= 65_535, "a kernel of {x} x {y} x {z} workgroups");
         let pipeline = self.context.pipeline(variant);
+        #[cfg(test)]
+        let copies = self.copies_of((variant, [x, y, z], params), buffers);
         let params = self.recording.params(params);
         let group = self.bindings.group(&self.context.device, &pipeline, buffers);
         let pipeline = pipeline.pipeline.clone();
         self.commit_last();
         self.recording.add_work(Work::of_workgroups([x, y, z].map(u64::from).iter().product()));
         let (name, grid) = (variant.info.name, [x, y, z]);
-        self.recording.last = Some(Kernel { name, pipeline, group, params, grid });
+        self.recording.last = Some(Kernel {
+            name,
+            pipeline,
+            group,
+            params,
+            grid,
+            #[cfg(test)]
+            copies,
+        });
         self.recording.n_recorded += 1;
+    }
+
+    /// Commands that copy what a kernel reads, where that is captured; of the arena what is in use.
+    #[cfg(test)]
+    fn copies_of(&self, kernel: (Variant, [u32; 3], &[u32]), buffers: &[&Mem]) -> Vec<Command> {
+        let Some(capture) = &self.capture else { return Vec::new() };
+        let arena = self.recording.batch.arena.len().max(1).next_multiple_of(256) as u64;
+        let in_use = |mem: &Mem| if *mem == self.bindings.arena { arena } else { mem.bytes() };
+        let buffers: Vec<_> = buffers.iter().map(|mem| (*mem, in_use(mem))).collect();
+        let mut capture = capture.lock().expect("no test has failed");
+        capture.before(&self.context, kernel, &buffers)
     }
 
     /// The number of the kernel recorded last.
@@ -202,10 +229,10 @@ impl Encoder {
 
     /// Records the last kernel for good: it cannot be retracted after this.
     pub(super) fn commit_last(&mut self) {
-        let Some(Kernel { name, pipeline, group, params, grid }) = self.recording.last.take()
-        else {
-            return;
-        };
+        let Some(kernel) = self.recording.last.take() else { return };
+        #[cfg(test)]
+        self.recording.batch.commands.extend(kernel.copies);
+        let Kernel { name, pipeline, group, params, grid, .. } = kernel;
         let Encoder { recording, profiler, .. } = self;
         profiler.stamp_end(recording, || String::from("wait for the host"), true);
         recording.push(Command::Run { pipeline, group, params, grid });

@@ -7,6 +7,8 @@
 
 mod bindings;
 mod buffers;
+#[cfg(test)]
+pub(crate) mod capture;
 mod clock;
 mod command;
 mod encode;

@@ -50,6 +50,9 @@ pub(super) struct Kernel {
     pub(super) group: BindGroup,
     pub(super) params: u32,
     pub(super) grid: [u32; 3],
+    /// What a test has copied before it.
+    #[cfg(test)]
+    pub(super) copies: Vec<Command>,
 }
 
 impl Recording {

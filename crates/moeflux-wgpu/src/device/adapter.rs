@@ -7,9 +7,9 @@ use wgpu::{
     Features, Instance, InstanceDescriptor, Limits, MemoryBudgetThresholds,
 };
 
-use crate::device::imports;
 #[cfg(any(target_os = "linux", target_os = "freebsd"))]
 use crate::device::vulkan_instance;
+use crate::device::{imports, lanes};
 
 /// Share of the memory that the system grants this process, in percent, after
 /// which buffers are refused: the rest is for the driver.
@@ -110,6 +110,13 @@ pub(crate) fn enumerate() -> Vec<Adapter> {
     all
 }
 
+/// Lanes of its subgroups, fewest and most.
+fn subgroup_sizes(adapter: &Adapter) -> (u32, u32) {
+    let info = adapter.get_info();
+    let reported = (info.subgroup_min_size, info.subgroup_max_size);
+    lanes::sizes(reported, imports::is_apple7(adapter))
+}
+
 pub(crate) fn facts(adapter: &Adapter) -> AdapterFacts {
     let info = adapter.get_info();
     let limits = limits(adapter);
@@ -121,14 +128,15 @@ pub(crate) fn facts(adapter: &Adapter) -> AdapterFacts {
         DeviceType::Other => "of unknown kind",
         DeviceType::Cpu => SOFTWARE,
     };
-    let lacks = foreign(info.backend, &info.name)
-        .or_else(|| lacks(features, &limits, info.subgroup_min_size));
+    let subgroup_sizes = subgroup_sizes(adapter);
+    let lacks =
+        foreign(info.backend, &info.name).or_else(|| lacks(features, &limits, subgroup_sizes.0));
     AdapterFacts {
         driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
         api: info.backend.to_string(),
         id: (info.vendor, info.device),
         kind,
-        subgroup_sizes: (info.subgroup_min_size, info.subgroup_max_size),
+        subgroup_sizes,
         max_buffer_bytes: limits.max_buffer_size,
         max_binding_bytes: limits.max_storage_buffer_binding_size,
         has_f16: features.contains(Features::SHADER_F16),
@@ -214,7 +222,6 @@ pub(crate) fn lacks(features: Features, limits: &Limits, subgroup_min_size: u32)
 
 /// Whether `coop_matmul.wgsl` runs there.
 pub(crate) fn has_coop_matrix(adapter: &Adapter) -> bool {
-    let info = adapter.get_info();
     let is_listed = |properties: &CooperativeMatrixProperties| {
         let is_of_halves = properties.ab_type == CooperativeScalarType::F16;
         let sums_singles = properties.cr_type == CooperativeScalarType::F32;
@@ -223,7 +230,7 @@ pub(crate) fn has_coop_matrix(adapter: &Adapter) -> bool {
             && sums_singles
     };
     adapter.features().contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
-        && (info.subgroup_min_size, info.subgroup_max_size) == (32, 32)
+        && subgroup_sizes(adapter) == (32, 32)
         && adapter.limits().max_compute_workgroup_storage_size >= COOP_MATRIX_BYTES
         && adapter.cooperative_matrix_properties().iter().any(is_listed)
 }

@@ -20,6 +20,7 @@ use wgpu::{
 use crate::device::experimental;
 use crate::device::imports;
 use crate::device::imports::host_access::HostAccess;
+use crate::device::lanes;
 use crate::device::profile::{CLOCK, Profile};
 use crate::device::work::Pace;
 use crate::kernels::kernel::Variant;
@@ -165,11 +166,13 @@ impl Context {
         }));
         let seen = Arc::clone(&faults);
         device.set_device_lost_callback(move |_, reason| seen.lose(one_line(&reason)));
+        let (assumed, reported) = (facts.subgroup_sizes.0, adapter.get_info().subgroup_min_size);
+        let lanes = lanes::reliable(assumed, reported, || lanes::seen(&device, &queue));
         Ok(Arc::new(Context {
             device,
             queue,
             limits,
-            lanes: facts.subgroup_sizes.0.min(32),
+            lanes,
             has_f16,
             has_coop_matrix,
             coop_matrix_is_right: OnceLock::new(),

@@ -8,6 +8,7 @@ pub(crate) mod context;
 mod experimental;
 mod faults;
 pub(crate) mod imports;
+mod lanes;
 pub(crate) mod profile;
 #[cfg(any(target_os = "linux", target_os = "freebsd"))]
 #[expect(unsafe_code, reason = "only wgpu's own interface to Vulkan takes a list of extensions")]

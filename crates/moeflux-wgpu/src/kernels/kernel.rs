@@ -131,6 +131,12 @@ impl Variant {
         Variant { info: K::INFO, values }
     }
 
+    /// The values of the first two constants, 0 for those that the kernel lacks.
+    #[cfg(test)]
+    pub(crate) fn first_values(&self) -> [u32; 2] {
+        [self.values.words[0], self.values.words[1]]
+    }
+
     /// Whether the kernel writes all workgroup memory before reading it.
     pub(crate) fn writes_first(&self) -> bool {
         self.info.features.contains(&Feature::WritesFirst)

@@ -9,7 +9,7 @@ use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
 use super::grouped::{Case, by_device};
 use super::{context, layouts};
-use crate::backend::new_backend;
+use crate::tests::metal::cases::Capturing;
 use crate::{Context, Layout};
 
 const CLAMPED: GatedActivation = GatedActivation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };
@@ -39,7 +39,8 @@ fn bits(
     rows: usize,
     fuses: bool,
 ) -> (Vec<u32>, u64) {
-    let mut b = new_backend(Arc::clone(context), None);
+    let capturing = Capturing::new(context);
+    let mut b = capturing.open();
     b.fuses &= fuses;
     b.fix_layout(layout);
     let bits = by_device(&mut b, case, rows);

@@ -14,6 +14,7 @@ use super::{context, matrix};
 use crate::backend::new_backend;
 use crate::self_test::coop_matrix::tolerance_of_attention;
 use crate::state::gpu::Wgpu;
+use crate::tests::metal::cases::Capturing;
 use crate::{Context, Tiles};
 
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +140,7 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
 #[test]
 fn sharing_keys_changes_no_bit() {
     let Some(context) = context() else { return };
+    let capturing = Capturing::new(&context);
     for shape in [
         PLAIN,
         Shape { is_gated: true, ..PLAIN },
@@ -153,7 +155,7 @@ fn sharing_keys_changes_no_bit() {
         Shape { dtype: KvType::Bf16, top_k: Some(200), window: Some(150), ..LATENT },
     ] {
         let [alone, shared] = [usize::MAX, 1].map(|least| {
-            let mut b = new_backend(Arc::clone(&context), None);
+            let mut b = capturing.open();
             b.least_shared_queries = least;
             bits(&mut b, shape)
         });

@@ -12,9 +12,9 @@ use moeflux_core::quant::{
 use moeflux_core::{HostBuf, SplitMix64};
 
 use super::{RELATIVE, context, random_word, set_small_scales};
-use crate::backend::new_backend;
 use crate::layouts::format::{BLOCK, Decoder, F16Operand};
 use crate::layouts::product::{F16Tiles, ProductSize};
+use crate::tests::metal::cases::Capturing;
 use crate::{Context, Tiles};
 
 /// Rows of activations and of the matrix, columns, columns of a group.
@@ -137,7 +137,8 @@ impl Case {
             buf
         };
         let params = |bytes: &[u8]| (!bytes.is_empty()).then(|| host(bytes));
-        let mut b = new_backend(Arc::clone(context), None);
+        let capturing = Capturing::new(context);
+        let mut b = capturing.open();
         b.fix_tiles(tiles);
         b.f16_tiles = f16_tiles;
         let weight = b.load_matrix(HostMatrix {

@@ -1,7 +1,5 @@
 //! Norms that add up what they read themselves, against sums by themselves.
 
-use std::sync::Arc;
-
 use moeflux_backend::{
     ActivationPrecision, Cols, Combine, ExpertResidency, Ops, Projection, Recording, RmsNorm,
     Shared,
@@ -11,6 +9,7 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use super::{context, matrix};
 use crate::backend::new_backend;
 use crate::state::gpu::Wgpu;
+use crate::tests::metal::cases::Capturing;
 
 const OUTPUTS: usize = 40;
 
@@ -72,13 +71,14 @@ fn bits(b: &mut Wgpu, added: Added, rows: usize, cols: usize) -> (Vec<u32>, u64)
 #[test]
 fn a_norm_that_adds_up_has_the_bits_of_a_norm_behind_a_sum() {
     let Some(context) = context() else { return };
+    let capturing = Capturing::new(&context);
     let choices = |top_k, is_shared, is_gated| Added::Choices { top_k, is_shared, is_gated };
     let cases =
         [Added::Row, choices(1, false, false), choices(3, true, false), choices(8, true, true)];
     for added in cases {
         for (rows, cols) in [(1, 128), (3, 640), (8, 2048)] {
             let [(want, n_apart), (got, n_together)] = [false, true].map(|fuses| {
-                let mut b = new_backend(Arc::clone(&context), None);
+                let mut b = capturing.open();
                 b.fuses &= fuses;
                 bits(&mut b, added, rows, cols)
             });

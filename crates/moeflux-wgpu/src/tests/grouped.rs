@@ -17,6 +17,7 @@ use moeflux_core::{
 use super::{context, matrix, random_word, set_small_scales};
 use crate::backend::new_backend;
 use crate::state::gpu::Wgpu;
+use crate::tests::metal::cases::Capturing;
 use crate::{Context, Tiles};
 
 pub(super) const HIDDEN: usize = 128;
@@ -230,8 +231,9 @@ pub(super) fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
 }
 
 fn check(context: &Arc<Context>, case: Case, tiles: Tiles) {
+    let capturing = Capturing::new(context);
     let open = || {
-        let mut b = new_backend(Arc::clone(context), None);
+        let mut b = capturing.open();
         b.fix_tiles(tiles);
         b
     };

@@ -1,11 +1,13 @@
 //! Every kernel translated for Metal, whose compiler no machine of ours has,
-//! and its needs against what Apple's GPUs offer.
+//! and its needs against what Apple's GPUs offer. `tools/metal` runs some of what is translated.
+
+pub(in crate::tests) mod cases;
+mod translate;
 
 use moeflux_backend::ActivationPrecision;
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
-use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOptions};
-use naga::valid::{Capabilities, ValidationFlags, Validator};
-use naga::{AddressSpace, ResourceBinding};
+use naga::AddressSpace;
+use naga::valid::Capabilities;
 
 use crate::device::adapter::{
     COOP_MATRIX_BYTES, MOST_BINDINGS, STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS,
@@ -18,11 +20,11 @@ use crate::kernels::matmul::*;
 use crate::kernels::moe::*;
 use crate::kernels::recurrent::*;
 use crate::kernels::shared::WeightFormat;
-use crate::kernels::source::source;
 use crate::kernels::streams::*;
 use crate::layouts::format::Decoder;
 use crate::layouts::product::{F16Tiles, F32Tiles};
 use crate::state::quantized_inputs::activation_quant;
+use translate::{NEWEST, OLDEST, check, parse, translate};
 
 /// Threadgroup memory of every GPU from Apple4 and Mac2 on (Metal feature set
 /// tables, "maximum total threadgroup memory allocation").
@@ -32,10 +34,6 @@ const APPLE_THREADS: u32 = 1024;
 /// Buffers of a function ("maximum number of entries in the buffer argument
 /// table"); wgpu takes one for the sizes of the others.
 const APPLE_BUFFERS: usize = 31;
-
-/// Versions of Metal's language that wgpu may target for kernels with
-/// subgroups.
-const VERSIONS: [(u8, u8); 5] = [(2, 1), (2, 3), (2, 4), (3, 0), (3, 1)];
 
 /// Kernels that run only where they may have as many buffers as they like.
 const FUSED: [&str; 3] = ["NormOfSum", "MatvecActivates", "DeltaMixer"];
@@ -290,24 +288,6 @@ fn variants() -> Vec<Variant> {
     all
 }
 
-/// The module, checked.
-fn parse(
-    variant: Variant,
-    lanes: u32,
-    more: Capabilities,
-) -> (naga::Module, naga::valid::ModuleInfo) {
-    let source = source(variant, lanes);
-    let module = naga::front::wgsl::parse_str(&source)
-        .unwrap_or_else(|err| panic!("{variant:?}: {}", err.emit_to_string(&source)));
-    let info = Validator::new(
-        ValidationFlags::all(),
-        Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32 | more,
-    )
-    .validate(&module)
-    .unwrap_or_else(|err| panic!("{variant:?}: {}", err.emit_to_string(&source)));
-    (module, info)
-}
-
 fn workgroup_bytes(module: &naga::Module) -> u32 {
     let shared = module
         .global_variables
@@ -316,20 +296,6 @@ fn workgroup_bytes(module: &naga::Module) -> u32 {
     let mut layouter = naga::proc::Layouter::default();
     layouter.update(module.to_ctx()).expect("types have sizes");
     shared.map(|(_, variable)| layouter[variable.ty].size).sum()
-}
-
-fn resources(variant: Variant) -> EntryPointResources {
-    let mut resources = EntryPointResources::default();
-    let bindings = std::iter::once('r').chain(variant.info.bindings.chars());
-    for (slot, access) in bindings.enumerate() {
-        let slot = u8::try_from(slot).expect("few bindings");
-        let binding = ResourceBinding { group: 0, binding: u32::from(slot) };
-        let target =
-            BindTarget { buffer: Some(slot), mutable: access == 'w', ..Default::default() };
-        resources.resources.insert(binding, target);
-    }
-    resources.sizes_buffer = Some(30);
-    resources
 }
 
 #[test]
@@ -348,17 +314,15 @@ fn every_kernel_becomes_metal_within_apples_limits() {
         let most =
             if FUSED.contains(&variant.info.name) { MOST_BINDINGS } else { STORAGE_BINDINGS };
         assert!(n <= most as usize && n + 2 <= APPLE_BUFFERS, "{variant:?}: {n} buffers");
-        for lang_version in VERSIONS {
-            let options = Options {
-                lang_version,
-                per_entry_point_map: [(String::from("main"), resources(variant))].into(),
-                fake_missing_bindings: false,
-                ..Options::default()
-            };
-            let pipeline = PipelineOptions::default();
-            let (text, _) = msl::write_string(&module, &info, &options, &pipeline)
-                .unwrap_or_else(|err| panic!("{variant:?} for Metal {lang_version:?}: {err}"));
-            assert!(text.contains("kernel void main_"), "{variant:?}: {text}");
+        let [oldest, newest] = [OLDEST, NEWEST].map(|version| {
+            translate(variant, &module, &info, version)
+                .unwrap_or_else(|err| panic!("{variant:?} for Metal {version:?}: {err}"))
+        });
+        // The first line is the version.
+        let rest = |text: &str| text.split_once('\n').expect("lines").1.to_owned();
+        assert_eq!(rest(&oldest), rest(&newest), "{variant:?}");
+        if let Err(wrong) = check(&newest, variant, threads) {
+            panic!("{variant:?}: {wrong}\n{newest}");
         }
     }
 }

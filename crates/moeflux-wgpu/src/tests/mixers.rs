@@ -10,6 +10,7 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use super::{context, matrix};
 use crate::backend::new_backend;
 use crate::state::gpu::Wgpu;
+use crate::tests::metal::cases::Capturing;
 
 const ROWS: usize = 23;
 
@@ -188,11 +189,12 @@ fn rows_of_a_delta_net_have_the_same_bits_alone_and_together() {
 #[test]
 fn a_delta_net_of_one_kernel_rounds_for_the_product_behind_it() {
     let Some(context) = context() else { return };
+    let capturing = Capturing::new(&context);
     // Heads that are whole groups, or not.
     for (dims, saves) in [(HeadDims::WIDE, 2), (HeadDims::NARROW, 1)] {
         for per_step in [1, 3] {
             let [apart, one] = [false, true].map(|fuses| {
-                let mut b = new_backend(std::sync::Arc::clone(&context), None);
+                let mut b = capturing.open();
                 b.fuses &= fuses;
                 bits(&mut b, dims, per_step, true)
             });

@@ -1,7 +1,5 @@
 //! Rounding in addition to what writes a buffer against rounding by itself.
 
-use std::sync::Arc;
-
 use moeflux_backend::{
     ActivationPrecision, Cols, ExpertResidency, GateFunction, GatedActivation, GatedRmsNorm, Heads,
     Ops, PlainActivation, Projection, RmsNorm,
@@ -9,8 +7,8 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat};
 
 use super::{context, layouts, matrix};
-use crate::backend::new_backend;
 use crate::state::gpu::Wgpu;
+use crate::tests::metal::cases::Capturing;
 
 const ROWS: usize = 3;
 const COLS: usize = 256;
@@ -73,6 +71,7 @@ fn products(
 #[test]
 fn rounding_beside_another_kernel_changes_no_bit() {
     let Some(context) = context() else { return };
+    let capturing = Capturing::new(&context);
     let affine = |group_size| MatrixFormat::Affine(Affine::new(4, group_size, Float::BF16));
     for (format, inputs) in [
         (affine(32), ActivationPrecision::Int16),
@@ -83,7 +82,7 @@ fn rounding_beside_another_kernel_changes_no_bit() {
     ] {
         for layout in [layouts()[0], layouts()[2]] {
             for (name, producer) in PRODUCERS {
-                let mut b = new_backend(Arc::clone(&context), None);
+                let mut b = capturing.open();
                 b.fix_layout(Some(layout));
                 let weight = matrix(&mut b, format, OUTPUTS, COLS, inputs);
                 let [out, x, gate] =

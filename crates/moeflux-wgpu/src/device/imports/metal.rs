@@ -11,7 +11,8 @@ use objc2::available;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2_metal::{
-    MTLBuffer, MTLDevice, MTLResidencySet, MTLResidencySetDescriptor, MTLResourceOptions,
+    MTLBuffer, MTLDevice, MTLGPUFamily, MTLResidencySet, MTLResidencySetDescriptor,
+    MTLResourceOptions,
 };
 use wgpu::hal::api::Metal;
 use wgpu::{Adapter, Buffer, Device, DeviceDescriptor, Queue, RequestDeviceError};
@@ -27,6 +28,16 @@ pub(crate) fn alignment(adapter: &Adapter) -> Option<u64> {
     // SAFETY: the handle is only queried, and not released here.
     let hal = unsafe { adapter.as_hal::<Metal>() }?;
     hal.raw_device().hasUnifiedMemory().then_some(PAGE_BYTES)
+}
+
+/// Whether it is of Metal's family Apple7 or a later one; each of Apple's own has all before it.
+pub(crate) fn is_apple7(adapter: &Adapter) -> bool {
+    if !available!(macos = 10.15, ios = 13.0, tvos = 13.0, visionos = 1.0) {
+        return false;
+    }
+    // SAFETY: the handle is only queried, and not released here.
+    let hal = unsafe { adapter.as_hal::<Metal>() };
+    hal.is_some_and(|hal| hal.raw_device().supportsFamily(MTLGPUFamily::Apple7))
 }
 
 /// Bytes that a device can use without being short of memory: on those that share the

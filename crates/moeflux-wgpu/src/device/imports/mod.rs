@@ -32,5 +32,5 @@ use vulkan as interface;
 pub(crate) mod host_access;
 mod pinned_slab;
 
-pub(crate) use interface::{alignment, free_memory, has_room, import, open, own_memory};
+pub(crate) use interface::{alignment, free_memory, has_room, import, is_apple7, open, own_memory};
 pub(crate) use pinned_slab::PinnedSlab;

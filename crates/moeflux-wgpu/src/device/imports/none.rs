@@ -22,6 +22,10 @@ pub(crate) fn has_room(_: &Device, _: u64) -> bool {
     true
 }
 
+pub(crate) fn is_apple7(_: &Adapter) -> bool {
+    false
+}
+
 pub(crate) fn open(
     adapter: &Adapter,
     descriptor: &DeviceDescriptor<'_>,

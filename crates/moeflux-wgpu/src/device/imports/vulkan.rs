@@ -33,6 +33,11 @@ pub(crate) fn alignment(adapter: &Adapter) -> Option<u64> {
     Some(of_memory.min_imported_host_pointer_alignment.max(1))
 }
 
+/// Whether it is of Metal's family Apple7 or a later one.
+pub(crate) fn is_apple7(_: &Adapter) -> bool {
+    false
+}
+
 /// Bytes of the largest memory of the adapter's own.
 pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
     // SAFETY: the handle is only queried, and not destroyed here.

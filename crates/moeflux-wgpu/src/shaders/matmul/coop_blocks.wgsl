@@ -89,7 +89,9 @@ fn codes_of(job: Job, row: u32, step: u32) -> Codes {
     return unit_nibbles(at, in_block);
 #else
 #if HALVES/2
-    return unit_codes(at, in_block);
+    // In Metal's language the alias and what it stands for are two types.
+    let codes = unit_codes(at, in_block);
+    return Codes(codes[0], codes[1]);
 #else
     return Codes(unit_codes(at, 2u * in_block)[0], unit_codes(at, 2u * in_block + 1u)[0]);
 #end

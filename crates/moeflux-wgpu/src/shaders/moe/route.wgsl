@@ -33,9 +33,23 @@ const NOWHERE: u32 = 0xffffffffu;
 // The experts chosen and their scores, by rank.
 var<workgroup> ranked: array<vec2<u32>, MAX_EXPERTS>;
 
-// The sum over all lanes.
-fn all_lanes(mine: f32) -> f32 {
-    var sum = mine;
+// Sums have one order on all devices: expert e is added to part e % 32, and parts as a tree, i and
+// i + half of them first, as in reduce.wgsl. A lane has every SUBGROUP-th part.
+const PARTS: u32 = 32u / SUBGROUP;
+
+// The sum of the parts of all lanes.
+fn all_parts(own: array<f32, PARTS>) -> f32 {
+    var parts = own;
+#each j 32/SUBGROUP/2
+    parts[$j] += parts[${j+32/SUBGROUP/2}];
+#end
+#each j 32/SUBGROUP/4
+    parts[$j] += parts[${j+32/SUBGROUP/4}];
+#end
+#each j 32/SUBGROUP/8
+    parts[$j] += parts[${j+32/SUBGROUP/8}];
+#end
+    var sum = parts[0];
     if (SUBGROUP >= 32u) { sum += subgroupShuffleXor(sum, 16u); }
     if (SUBGROUP >= 16u) { sum += subgroupShuffleXor(sum, 8u); }
     if (SUBGROUP >= 8u) { sum += subgroupShuffleXor(sum, 4u); }
@@ -103,12 +117,12 @@ fn main(
         if (score$j > largest) { largest = score$j; }
 #end
         largest = subgroupMax(largest);
-        var sum = 0.0;
+        var parts: array<f32, PARTS>;
 #each j PER
         score$j = exp_(score$j - largest);
-        if (counts$j) { sum += score$j; }
+        if (counts$j) { parts[$ju % PARTS] += score$j; }
 #end
-        sum = all_lanes(sum);
+        let sum = all_parts(parts);
 #each j PER
         score$j /= sum;
 #end

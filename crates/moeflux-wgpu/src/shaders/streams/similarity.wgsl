@@ -40,6 +40,8 @@ struct Params {
     let root = sqrt(select(magnitude, 1e-6, magnitude < 1e-6));
     var directed = select(root, -root, similarity < 0.0);
     if (similarity == 0.0) { directed = 0.0; }
+    // Compilers that expect numbers alone make one of the choices above.
+    if (is_nan(similarity)) { directed = similarity; }
     let factor = sigmoid(directed);
     let y_at = row * p.y.width + p.y.start + stream * p.y.stride;
     let x_at = row * p.x.width + p.x.start;
