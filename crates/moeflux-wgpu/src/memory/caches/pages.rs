@@ -177,7 +177,7 @@ impl Slab {
 }
 
 impl Sizes {
-    /// Pages of a slab that has at least so many, as far as it may: a power of two as long as that
+    /// Pages of a slab that has at least `n_pages`, as far as it may: a power of two as long as that
     /// is little.
     fn enough_for(self, n_pages: usize) -> usize {
         let few = n_pages.next_power_of_two();
