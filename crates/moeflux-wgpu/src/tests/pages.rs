@@ -229,6 +229,26 @@ fn who_finds_no_memory_for_a_page_says_so_and_goes_on_when_there_is_some() {
 }
 
 #[test]
+fn pages_go_into_another_slab_where_one_has_no_memory_to_grow() {
+    if context().is_none() {
+        return;
+    }
+    // One that no other test shares.
+    let context = Context::open_anew(&enumerate()[0]).unwrap();
+    let page_bytes = (4 * PAGE * N_KV_HEADS * (K_DIM + PLAIN.v_dim)) as u64;
+    let [want, got] = [(u64::MAX, 1), (2 * page_bytes, 2)].map(|(refused, n_slabs)| {
+        let mut bench = Bench::new(new_backend(Arc::clone(&context), None), PLAIN);
+        bench.begin(1);
+        bench.step(&[(0, PAGE)]);
+        context.refused.store(refused, Ordering::Relaxed);
+        let bits = bench.step(&[(0, 1)]).0;
+        assert_eq!(bench.b.pools.n_slabs(), n_slabs);
+        bits
+    });
+    assert_eq!(got, want);
+}
+
+#[test]
 fn memory_that_no_sequence_has_any_more_is_given_back() {
     let Some(context) = context() else { return };
     // One page a slab.
