@@ -201,7 +201,8 @@ fn store(out: &mut [f32], dots: __m512i) {
 #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn line_sums<const TYPE: u8, const LIMBS: usize>(step: &[u8], x: &[Line]) -> [__m512i; STEP_LINES] {
     let x = &x[..STEP_LINES * LIMBS];
-    for line in 0..const { step_bytes(TYPE) / 64 } {
+    // Steps begin and end within lines: rounded down, some lines would be left out.
+    for line in 0..const { step_bytes(TYPE).div_ceil(64) } {
         prefetch(step, DISTANCE + 64 * line);
     }
     let codes = codes::<_, TYPE>(Zmm::new(), step);
