@@ -67,7 +67,9 @@ fn run_checked(
         }
         return;
     }
-    cut(isa, jobs, task_cost(total, pool.n_threads()), tasks);
+    let few = task_cost(total, pool.n_threads(), TASKS_PER_THREAD);
+    let many = task_cost(total, pool.n_threads(), MANY_TASKS_PER_THREAD);
+    cut(isa, jobs, TaskCosts { few, many }, tasks);
     let run = |i: usize| {
         let at = in_lanes(i, tasks.len(), pool.n_threads());
         let Task { job, rows } = &tasks[at];
@@ -111,20 +113,30 @@ const TASK_COST: usize = 40 << 10;
 /// The most where there are many: a third of a millisecond of arithmetic, as it is not known which
 /// thread is the slower one.
 const LARGE_TASK_COST: usize = 16 << 20;
-/// Leaves the caller something to take when a worker comes late.
-const TASKS_PER_THREAD: usize = 4;
+/// Tasks of a thread with few rows of activations: the threads end within a sixteenth of the time.
+const TASKS_PER_THREAD: usize = 16;
+/// And with [`MANY_ROWS`] or more, which each task reads again.
+const MANY_TASKS_PER_THREAD: usize = 4;
 
 /// What a task costs, where all of them cost `total`.
-fn task_cost(total: usize, n_threads: usize) -> usize {
-    (total / (n_threads * TASKS_PER_THREAD)).clamp(TASK_COST, LARGE_TASK_COST)
+fn task_cost(total: usize, n_threads: usize, tasks_per_thread: usize) -> usize {
+    (total / (n_threads * tasks_per_thread)).clamp(TASK_COST, LARGE_TASK_COST)
+}
+
+/// What a task costs, by the rows of activations of its job.
+#[derive(Clone, Copy)]
+struct TaskCosts {
+    few: usize,
+    many: usize,
 }
 
 /// Cuts all jobs into tasks of about that cost.
-fn cut(isa: Isa, jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>) {
+fn cut(isa: Isa, jobs: &[MatmulJob<'_>], costs: TaskCosts, tasks: &mut Vec<Task>) {
     tasks.clear();
     for (i, job) in jobs.iter().enumerate() {
         let is_many = job.x_rows.len() >= MANY_ROWS;
-        let block_rows = if is_many { many_block_rows(isa) } else { BLOCK_ROWS };
+        let (block_rows, task_cost) =
+            if is_many { (many_block_rows(isa), costs.many) } else { (BLOCK_ROWS, costs.few) };
         let n_blocks = job.weight.rows.div_ceil(block_rows);
         let n_parts = (job.cost() * job.weight.rows).div_ceil(task_cost).clamp(1, n_blocks.max(1));
         let end = |part: usize| (n_blocks * part / n_parts * block_rows).min(job.weight.rows);
@@ -157,7 +169,17 @@ unsafe fn run_job(
             let integers = Integers::of(format).expect("a matrix whose elements are integers");
             assert!(format.is_supported(weight.cols), "no kernel for {format:?}");
             assert_eq!(x.group_size(), integers.group_size, "group size of the activations");
-            let product = IntegerProduct { weight, integers, x, x_rows, prepacked, next };
+            let product = IntegerProduct {
+                weight,
+                integers,
+                x,
+                x_rows,
+                prepacked,
+                next,
+                next_panel: None,
+                #[cfg(target_arch = "x86_64")]
+                params: None,
+            };
             integer_rows(isa, product, rows, out);
         }
     }
@@ -212,7 +234,8 @@ mod tests {
             x_rows: all,
             out: OutRows { data, stride: *rows, first_col: 0, rows: all },
         };
-        cut(isa, &rows.iter().map(job).collect::<Vec<_>>(), task_cost, &mut tasks);
+        let costs = TaskCosts { few: task_cost, many: task_cost };
+        cut(isa, &rows.iter().map(job).collect::<Vec<_>>(), costs, &mut tasks);
         tasks.into_iter().map(|task| (task.job, task.rows)).collect()
     }
 
@@ -243,11 +266,12 @@ mod tests {
 
     #[test]
     fn tasks_cost_neither_too_little_nor_too_much() {
-        assert_eq!(task_cost(FORK_COST, 2), 40 << 10);
-        assert_eq!(task_cost(64 << 20, 2), 8 << 20);
+        assert_eq!(task_cost(FORK_COST, 2, 4), 40 << 10);
+        assert_eq!(task_cost(64 << 20, 2, 4), 8 << 20);
+        assert_eq!(task_cost(64 << 20, 2, 16), 2 << 20);
         // A prompt's product: as many tasks as it takes.
-        assert_eq!(task_cost(1 << 30, 2), 16 << 20);
-        assert_eq!(task_cost(1 << 30, 16), 16 << 20);
+        assert_eq!(task_cost(1 << 30, 2, 4), 16 << 20);
+        assert_eq!(task_cost(1 << 30, 16, 4), 16 << 20);
     }
 
     #[test]

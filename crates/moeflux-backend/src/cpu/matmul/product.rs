@@ -11,6 +11,8 @@ use super::quantised::Quantised;
 use super::rows::{FloatRows, RowMap};
 
 #[cfg(target_arch = "x86_64")]
+use super::avx512::panel::Params;
+#[cfg(target_arch = "x86_64")]
 use crate::cpu::prefetcher::Prefetcher;
 
 /// A matrix of integers and rounded activations, as integer kernels take them.
@@ -29,6 +31,17 @@ pub(super) struct IntegerProduct<'a> {
         expect(dead_code, reason = "only kernels of x86-64 prefetch")
     )]
     pub(super) next: Option<(MatrixView<'a>, usize)>,
+    /// Where the matrix is a decoded panel: the stored one that the next panel is decoded from, and
+    /// from which row on.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only kernels of x86-64 prefetch")
+    )]
+    pub(super) next_panel: Option<(MatrixView<'a>, usize)>,
+    /// Scales and biases of the whole matrix, where they are at hand with rows as lanes. Those in
+    /// `weight` are absent then.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) params: Option<&'a Params>,
 }
 
 /// Any matrix and `f32` activations, as the full-precision kernels take them.
@@ -57,7 +70,7 @@ impl<'a> IntegerProduct<'a> {
 
     /// Prefetches what is read after `rows` of the matrix, as many rows as a panel has:
     /// those that follow or, after a task's last ones, those that the thread's next task
-    /// begins with.
+    /// begins with. While a decoded panel is multiplied, those that take its place.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn prefetcher(
         &self,
@@ -65,7 +78,11 @@ impl<'a> IntegerProduct<'a> {
         panel_rows: usize,
         is_last: bool,
     ) -> Prefetcher<'a> {
-        let next = if is_last { self.next } else { Some((self.weight, rows.end)) };
+        let next = match self.next_panel {
+            Some((weight, first)) => Some((weight, first + rows.start)),
+            None if is_last => self.next,
+            None => Some((self.weight, rows.end)),
+        };
         let (weight, first) = next.unwrap_or((self.weight, self.weight.rows));
         let next = first.min(weight.rows)..(first + panel_rows).min(weight.rows);
         Prefetcher::new([weight.weight, weight.scales, weight.biases].map(|all| {

@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MatrixView};
 
+#[cfg(target_arch = "x86_64")]
+use super::avx512::panel::Params;
 use super::block_format::BlockFormat;
 use super::integers::{E2M1_INTEGERS, Integers};
 use super::planes::plane_rows;
@@ -37,6 +39,9 @@ struct Panel {
     codes: Vec<u8>,
     scales: Vec<f32>,
     biases: Vec<f32>,
+    /// In place of both, with rows as lanes.
+    #[cfg(target_arch = "x86_64")]
+    params: Params,
 }
 
 thread_local! {
@@ -69,11 +74,45 @@ pub(super) fn integer_rows(
                 &mut out,
             );
         } else {
-            panel.decode(isa, block_type, &stored);
-            plane_rows(isa, panel.product(product, now.len()), 0..now.len(), out.part(now));
+            let takes_lanes = takes_lanes(isa, &product, &stored);
+            panel.decode(isa, block_type, &stored, takes_lanes);
+            let next_panel = next_panel(&product, &now, rows.end);
+            let panel = IntegerProduct {
+                next_panel,
+                #[cfg(target_arch = "x86_64")]
+                params: takes_lanes.then_some(&panel.params),
+                ..panel.product(product, now.len())
+            };
+            plane_rows(isa, panel, 0..now.len(), out.part(now));
         }
     }
     PANEL.set(panel);
+}
+
+/// Whether kernels take scales and biases of a panel with rows as lanes.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only kernels of x86-64 do")
+)]
+fn takes_lanes(isa: Isa, product: &IntegerProduct<'_>, stored: &MatrixView<'_>) -> bool {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Amx => {
+            product.x_rows.len() >= MANY_ROWS
+                && stored.rows.is_multiple_of(16)
+                && stored.cols.is_multiple_of(super::steps::STEP_COLS)
+        }
+        _ => false,
+    }
+}
+
+/// What is decoded after rows `now` of a task that ends with row `end`.
+fn next_panel<'a>(
+    product: &IntegerProduct<'a>,
+    now: &Range<usize>,
+    end: usize,
+) -> Option<(MatrixView<'a>, usize)> {
+    if now.end < end { Some((product.weight, now.end)) } else { product.next }
 }
 
 /// Computes the outputs of `rows` of a matrix of E2M1 by kernels that take codes of a byte.
@@ -207,13 +246,22 @@ impl Panel {
         decode_params(isa, block_type, stored.weight, &mut self.scales, &mut self.biases);
     }
 
-    fn decode(&mut self, isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) {
+    /// With `lanes` scales and biases are left to [`fill_params`](super::avx512::fill_params).
+    fn decode(&mut self, isa: Isa, block_type: BlockType, stored: &MatrixView<'_>, lanes: bool) {
         let n = stored.rows * stored.cols;
         let n_groups = n / block_type.group_cols();
         self.codes.resize(n, 0);
+        #[cfg(target_arch = "x86_64")]
+        if lanes {
+            unpack_codes(isa, block_type, stored.weight, &mut self.codes);
+            let (blocks, params) = (stored.weight, &mut self.params);
+            // SAFETY: `takes_lanes` says that the machine has these parts of AVX-512.
+            unsafe { super::avx512::fill_params(block_type, blocks, stored.rows, params) };
+            return;
+        }
         self.scales.resize(n_groups, 0.0);
         self.biases.resize(n_groups, 0.0);
-        let Panel { codes, scales, biases } = self;
+        let Panel { codes, scales, biases, .. } = self;
         let n_unpacked = unpack_codes(isa, block_type, stored.weight, codes);
         if n_unpacked == 0 {
             return decode_blocks(isa, block_type, stored.weight, codes, scales, biases);
@@ -248,6 +296,11 @@ fn unpack_e2m1(isa: Isa, packed: &[u8], out: &mut [u8]) {
 )]
 fn unpack_codes(isa: Isa, block_type: BlockType, blocks: &[u8], codes: &mut [u8]) -> usize {
     match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        Level::Avx512 | Level::Amx => unsafe {
+            super::avx512::unpack_codes(block_type, blocks, codes)
+        },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX2.
         Level::Avx2 | Level::AvxVnni => unsafe {

@@ -18,8 +18,15 @@ use crate::cpu::vector::Line;
 /// Rows of activations of a tile.
 pub(super) const X_ROWS: usize = 16;
 
-/// From this many rows of activations on, a tile is worth its unused lanes.
-const MIN_ROWS: usize = 4;
+/// From this many rows of activations on, tiles are quicker than vectors: the sums of each group
+/// leave the tiles through memory, and small groups have little arithmetic before that.
+fn min_rows(group_size: usize) -> Option<usize> {
+    match group_size {
+        ..32 => None,
+        32 => Some(32),
+        _ => Some(4),
+    }
+}
 
 /// Takes the activations of those jobs that have enough rows.
 pub(in crate::cpu::matmul) fn prepack_all(
@@ -83,7 +90,7 @@ fn wanted(i: usize, job: &MatmulJob<'_>) -> Option<Place> {
     let Activations::Quantised(x) = job.x else { return None };
     let integers = Integers::of(job.weight.format)?;
     let n = job.x_rows.len();
-    (n >= MIN_ROWS).then(|| Place {
+    (n >= min_rows(integers.group_size)?).then(|| Place {
         job: i,
         depth: integers.group_size.min(64),
         order: order(width(integers.codes), integers.group_size),

@@ -19,7 +19,7 @@ use self::finish::{add_dots, load_all, store_all, totals};
 pub(super) use self::input::prepack_all;
 pub(in crate::cpu) use self::tiles::Tiles;
 use self::tiles::{ROWS, Sums};
-use super::avx512::panel::Params;
+use super::avx512::panel::{Params, TileParams};
 use super::avx512::vector::store_floats;
 use super::avx512::{self, for_format};
 use super::prepacked::Input;
@@ -127,7 +127,7 @@ impl Panel<'_> {
         let Scratch { weights, params, acc, dots } = scratch;
         let n_row_tiles = self.rows.len().div_ceil(ROWS);
         let cols = self.product.weight.cols;
-        params.fill(self.product, self.rows.clone());
+        let params = params.of_rows(self.product, self.rows.clone());
         acc.clear();
         acc.resize(self.x_tiles.len() * n_row_tiles, [Line::ZERO; ROWS]);
         let n_products = cols.div_ceil(self.input.depth()) * acc.len();
@@ -184,7 +184,7 @@ impl Panel<'_> {
     fn add<const LIMBS: usize>(
         &self,
         tiles: &mut Tiles,
-        (weights, params): (&[u8], &Params),
+        (weights, params): (&[u8], TileParams<'_>),
         (t, cols): (usize, &Range<usize>),
         all: &mut [Acc],
         (Dots(dots), prefetcher): (&mut Dots, &mut Prefetcher<'_>),
@@ -222,7 +222,7 @@ impl Panel<'_> {
 
     /// Writes the outputs of tile `t` of the activations.
     #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-    fn finish(&self, t: usize, params: &Params, acc: &[Acc], out: &mut OutPart<'_>) {
+    fn finish(&self, t: usize, params: TileParams<'_>, acc: &[Acc], out: &mut OutPart<'_>) {
         let first = t * input::X_ROWS;
         let n = input::X_ROWS.min(self.product.x_rows.len() - first);
         let mut outputs = [[0.0; PANEL_ROWS]; input::X_ROWS];

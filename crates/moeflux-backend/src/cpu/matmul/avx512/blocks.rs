@@ -11,8 +11,9 @@ use moeflux_core::quant::{BlockType, MatrixView};
 
 use super::dots::{DISTANCE, Line, prefetch, sums_of_fours, sums_of_twos};
 use super::lanes::{SixteenRows, Zmm};
+use super::panel::Params;
 use super::stream::Sums;
-use super::vector::{ROWS, STEP_LINES, load_64, store_floats};
+use super::vector::{ROWS, STEP_LINES, load_64, store_64, store_floats};
 use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::block_params::StepParams;
 use crate::cpu::matmul::by_type::for_type;
@@ -84,6 +85,59 @@ pub(in crate::cpu::matmul) fn integer_row(
     out: &mut OutPart<'_>,
 ) {
     for_type!(block_type, rows(product, blocks, i, out));
+}
+
+/// The codes of the first blocks, as many as make whole steps. Returns how many columns these are.
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub(in crate::cpu::matmul) fn unpack_codes(
+    block_type: BlockType,
+    blocks: &[u8],
+    out: &mut [u8],
+) -> usize {
+    for_type!(block_type, unpack_steps(blocks, out))
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn unpack_steps<const TYPE: u8, const N: usize>(blocks: &[u8], out: &mut [u8]) -> usize {
+    let (steps, _) = blocks.as_chunks::<N>();
+    for (step, out) in steps.iter().zip(out.as_chunks_mut::<STEP_COLS>().0) {
+        for (line, out) in codes::<_, TYPE>(Zmm::new(), step).into_iter().zip(out.chunks_mut(64)) {
+            store_64(out, line);
+        }
+    }
+    steps.len() * STEP_COLS
+}
+
+/// The scales and biases of rows of whole steps, a multiple of sixteen of them.
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub(in crate::cpu::matmul) fn fill_params(
+    block_type: BlockType,
+    blocks: &[u8],
+    n_rows: usize,
+    out: &mut Params,
+) {
+    for_type!(block_type, params_of_steps(blocks, n_rows, out));
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn params_of_steps<const TYPE: u8, const N: usize>(blocks: &[u8], n_rows: usize, out: &mut Params) {
+    let row_bytes = blocks.len() / n_rows;
+    let per_step = const { step_groups(TYPE) };
+    out.resize(n_rows / ROWS, row_bytes / N * per_step);
+    let mut params = StepParams::zero(Zmm::new());
+    for (tile, blocks) in blocks.chunks_exact(ROWS * row_bytes).enumerate() {
+        let rows = SixteenRows::new(blocks, row_bytes);
+        for step in 0..row_bytes / N {
+            params.load::<TYPE>(rows.from(step * N));
+            for g in 0..per_step {
+                let [scale, bias] = out.group_mut(tile, step * per_step + g);
+                store_floats(&mut scale.0, params.scale[g]);
+                store_floats(&mut bias.0, params.bias[g]);
+            }
+        }
+    }
 }
 
 #[inline(never)]

@@ -25,7 +25,9 @@ use std::ops::Range;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 
-pub(super) use blocks::{integer_row as block_row, reads_params, streamed_rows};
+pub(super) use blocks::{
+    fill_params, integer_row as block_row, reads_params, streamed_rows, unpack_codes,
+};
 pub(super) use micro::{E4M3_UNIT, decode_e2m1, multiply_e2m1, multiply_e4m3};
 pub(super) use round::quantise_row;
 pub(super) use tile::PANEL_ROWS;

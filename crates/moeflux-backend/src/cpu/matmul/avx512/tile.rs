@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use super::columns::unpack_tile;
-use super::panel::Params;
+use super::panel::{Params, TileParams};
 use super::vector::{ROWS, load_64, load_floats, store_first, store_floats};
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
@@ -105,7 +105,7 @@ impl Panel<'_> {
         let Scratch { weights, params, sums } = scratch;
         let n_tiles = self.rows.len().div_ceil(ROWS);
         let cols = self.product.weight.cols;
-        params.fill(self.product, self.rows.clone());
+        let params = params.of_rows(self.product, self.rows.clone());
         let n_sums = self.x_rows.len() * n_tiles;
         if sums.len() < n_sums {
             sums.resize(n_sums, Sums { acc: Line::ZERO, off: Line::ZERO });
@@ -140,7 +140,7 @@ impl Panel<'_> {
 struct Block<'a> {
     panel: &'a Panel<'a>,
     weights: &'a [Line],
-    params: &'a Params,
+    params: TileParams<'a>,
     cols: Range<usize>,
 }
 

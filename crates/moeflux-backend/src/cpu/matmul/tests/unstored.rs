@@ -89,6 +89,9 @@ fn decoded_panels_give_the_bits_of_kernels_that_unpack_e2m1() {
                     x_rows,
                     prepacked: None,
                     next: None,
+                    next_panel: None,
+                    #[cfg(target_arch = "x86_64")]
+                    params: None,
                 };
                 staged::micro_rows(isa, product, 0..rows, out);
                 assert_same_bits(&got, &want, &|| format!("{isa:?} {format:?} {rows}x{cols}"));
