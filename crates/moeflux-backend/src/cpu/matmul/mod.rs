@@ -47,6 +47,8 @@ mod integers;
 mod job;
 mod jobs;
 #[cfg(target_arch = "x86_64")]
+mod lane_params;
+#[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;

@@ -11,7 +11,7 @@ use super::quantised::Quantised;
 use super::rows::{FloatRows, RowMap};
 
 #[cfg(target_arch = "x86_64")]
-use super::avx512::panel::Params;
+use super::lane_params::LaneParams;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::prefetcher::Prefetcher;
 
@@ -41,7 +41,7 @@ pub(super) struct IntegerProduct<'a> {
     /// Scales and biases of the whole matrix, where they are at hand with rows as lanes. Those in
     /// `weight` are absent then.
     #[cfg(target_arch = "x86_64")]
-    pub(super) params: Option<&'a Params>,
+    pub(super) params: Option<&'a LaneParams>,
 }
 
 /// Any matrix and `f32` activations, as the full-precision kernels take them.

@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MatrixView};
 
-#[cfg(target_arch = "x86_64")]
-use super::avx512::panel::Params;
 use super::block_format::BlockFormat;
 use super::integers::{E2M1_INTEGERS, Integers};
+#[cfg(target_arch = "x86_64")]
+use super::lane_params::LaneParams;
 use super::planes::plane_rows;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
@@ -41,7 +41,7 @@ struct Panel {
     biases: Vec<f32>,
     /// In place of both, with rows as lanes.
     #[cfg(target_arch = "x86_64")]
-    params: Params,
+    params: LaneParams,
 }
 
 thread_local! {

@@ -19,9 +19,10 @@ use self::finish::{add_dots, load_all, store_all, totals};
 pub(super) use self::input::prepack_all;
 pub(in crate::cpu) use self::tiles::Tiles;
 use self::tiles::{ROWS, Sums};
-use super::avx512::panel::{Params, TileParams};
+use super::avx512::panel::params_of_rows;
 use super::avx512::vector::store_floats;
 use super::avx512::{self, for_format};
+use super::lane_params::{LaneParams, TileParams};
 use super::prepacked::Input;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
@@ -43,7 +44,7 @@ type Acc = [Line; ROWS];
 struct Scratch {
     /// Unpacked weights of a block: row tiles, then tiles by column.
     weights: Vec<Line>,
-    params: Params,
+    params: LaneParams,
     /// (x tiles, row tiles)
     acc: Vec<Acc>,
     dots: Dots,
@@ -127,7 +128,7 @@ impl Panel<'_> {
         let Scratch { weights, params, acc, dots } = scratch;
         let n_row_tiles = self.rows.len().div_ceil(ROWS);
         let cols = self.product.weight.cols;
-        let params = params.of_rows(self.product, self.rows.clone());
+        let params = params_of_rows(params, self.product, self.rows.clone());
         acc.clear();
         acc.resize(self.x_tiles.len() * n_row_tiles, [Line::ZERO; ROWS]);
         let n_products = cols.div_ceil(self.input.depth()) * acc.len();

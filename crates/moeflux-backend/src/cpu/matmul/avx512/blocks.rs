@@ -11,12 +11,12 @@ use moeflux_core::quant::{BlockType, MatrixView};
 
 use super::dots::{DISTANCE, Line, prefetch, sums_of_fours, sums_of_twos};
 use super::lanes::{SixteenRows, Zmm};
-use super::panel::Params;
 use super::stream::Sums;
 use super::vector::{ROWS, STEP_LINES, load_64, store_64, store_floats};
 use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::block_params::StepParams;
 use crate::cpu::matmul::by_type::for_type;
+use crate::cpu::matmul::lane_params::LaneParams;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
 use crate::cpu::matmul::step_codes::codes;
@@ -115,14 +115,18 @@ pub(in crate::cpu::matmul) fn fill_params(
     block_type: BlockType,
     blocks: &[u8],
     n_rows: usize,
-    out: &mut Params,
+    out: &mut LaneParams,
 ) {
     for_type!(block_type, params_of_steps(blocks, n_rows, out));
 }
 
 #[inline(never)]
 #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
-fn params_of_steps<const TYPE: u8, const N: usize>(blocks: &[u8], n_rows: usize, out: &mut Params) {
+fn params_of_steps<const TYPE: u8, const N: usize>(
+    blocks: &[u8],
+    n_rows: usize,
+    out: &mut LaneParams,
+) {
     let row_bytes = blocks.len() / n_rows;
     let per_step = const { step_groups(TYPE) };
     out.resize(n_rows / ROWS, row_bytes / N * per_step);

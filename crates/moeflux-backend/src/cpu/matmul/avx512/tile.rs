@@ -9,8 +9,9 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use super::columns::unpack_tile;
-use super::panel::{Params, TileParams};
+use super::panel::params_of_rows;
 use super::vector::{ROWS, load_64, load_floats, store_first, store_floats};
+use crate::cpu::matmul::lane_params::{LaneParams, TileParams};
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
 use crate::cpu::prefetcher::Prefetcher;
@@ -44,7 +45,7 @@ struct Sums {
 struct Scratch {
     /// (tiles, columns / 4): four bytes of each of sixteen rows.
     weights: Vec<Line>,
-    params: Params,
+    params: LaneParams,
     /// (rows of activations, tiles)
     sums: Vec<Sums>,
 }
@@ -105,7 +106,7 @@ impl Panel<'_> {
         let Scratch { weights, params, sums } = scratch;
         let n_tiles = self.rows.len().div_ceil(ROWS);
         let cols = self.product.weight.cols;
-        let params = params.of_rows(self.product, self.rows.clone());
+        let params = params_of_rows(params, self.product, self.rows.clone());
         let n_sums = self.x_rows.len() * n_tiles;
         if sums.len() < n_sums {
             sums.resize(n_sums, Sums { acc: Line::ZERO, off: Line::ZERO });
