@@ -11,7 +11,7 @@ use super::error::ConstraintError;
 use super::lark::{AnswerShape, Grammar};
 use super::patterns::PatternTrials;
 use super::schema::{
-    Budget, LeftOut, Path, Simplified, any_arguments, simplify, simplify_arguments,
+    Budget, LeftOut, Path, Simplified, any_arguments, close, simplify, simplify_arguments,
 };
 use super::trials::{TrialOptions, Trials};
 
@@ -60,14 +60,16 @@ impl Prepared {
         };
         let mut budget = Budget::default();
         if let AnswerShape::Json(schema) = &grammar.shape {
-            let Simplified { schema, left_out, places } = simplify(schema, &mut budget);
+            let Simplified { mut schema, left_out, places } = simplify(schema, &mut budget);
             refuse(left_out)?;
+            close(&mut schema);
             prepared.grammar.shape = AnswerShape::Json(schema);
             prepared.shape_places = places;
         }
         for (i, tool) in grammar.tools.iter().enumerate() {
-            let Simplified { schema, left_out, places } =
+            let Simplified { mut schema, left_out, places } =
                 simplify_arguments(&tool["function"]["parameters"], &mut budget);
+            close(&mut schema);
             prepared.set(i, schema, left_out);
             prepared.tool_places.push(places);
         }

@@ -289,24 +289,6 @@ fn bound_integers(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Keeps objects whose fields are listed from having others, unless the schema asks for them.
-/// Parts that are joined with other parts stay as they are.
-pub(super) fn close(schema: &mut Value) {
-    let Some(fields) = schema.as_object_mut() else { return };
-    if ["allOf", "anyOf", "oneOf", "$ref", "patternProperties"]
-        .iter()
-        .any(|key| fields.contains_key(*key))
-    {
-        return;
-    }
-    if fields.contains_key("properties") {
-        fields.entry("additionalProperties").or_insert(Value::Bool(false));
-    }
-    let inner = fields.get_mut("properties").and_then(Value::as_object_mut);
-    inner.into_iter().flat_map(Map::values_mut).for_each(close);
-    fields.get_mut("items").into_iter().for_each(close);
-}
-
 /// Tools were written for models, not for grammars: what a grammar cannot
 /// enforce is left to the model.
 pub(super) fn lenient(schema: &Value) -> Value {

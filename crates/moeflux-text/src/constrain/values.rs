@@ -8,7 +8,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::members::{Level, MAX_NESTED, MAX_RULES, Members, names_but};
-use super::rules::{Rules, close, lenient, quoted};
+use super::rules::{Rules, lenient, quoted};
 use crate::{Kind, Parameters};
 
 /// How an object is written.
@@ -87,8 +87,7 @@ impl Values<'_, '_> {
         if is_object && level.depth <= MAX_NESTED {
             return self.object(schema, level);
         }
-        let mut schema = lenient(&self.rules.with_definitions(schema, self.root));
-        close(&mut schema);
+        let schema = lenient(&self.rules.with_definitions(schema, self.root));
         self.rules.json(&schema)
     }
 

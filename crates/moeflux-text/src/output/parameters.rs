@@ -66,6 +66,8 @@ struct Reading<'a> {
     root: &'a Value,
     read: Read,
     names: HashSet<&'a str>,
+    /// Names of which nothing but that they may be there is known.
+    bare: HashSet<&'a str>,
     required: HashSet<&'a str>,
     found: Parameters,
 }
@@ -81,6 +83,7 @@ impl Parameters {
             root,
             read: Read::default(),
             names: HashSet::new(),
+            bare: HashSet::new(),
             required: HashSet::new(),
             found: Parameters::default(),
         };
@@ -121,8 +124,15 @@ impl<'a> Reading<'a> {
             self.add(target, is_certain, depth + 1);
         }
         for (name, property) in part["properties"].as_object().into_iter().flatten() {
+            let is_bare = property.as_object().is_some_and(serde_json::Map::is_empty);
             if self.names.insert(name) {
                 self.found.properties.push((name.clone(), property.clone()));
+                if is_bare {
+                    self.bare.insert(name);
+                }
+            } else if !is_bare && self.bare.remove(name.as_str()) {
+                let known = self.found.properties.iter_mut().find(|(known, _)| known == name);
+                known.into_iter().for_each(|(_, known)| known.clone_from(property));
             }
         }
         let required = part["required"].as_array().into_iter().flatten().filter(|_| is_certain);

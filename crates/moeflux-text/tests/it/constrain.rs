@@ -338,6 +338,69 @@ fn whole_numbers_without_bounds_end() {
 }
 
 #[test]
+fn objects_have_the_properties_that_their_schemas_list() {
+    let mut it = Subject::new(&[], HERMES);
+    it.grammar.tools = Vec::new();
+    let integer = || json!({"type": "integer"});
+    let object = |properties: Value| json!({"type": "object", "properties": properties});
+    let a = || object(json!({"a": integer()}));
+    let b = || object(json!({"b": integer()}));
+    let refer = || json!({"$ref": "#/$defs/A"});
+    let defs = || json!({"A": {"type": "object", "properties": {"a": integer()}}});
+    for (schema, taken, refused) in [
+        (a(), "{\"a\": 1}", "{\"a\": 1, \"x\": 2}"),
+        (object(json!({})), "{}", "{\"x\": 1}"),
+        (object(json!({"in": a()})), "{\"in\": {\"a\": 1}}", "{\"in\": {\"x\": 1}}"),
+        (json!({"type": "array", "items": a()}), "[{\"a\": 1}]", "[{\"x\": 1}]"),
+        (json!({"anyOf": [a(), {"type": "null"}]}), "{\"a\": 1}", "{\"x\": 1}"),
+        (json!({"anyOf": [a(), b()]}), "{\"b\": 1}", "{\"a\": 1, \"b\": 1}"),
+        (json!({"allOf": [a(), b()]}), "{\"a\": 1, \"b\": 1}", "{\"a\": 1, \"x\": 1}"),
+        (json!({"allOf": [refer()], "$defs": defs()}), "{\"a\": 1}", "{\"x\": 1}"),
+        (
+            json!({"allOf": [refer(), b()], "$defs": defs()}),
+            "{\"a\": 1, \"b\": 2}",
+            "{\"a\": 1, \"x\": 1}",
+        ),
+        (
+            json!({"type": "object", "$defs": defs(), "properties": {
+                "one": refer(), "two": {"allOf": [refer(), b()]}}}),
+            "{\"one\": {\"a\": 1}, \"two\": {\"a\": 1, \"b\": 2}}",
+            "{\"one\": {\"x\": 1}",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": integer()}, "oneOf": [b()]}),
+            "{\"a\": 1, \"b\": 2}",
+            "{\"a\": 1, \"x\": 2}",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": integer()}, "required": ["a", "z"]}),
+            "{\"a\": 1, \"z\": [2]}",
+            "{\"a\": 1, \"x\": 2}",
+        ),
+        (
+            json!({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {
+                "next": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}}}}}),
+            "{\"next\": {\"next\": null}}",
+            "{\"next\": {\"x\": null}}",
+        ),
+    ] {
+        it.grammar.shape = AnswerShape::Json(schema);
+        it.takes(taken);
+        it.refuses(refused);
+    }
+    for open in [
+        json!({"type": "object"}),
+        json!({"type": "object", "properties": {"a": integer()}, "additionalProperties": true}),
+        json!({"properties": {"a": integer()}, "additionalProperties": integer()}),
+        json!({"allOf": [a(), {"additionalProperties": {}}]}),
+        json!({"allOf": [{"properties": {"a": {}}, "additionalProperties": integer()}, b()]}),
+    ] {
+        it.grammar.shape = AnswerShape::Json(open);
+        it.takes("{\"a\": 1, \"x\": 2}");
+    }
+}
+
+#[test]
 fn json_is_written_as_templates_write_it() {
     let mut it = Subject::new(&[], HERMES);
     it.grammar.tools = Vec::new();

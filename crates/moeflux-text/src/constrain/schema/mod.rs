@@ -10,6 +10,7 @@
 //! it. A format that a client asks answers to have is strict: the request is refused.
 
 mod budget;
+mod closed;
 mod ends;
 mod joined;
 mod keywords;
@@ -26,6 +27,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 pub(super) use self::budget::Budget;
+pub(super) use self::closed::close;
 pub(super) use self::path::Path;
 pub(super) use self::simplified::{LeftOut, Simplified};
 pub(super) use self::walk::{children_mut, remove_with_dependents};
