@@ -9,6 +9,7 @@ use moeflux_engine::Engine;
 
 use crate::error::ServerError;
 use crate::ids::now;
+use crate::kept::KeptResponses;
 use crate::metrics::Metrics;
 use crate::model::{Model, ModelFacts};
 use crate::options::ServerOptions;
@@ -19,6 +20,8 @@ pub(crate) struct App {
     pub(crate) loaded: moeflux::Model,
     pub(crate) options: ServerOptions,
     pub(crate) metrics: Metrics,
+    /// Responses that requests may refer to.
+    pub(crate) kept: KeptResponses,
     pub(crate) started: Instant,
     /// Seconds since 1970.
     pub(crate) created: u64,
@@ -40,6 +43,7 @@ impl App {
             names: options.model_names.clone(),
             any_name: options.any_model,
             n_logits: engine.shape().vocab,
+            thinking_budget: options.thinking_budget,
             log_requests: options.log_requests,
             is_strict: options.is_strict,
         };
@@ -49,9 +53,11 @@ impl App {
         let loaded = moeflux::Model::of_engine(engine, limits)?;
         loaded.text().read_templates().map_err(moeflux::Error::from)?;
         let model = Model::new(Arc::clone(loaded.text()), facts);
+        let kept = KeptResponses::new(options.response_dir.as_deref());
         Ok(App {
             model,
             loaded,
+            kept,
             options,
             metrics: Metrics::new(),
             started: Instant::now(),

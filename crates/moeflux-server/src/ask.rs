@@ -22,6 +22,15 @@ pub(crate) struct PreparedRequest {
     /// What the model reads; read in one way, all of them.
     pub(crate) prompts: Vec<Prepared>,
     pub(crate) settings: Settings,
+    /// Whether the probabilities of the prompts' tokens are wanted, too.
+    pub(crate) scores_prompts: bool,
+}
+
+impl PreparedRequest {
+    /// An answer to one prompt.
+    pub(crate) fn of_one(prompt: Prepared, settings: Settings) -> PreparedRequest {
+        PreparedRequest { prompts: vec![prompt], settings, scores_prompts: false }
+    }
 }
 
 /// More of an answer.
@@ -29,6 +38,8 @@ pub(crate) struct PreparedRequest {
 pub(crate) enum Update {
     /// `n_done` tokens of the prompt's `n_total` are evaluated or reused; `n_reused` were cached.
     Prompt { n_done: usize, n_total: usize, n_reused: usize },
+    /// Tokens of the prompt, behind its first.
+    Scored(Vec<TokenLogprob>),
     /// Text, taken apart.
     Deltas(Vec<Delta>, Vec<TokenLogprob>),
     /// The end, and what was held back until then.
@@ -55,7 +66,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
     let (sender, events) = mpsc::unbounded_channel();
     let cancelled = Arc::new(AtomicBool::new(false));
     let (mut orders, mut readers) = (Vec::new(), Vec::new());
-    let PreparedRequest { prompts, settings } = ask;
+    let PreparedRequest { prompts, settings, scores_prompts } = ask;
     if !settings.names_temperature
         && let Some(note) = Sampling::note(app.text.tokenizer().generation_defaults())
     {
@@ -80,6 +91,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
                 prepared: prompt.clone(),
                 settings: settings.of_answer(i, app.options.max_tokens),
                 keeps_answer: true,
+                scores_prompt: scores_prompts,
                 cancelled: Arc::clone(&cancelled),
                 listener: Box::new(listener),
             });
@@ -143,6 +155,7 @@ impl PendingAnswers {
             Event::Prompt { n_done, n_total, n_reused } => {
                 return Update::Prompt { n_done, n_total, n_reused };
             }
+            Event::Scored(tokens) => return Update::Scored(tokens),
             Event::Text(piece) => {
                 return Update::Deltas(self.readers[i].push(&piece.text), piece.logprobs);
             }
@@ -188,6 +201,8 @@ pub(crate) struct WholeAnswer {
     /// Names and arguments.
     pub(crate) calls: Vec<(String, String)>,
     pub(crate) logprobs: Vec<TokenLogprob>,
+    /// Tokens of the prompt, behind its first.
+    pub(crate) scored: Vec<TokenLogprob>,
     pub(crate) answer: Option<Answer>,
 }
 
@@ -214,6 +229,7 @@ pub(crate) async fn collect(mut answers: PendingAnswers) -> ApiResult<Vec<WholeA
     while let Some((i, update)) = answers.next().await {
         match update {
             Update::Prompt { .. } => {}
+            Update::Scored(tokens) => all[i].scored.extend(tokens),
             Update::Deltas(deltas, logprobs) => {
                 all[i].add(deltas);
                 all[i].logprobs.extend(logprobs);
@@ -234,6 +250,8 @@ pub(crate) struct Usage {
     pub(crate) n_prompt: usize,
     pub(crate) n_reused: usize,
     pub(crate) n_generated: usize,
+    /// Those of them that are thoughts.
+    pub(crate) n_thought: usize,
     /// Of all answers.
     pub(crate) speculation: SpeculationStats,
 }
@@ -246,6 +264,7 @@ impl Usage {
             self.n_reused += answer.n_reused;
         }
         self.n_generated += answer.n_generated;
+        self.n_thought += answer.n_thought;
         self.speculation += answer.speculation;
     }
 }

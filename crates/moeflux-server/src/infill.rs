@@ -248,7 +248,7 @@ impl Encoder for Parts {
 
     fn update(&mut self, _: usize, update: Update, out: &mut Events) {
         let (deltas, answer) = match update {
-            Update::Prompt { .. } => return,
+            Update::Prompt { .. } | Update::Scored(_) => return,
             Update::Failed(error) => {
                 out.data(&ErrorReply::new(&error, Dialect::OpenAi));
                 return out.fail();

@@ -20,6 +20,7 @@ mod exposition;
 mod ids;
 mod infill;
 mod json_values;
+mod kept;
 mod listen;
 mod llama_server;
 mod log;

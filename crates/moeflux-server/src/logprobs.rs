@@ -51,31 +51,61 @@ pub(crate) fn entries(tokenizer: &Tokenizer, all: &[TokenLogprob]) -> Vec<Entry>
 pub(crate) struct Lists {
     /// The tokens.
     tokens: Vec<String>,
-    /// The logarithms of their probabilities.
-    token_logprobs: Vec<f64>,
-    /// The likeliest tokens at their places, and the logarithms of their probabilities.
-    top_logprobs: Vec<Map<String, Value>>,
-    /// The characters of the answer before them.
+    /// The logarithms of their probabilities; null for the first token of a prompt.
+    token_logprobs: Vec<Option<f64>>,
+    /// The likeliest tokens at their places, and the logarithms of their probabilities; null for the first
+    /// token of a prompt.
+    top_logprobs: Vec<Option<Map<String, Value>>>,
+    /// The characters of the text before them.
     text_offset: Vec<usize>,
+    /// Characters of the text up to here.
+    #[serde(skip)]
+    n_chars: usize,
 }
 
 impl Lists {
-    /// The lists of tokens whose text begins in the answer behind `offset` characters, which grows by
-    /// theirs.
-    pub(crate) fn of(tokenizer: &Tokenizer, all: &[TokenLogprob], offset: &mut usize) -> Lists {
-        let text = |token| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned();
+    /// Lists of tokens whose text begins behind some characters.
+    pub(crate) fn behind(n_chars: usize) -> Lists {
+        Lists { n_chars, ..Lists::default() }
+    }
+
+    /// Lists that begin with the first token of a prompt, before which nothing tells how likely it is.
+    pub(crate) fn begun(tokenizer: &Tokenizer, first: Option<TokenId>) -> Lists {
         let mut lists = Lists::default();
-        for entry in all {
-            let top = entry.top.iter().map(|(token, p)| (text(*token), at_least(*p).into()));
-            let spelled = text(entry.token);
-            lists.text_offset.push(*offset);
-            *offset += spelled.chars().count();
-            lists.tokens.push(spelled);
-            lists.token_logprobs.push(at_least(entry.logprob));
-            lists.top_logprobs.push(top.collect());
+        if let Some(first) = first {
+            lists.add(tokenizer, first);
+            lists.token_logprobs.push(None);
+            lists.top_logprobs.push(None);
         }
         lists
     }
+
+    /// Characters of the text of the tokens, and those before them.
+    pub(crate) fn n_chars(&self) -> usize {
+        self.n_chars
+    }
+
+    /// Adds tokens.
+    pub(crate) fn extend(&mut self, tokenizer: &Tokenizer, all: &[TokenLogprob]) {
+        for entry in all {
+            self.add(tokenizer, entry.token);
+            self.token_logprobs.push(Some(at_least(entry.logprob)));
+            let top = entry.top.iter();
+            let top = top.map(|(token, p)| (text(tokenizer, *token), at_least(*p).into()));
+            self.top_logprobs.push(Some(top.collect()));
+        }
+    }
+
+    fn add(&mut self, tokenizer: &Tokenizer, token: TokenId) {
+        let spelled = text(tokenizer, token);
+        self.text_offset.push(self.n_chars);
+        self.n_chars += spelled.chars().count();
+        self.tokens.push(spelled);
+    }
+}
+
+fn text(tokenizer: &Tokenizer, token: TokenId) -> String {
+    String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned()
 }
 
 fn at_least(logprob: f32) -> f64 {

@@ -27,6 +27,8 @@ pub(crate) struct ModelFacts {
     pub(crate) any_name: bool,
     /// Logits of a step.
     pub(crate) n_logits: usize,
+    /// Tokens of thoughts at most, where a request does not say it.
+    pub(crate) thinking_budget: Option<usize>,
     /// Whether the log has a line for every request.
     pub(crate) log_requests: bool,
     /// Whether fields that are not known are refused.

@@ -1,6 +1,7 @@
 //! How a server is set up.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -42,6 +43,10 @@ pub struct ServerOptions {
     pub max_body: usize,
     /// Tokens of an answer, whatever the client asks for.
     pub max_tokens: Option<usize>,
+    /// Tokens of thoughts at most, where a request does not say it; 0 for none.
+    pub thinking_budget: Option<usize>,
+    /// Where responses are kept that later requests may refer to; in memory alone where this is absent.
+    pub response_dir: Option<PathBuf>,
     /// How long a client may take for a request's header.
     pub header_timeout: Duration,
     /// How long a client may take for a request's body.
@@ -104,6 +109,8 @@ impl ServerOptions {
             max_connections: 512,
             max_body: 16 << 20,
             max_tokens: None,
+            thinking_budget: None,
+            response_dir: None,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(60),

@@ -26,7 +26,7 @@ pub(crate) fn submit_prepared(
     prepared: Prepared,
     settings: Settings,
 ) -> ApiResult<PendingAnswers> {
-    submit(app, PreparedRequest { prompts: vec![prepared], settings })
+    submit(app, PreparedRequest::of_one(prepared, settings))
 }
 
 /// Tokens of a conversation, its answer not counted.

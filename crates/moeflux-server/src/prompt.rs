@@ -116,6 +116,7 @@ impl ChatPrompt {
             names: Vec::new(),
             any_name: true,
             n_logits: tokenizer.vocab_size(),
+            thinking_budget: None,
             log_requests: false,
             is_strict: false,
         };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::rejection::PathRejection;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -19,6 +20,7 @@ use crate::app::App;
 use crate::auth::Gate;
 use crate::body::JsonBody;
 use crate::error::{ApiError, ApiResult};
+use crate::kept::Owner;
 use crate::log::log;
 #[cfg(feature = "markdown")]
 use crate::markdown;
@@ -40,7 +42,7 @@ pub(crate) fn described() -> Vec<Route> {
         ("/v1/models/{*model}", get(model)),
         ("/v1/chat/completions", post_json(chat::handle)),
         ("/v1/completions", post_json(completions::handle)),
-        ("/v1/responses", post_json(responses::handle)),
+        ("/v1/responses", post(respond)),
         ("/v1/messages", post_json(messages::handle)),
         ("/v1/messages/count_tokens", post_json(messages::count_tokens)),
         ("/infill", post_json(infill::handle)),
@@ -50,14 +52,28 @@ pub(crate) fn described() -> Vec<Route> {
     ]
 }
 
+/// Paths of OpenAI's API, and of clients of it, for what no model here makes.
+const NOT_MADE: [&str; 7] = [
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/moderations",
+    "/v1/images/generations",
+    "/v1/audio/speech",
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+];
+
 /// Routes that need a key as well: those that clients of llama-server probe, and the page's own.
 fn undescribed() -> Vec<Route> {
-    vec![
+    let not_made = NOT_MADE.map(|path| (path, post(not_made)));
+    let mut routes = vec![
         ("/props", read(|app| Ok(llama_server::props(&app)))),
         ("/slots", get(llama_server::slots)),
         #[cfg(feature = "markdown")]
         ("/page/render", post_json(async |_, body| markdown::handle(body).await)),
-    ]
+    ];
+    routes.extend(not_made);
+    routes
 }
 
 /// Ollama's API. Its requests are as Ollama describes them.
@@ -143,6 +159,17 @@ where
     post(handle)
 }
 
+/// `/v1/responses`, whose requests refer to earlier ones of the same key.
+async fn respond(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> ApiResult<Reply> {
+    let has_keys = !app.options.api_keys.is_empty();
+    let owner = if has_keys { Owner::of(&headers) } else { Owner::everyone() };
+    body.share.held_by(responses::handle(app, owner, body.value)).await
+}
+
 async fn health(State(app): State<Arc<App>>) -> ApiResult<Reply> {
     let scheduler = app.loaded.scheduler();
     if scheduler.is_device_lost() {
@@ -166,6 +193,16 @@ async fn model(
 
 async fn no_route() -> ApiError {
     ApiError::not_found("there is nothing at this path: /openapi.json lists all paths")
+}
+
+/// The reply to requests for what no model here makes. The body is read, so that the connection can be
+/// used again.
+async fn not_made(path: MatchedPath, _body: Result<Bytes, BytesRejection>) -> ApiError {
+    let what = path.as_str().trim_start_matches("/v1/");
+    let message = format!(
+        "this server has no {what}: its model writes text, by /v1/chat/completions and /v1/responses"
+    );
+    ApiError { code: Some("not_supported"), ..ApiError::new(StatusCode::NOT_IMPLEMENTED, message) }
 }
 
 async fn wrong_method(method: Method) -> ApiError {

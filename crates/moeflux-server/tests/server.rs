@@ -6,6 +6,14 @@ mod common;
 mod edges;
 #[path = "server/infill.rs"]
 mod infill;
+#[path = "server/kept.rs"]
+mod kept;
+#[path = "server/scores.rs"]
+mod scores;
+#[path = "server/thinker.rs"]
+mod thinker;
+#[path = "server/thinking.rs"]
+mod thinking;
 
 use common::{options, question, start, start_with};
 use moeflux_engine::Speculation;

@@ -50,7 +50,7 @@ pub use guard::catch_panic;
 pub use infill::{Infill, NamedText};
 pub use message::Message;
 pub(crate) use output::{Calls, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
-pub use output::{Delta, NoCalls, OutputFormat, OutputParser, ToolSyntax};
+pub use output::{Delta, NoCalls, OutputFormat, OutputParser, Thoughts, ToolSyntax};
 pub use prompting::{
     AnswerReader, ChatModel, Conversation, Prepared, PromptError, ToolChoice, Tools,
 };

@@ -59,6 +59,8 @@ pub struct Summary {
     pub reused_tokens: usize,
     /// Tokens made.
     pub generated_tokens: usize,
+    /// Those of them that are thoughts.
+    pub thought_tokens: usize,
     /// Time from the request to the first token.
     pub first_token: Option<Duration>,
     /// Time from the first token to the end.
@@ -76,6 +78,7 @@ impl Summary {
             prompt_tokens: figures.n_prompt,
             reused_tokens: figures.n_reused,
             generated_tokens: figures.n_generated,
+            thought_tokens: figures.n_thought,
             first_token: figures.first_token,
             decode: figures.decode,
             speculation: figures.speculation,
@@ -204,6 +207,8 @@ impl<'chat> Answer<'chat> {
         }
         let update = match self.events.recv() {
             Ok(Event::Prompt { n_done, n_total, .. }) => Ok(Update::Prompt { n_done, n_total }),
+            // Answers of this type ask for no probabilities of prompts.
+            Ok(Event::Scored(_)) => Ok(Update::Text { deltas: Vec::new(), tokens: Vec::new() }),
             Ok(Event::Text(text)) => {
                 self.logprobs.extend_from_slice(&text.logprobs);
                 Ok(Update::Text { deltas: self.reader.push(&text.text), tokens: text.logprobs })

@@ -21,6 +21,9 @@ pub struct Order {
     pub settings: Settings,
     /// Whether the prompt cache keeps the answer with the prompt, for a conversation that goes on.
     pub keeps_answer: bool,
+    /// Whether the probabilities of the prompt's tokens are reported, as
+    /// [`Settings::top_logprobs`](crate::Settings) says.
+    pub scores_prompt: bool,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Receives the events on the model's thread. It must not block.
@@ -50,6 +53,7 @@ pub(crate) fn answer_prepared(
         prepared,
         settings,
         keeps_answer: !is_last,
+        scores_prompt: false,
         cancelled: Arc::clone(&cancelled),
         // An answer that was dropped receives nothing.
         listener: Box::new(move |event| drop(sender.send(event))),
@@ -90,8 +94,8 @@ pub(crate) fn start<'chat>(
 
 impl Order {
     fn into_job(self) -> Job {
-        let Order { prepared, settings, keeps_answer, cancelled, listener } = self;
-        let Prepared { turn, expected, constraint, no_calls, shown, .. } = prepared;
+        let Order { prepared, settings, keeps_answer, scores_prompt, cancelled, listener } = self;
+        let Prepared { turn, expected, constraint, no_calls, thoughts, shown, .. } = prepared;
         let Settings { max_tokens, stop, sampling, bias, top_logprobs } = settings;
         let sampler = sampling;
         let decoding = DecodingOptions {
@@ -101,11 +105,14 @@ impl Order {
             bias,
             constraint,
             no_calls,
+            thoughts,
             shown,
             top_logprobs,
+            reports_end: scores_prompt,
             expected,
         };
-        Job { prompt: turn, decoding, keeps_answer, cancelled, listener }
+        let prompt_logprobs = top_logprobs.filter(|_| scores_prompt);
+        Job { prompt: turn, decoding, keeps_answer, prompt_logprobs, cancelled, listener }
     }
 }
 

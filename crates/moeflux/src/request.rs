@@ -62,6 +62,10 @@ pub struct Request {
     /// Whether the model thinks before it answers, for models that can be asked to; as its chat
     /// template has it where absent.
     pub thinking: Option<bool>,
+    /// Tokens that the model thinks at most; then its thoughts are ended, and the answer goes on. 0 asks
+    /// for no thoughts. Where absent, thoughts leave a quarter of `max_tokens`, or 512 tokens, to the
+    /// answer.
+    pub thinking_budget: Option<usize>,
     /// The form of the text.
     pub format: Format,
     /// Tools that the model may call, each as `{"type": "function", "function": {…}}`.
@@ -111,6 +115,13 @@ impl Request {
     #[must_use]
     pub fn thinking(mut self, thinks: bool) -> Request {
         self.thinking = Some(thinks);
+        self
+    }
+
+    /// Sets [`thinking_budget`](Request::thinking_budget).
+    #[must_use]
+    pub fn thinking_budget(mut self, n: usize) -> Request {
+        self.thinking_budget = Some(n);
         self
     }
 
@@ -171,6 +182,7 @@ impl Request {
             may_call_many: !self.one_call,
             shape: self.format.shape(),
             thinking: self.thinking,
+            thinking_budget: self.thinking_budget,
             continues: self.continues,
             expected: self.expected.clone(),
             ..Conversation::new(messages.to_vec())

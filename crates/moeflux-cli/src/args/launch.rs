@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::serve::address;
-use crate::values::{Sessions, count, sessions};
+use crate::values::{Sessions, count, sessions, whole_number};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -30,6 +30,9 @@ pub(crate) struct LaunchArgs {
     #[arg(long, value_name = "N", value_parser = sessions, allow_negative_numbers = true)]
     #[arg(aliases = ["parallel", "max-num-seqs"])]
     pub(crate) sessions: Option<Sessions>,
+    /// Most tokens of thoughts; 0 is none [default: no limit]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub(crate) thinking_budget: Option<usize>,
     /// Where the server is, or is started
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) addr: SocketAddr,

@@ -9,7 +9,7 @@ use moeflux_server::AllowedOrigin;
 use super::cache::PromptCacheArgs;
 use super::model::ModelArgs;
 use crate::bytes;
-use crate::values::{Sessions, count, seed, sessions};
+use crate::values::{Sessions, count, seed, sessions, whole_number};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -49,6 +49,9 @@ pub(crate) struct ServeArgs {
     /// Longest answer [default: the context]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<usize>,
+    /// Most tokens of thoughts; 0 is none [default: no limit]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub(crate) thinking_budget: Option<usize>,
     /// Largest request
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
     pub(crate) max_body: u64,

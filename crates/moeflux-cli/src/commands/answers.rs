@@ -29,6 +29,13 @@ pub(super) fn note_sampling(args: &SampleArgs, tokenizer: &Tokenizer, is_quiet: 
     }
 }
 
+/// Says where a limit of thoughts changes nothing.
+pub(super) fn note_thinking(args: &SampleArgs, model: &Model, is_quiet: bool) {
+    if args.thinking_budget.is_some() && !model.text().format().can_think() {
+        report::note(is_quiet, "the model marks no thoughts: --thinking-budget changes nothing");
+    }
+}
+
 /// How tokens are chosen, by flags and by what the model's makers advise.
 pub(super) fn settings(args: &SampleArgs, tokenizer: &Tokenizer) -> Settings {
     Settings {

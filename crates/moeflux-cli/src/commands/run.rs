@@ -18,6 +18,10 @@ use crate::{demo, model, report};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let shape = shape(args.schema.as_deref())?;
+    if args.raw && args.sample.thinking_budget.is_some() {
+        let message = "--thinking-budget does not go with --raw: a raw prompt has no thoughts";
+        return Err(UsageError(String::from(message)).into());
+    }
     let prompt = prompt(args)?;
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let model = answers::model(engine, args.quiet)?;
@@ -25,7 +29,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prepared = if args.raw {
         prepare_raw(&model, &prompt, &shape)?
     } else {
-        prepare(&model, args.system.as_deref(), prompt, shape)?
+        let mut messages = opening(args.system.as_deref());
+        messages.push(Message::new("user", prompt));
+        let thinking_budget = args.sample.thinking_budget;
+        prepare(&model, Conversation { shape, thinking_budget, ..Conversation::new(messages) })?
     };
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
     let is_demo = args.model.model.is_none();
@@ -46,6 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let is_withheld = printer.finish()?;
     // After the answer: a run that fails prints its error alone.
     answers::note_sampling(&args.sample, model.tokenizer(), args.quiet);
+    answers::note_thinking(&args.sample, &model, args.quiet);
     if is_demo {
         let shown = args.prompt.as_deref().and_then(OsStr::to_str).unwrap_or_default();
         demo::introduce(shown, is_withheld, args.quiet);
@@ -68,16 +76,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
 
 /// A question by the model's template. Where the model does not write in channels and the answer may
 /// be any text, its thoughts are part of what is printed.
-fn prepare(
-    model: &Model,
-    system: Option<&str>,
-    prompt: String,
-    shape: AnswerShape,
-) -> Result<Prepared> {
-    let mut messages = opening(system);
-    messages.push(Message::new("user", prompt));
-    let is_text = shape == AnswerShape::Text;
-    let conversation = Conversation { shape, ..Conversation::new(messages) };
+fn prepare(model: &Model, conversation: Conversation) -> Result<Prepared> {
+    let is_text = conversation.shape == AnswerShape::Text;
     let prepared = model.text().prepare(&conversation);
     let prepared = prepared.map_err(|err| refusal(model.tokenizer(), err))?;
     if is_text && model.text().format().can_call_behind_text() {

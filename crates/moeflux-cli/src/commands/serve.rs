@@ -41,6 +41,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         max_connections: args.max_connections,
         max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
         max_tokens: args.max_tokens,
+        thinking_budget: args.thinking_budget,
+        response_dir: args.prompt_cache.options().map(|cache| cache.dir.join("responses")),
         grace: Duration::from_secs(args.grace),
         cors_origins: args.cors_origin.clone(),
         log_requests: args.log_requests,

@@ -119,6 +119,7 @@ const FLAGS: &[Foreign] = &[
         &["-n", "--predict", "--n-predict", "--num-predict"],
         Does::Unless("--max-tokens", &["-1", "-2"]),
     ),
+    all(&["--reasoning-budget"], Does::Unless("--thinking-budget", &["-1"])),
     all(&["-t", "-tb", "--threads-batch"], Does::Unless("--threads", &["-1"])),
     all(&["-b", "-ub", "--batch-size", "--ubatch-size"], Does::Is("--chunk")),
     all(&["-ngl", "--gpu-layers", "--n-gpu-layers"], Does::Layers),

@@ -69,6 +69,8 @@ fn flags_of_other_programs_are_translated() {
         ("run org/name -p hi", "run --model=org/name -- hi"),
         ("run -hf org/name -hff x-Q8.gguf hi", "run --model=org/name:x-Q8.gguf hi"),
         ("chat -c 4096 -t 8 -n -1", "chat --ctx=4096 --threads=8"),
+        ("serve --reasoning-budget 512", "serve --thinking-budget=512"),
+        ("serve --reasoning-budget -1", "serve"),
         ("chat -c4096 -t8", "chat --ctx=4096 --threads=8"),
         ("chat -n 5 -ngl 0", "chat --max-tokens=5 --device=cpu"),
         ("serve -ctk q8_0 -ctv q8_0".replace("q8_0", "q8").as_str(), "serve --kv-type=q8"),

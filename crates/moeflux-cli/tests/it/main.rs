@@ -32,6 +32,7 @@ mod sessions;
 mod stand_ins;
 mod stdin;
 mod terminal;
+mod thinking;
 mod tool_loops;
 mod words;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use moeflux_core::TokenId;
-use moeflux_text::{Constraint, Special, Tokenizer};
+use moeflux_text::{Constraint, Special, Thoughts, Tokenizer};
 
-use super::choose::{choose, n_top, without};
+use super::choose::{Ruled, choose, n_top, without};
 use super::options::{Bias, DecodingOptions};
 use super::values::{Finish, TokenLogprob, TokenText};
 use super::writer::Writer;
@@ -51,13 +51,18 @@ impl Decoding {
     /// # Errors
     /// Where the sampler's options are invalid.
     pub(crate) fn new(
-        options: DecodingOptions,
+        mut options: DecodingOptions,
         prompt: &[TokenId],
         speculation: Speculation,
         tokenizer: Arc<Tokenizer>,
         ctx: usize,
     ) -> Result<Decoding, SamplerError> {
-        Ok(Decoding {
+        let room = ctx.saturating_sub(prompt.len());
+        let most = options.max_tokens.map_or(room, |max| max.min(room));
+        if let Some(thoughts) = &mut options.thoughts {
+            thoughts.limit(most);
+        }
+        let mut decoding = Decoding {
             sampler: Sampler::new(options.sampler.clone())?,
             drafter: Drafter::new(speculation, &options.expected, prompt),
             counts: HashMap::new(),
@@ -67,12 +72,24 @@ impl Decoding {
             tokenizer,
             options,
             ctx,
-        })
+        };
+        decoding.end_thoughts();
+        Ok(decoding)
     }
 
     /// Tokens chosen so far, an end-of-text token included.
     pub(crate) fn n_generated(&self) -> usize {
         self.n_generated
+    }
+
+    /// Tokens of thoughts chosen so far.
+    pub(crate) fn n_thought(&self) -> usize {
+        self.options.thoughts.as_ref().map_or(0, Thoughts::n_tokens)
+    }
+
+    /// Whether no token is wanted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.options.max_tokens == Some(0)
     }
 
     /// When the first token was chosen.
@@ -88,16 +105,19 @@ impl Decoding {
     /// How many of the highest logits suffice to choose a token, and one after each token of a
     /// draft; `None` where all are needed.
     pub(crate) fn n_top(&self, draft: &[TokenId]) -> Option<usize> {
-        let DecodingOptions { bias, constraint, no_calls, top_logprobs, .. } = &self.options;
+        let DecodingOptions { bias, constraint, top_logprobs, .. } = &self.options;
         let is_plain = bias.is_none() && constraint.is_none() && top_logprobs.is_none();
-        n_top(self.sampler.n_top().filter(|_| is_plain), no_calls.as_ref(), draft)
+        n_top(self.sampler.n_top().filter(|_| is_plain), ruled(&self.options), draft)
     }
 
     /// Drafts tokens after the one that is evaluated next.
     pub(crate) fn draft(&mut self, context: &DraftContext<'_>) -> Draft {
         let Some(drafter) = &mut self.drafter else { return Draft::Tokens(Vec::new()) };
-        let constraint = self.options.constraint.as_mut();
-        let forced = constraint.map_or_else(Vec::new, Constraint::forced);
+        let DecodingOptions { constraint, thoughts, .. } = &mut self.options;
+        let mut forced: Vec<TokenId> = thoughts.iter().flat_map(Thoughts::forced).collect();
+        if forced.is_empty() {
+            forced = constraint.as_mut().map_or_else(Vec::new, Constraint::forced);
+        }
         drafter.draft(context, &forced)
     }
 
@@ -176,23 +196,40 @@ impl Decoding {
         logits: &mut RowLogits,
         before: &[TokenId],
     ) -> Result<ControlFlow<Finish, TokenId>, EngineError> {
-        let token = self.token(logits, before)?;
+        let forced = self.options.thoughts.iter().flat_map(Thoughts::forced).next();
+        let token = match forced {
+            Some(token) => {
+                *self.counts.entry(token).or_default() += 1;
+                token
+            }
+            None => self.token(logits, before)?,
+        };
         self.n_generated += 1;
         self.first_token.get_or_insert_with(Instant::now);
         if self.tokenizer.eos_ids().contains(&token) {
+            if self.options.reports_end {
+                let logprob = self.logprob(logits, token)?;
+                self.writer.push_end(logprob);
+            }
             return Ok(ControlFlow::Break(Finish::EndOfText));
         }
         let logprob = self.logprob(logits, token)?;
-        let DecodingOptions { no_calls, constraint, shown, max_tokens, .. } = &mut self.options;
+        let DecodingOptions { no_calls, constraint, thoughts, shown, max_tokens, .. } =
+            &mut self.options;
         if let Some(no_calls) = no_calls {
             no_calls.accept(token);
+        }
+        if let Some(thoughts) = thoughts {
+            thoughts.accept(token, &self.tokenizer);
         }
         let is_complete = match constraint {
             Some(constraint) => constraint.accept(token)?,
             None => false,
         };
         let special = if shown.contains(&token) { Special::Show } else { Special::Hide };
+        let max_tokens = *max_tokens;
         let is_stopped = self.writer.push(token, special, logprob);
+        self.end_thoughts();
         Ok(if is_stopped {
             ControlFlow::Break(Finish::Stop)
         } else if is_complete {
@@ -206,17 +243,26 @@ impl Decoding {
         })
     }
 
+    /// Lets thoughts end here that have had their tokens.
+    fn end_thoughts(&mut self) {
+        let DecodingOptions { thoughts, constraint, .. } = &mut self.options;
+        let Some(thoughts) = thoughts else { return };
+        thoughts.end_if_spent(self.writer.is_whole(), |tokens| {
+            constraint.as_mut().is_none_or(|constraint| constraint.takes(tokens))
+        });
+    }
+
     fn token(
         &mut self,
         logits: &mut RowLogits,
         before: &[TokenId],
     ) -> Result<TokenId, EngineError> {
-        let DecodingOptions { bias, constraint, no_calls, .. } = &self.options;
+        let DecodingOptions { bias, constraint, .. } = &self.options;
         match logits {
             RowLogits::All(all) if !bias.is_none() || constraint.is_some() => {
                 self.biased_token(all, before)
             }
-            logits => Ok(choose(&mut self.sampler, no_calls.as_ref(), logits, before)?),
+            logits => Ok(choose(&mut self.sampler, ruled(&self.options), logits, before)?),
         }
     }
 
@@ -225,7 +271,7 @@ impl Decoding {
         logits: &Logits,
         before: &[TokenId],
     ) -> Result<TokenId, EngineError> {
-        let DecodingOptions { bias, constraint, no_calls, .. } = &mut self.options;
+        let DecodingOptions { bias, constraint, .. } = &mut self.options;
         let Bias { tokens, frequency_penalty, presence_penalty } = bias;
         let mut logits = logits.clone();
         for (token, count) in &self.counts {
@@ -240,7 +286,7 @@ impl Decoding {
             constraint.restrict(&mut logits.0)?;
         }
         let sample = |logits: &[f32]| self.sampler.sample(logits, before);
-        let token = without(&mut logits, no_calls.as_ref(), sample)?;
+        let token = without(&mut logits, ruled(&self.options), sample)?;
         *self.counts.entry(token).or_default() += 1;
         Ok(token)
     }
@@ -254,14 +300,18 @@ impl Decoding {
         let (Some(n), RowLogits::All(logits)) = (self.options.top_logprobs, logits) else {
             return Ok(None);
         };
-        let logprob = sampler::logprob(logits, token)?;
-        let logprob_without_calls = match &self.options.no_calls {
-            None => logprob,
-            no_calls => {
-                without(logits, no_calls.as_ref(), |logits| sampler::logprob(logits, token))?
-            }
-        };
-        let top = sampler::logprobs(logits, n)?;
-        Ok(Some(TokenLogprob { token, logprob, logprob_without_calls, top }))
+        let mut one = TokenLogprob::of(&logits.0, token, n)?;
+        if let Some(no_calls) = &self.options.no_calls {
+            let ruled = Ruled::by_calls(Some(no_calls));
+            let logprob = without(logits, ruled, |logits| sampler::logprob(logits, token))?;
+            one.logprob_without_calls = logprob;
+        }
+        Ok(Some(one))
     }
+}
+
+/// What rules out tokens of an answer.
+fn ruled(options: &DecodingOptions) -> Ruled<'_> {
+    let DecodingOptions { no_calls, thoughts, .. } = options;
+    Ruled { no_calls: no_calls.as_ref(), thoughts: thoughts.as_ref() }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_core::TokenId;
-use moeflux_text::{Constraint, NoCalls};
+use moeflux_text::{Constraint, NoCalls, Thoughts};
 
 use crate::sampler::SamplerOptions;
 
@@ -41,11 +41,15 @@ pub struct DecodingOptions {
     pub constraint: Option<Constraint>,
     /// Rules out calls of tools, where none were offered.
     pub no_calls: Option<NoCalls>,
+    /// Ends thoughts that take too many tokens, and counts those of all.
+    pub thoughts: Option<Thoughts>,
     /// Special tokens that are part of the text; all others are left out.
     pub shown: Arc<[TokenId]>,
     /// How many of the likeliest tokens are reported with the probability of each token; where
     /// absent, no probabilities are reported.
     pub top_logprobs: Option<usize>,
+    /// Whether the token that ends the text is reported with them, although it has no text.
+    pub reports_end: bool,
     /// Text that the answer is expected to repeat in large parts, such as a file that it edits.
     /// Tokens are drafted from it too. Changes no token.
     pub expected: Arc<[TokenId]>,

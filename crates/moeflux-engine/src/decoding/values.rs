@@ -2,6 +2,9 @@
 
 use moeflux_core::TokenId;
 
+use crate::sampler::error::SamplerError;
+use crate::sampler::{logprob, logprobs};
+
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
@@ -44,4 +47,16 @@ pub struct TokenLogprob {
     pub logprob_without_calls: f32,
     /// The likeliest tokens in its place, the likeliest first.
     pub top: Vec<(TokenId, f32)>,
+}
+
+impl TokenLogprob {
+    /// A token by the logits in its place, with the `n_top` likeliest there.
+    pub(crate) fn of(
+        logits: &[f32],
+        token: TokenId,
+        n_top: usize,
+    ) -> Result<TokenLogprob, SamplerError> {
+        let (own, top) = (logprob(logits, token)?, logprobs(logits, n_top)?);
+        Ok(TokenLogprob { token, logprob: own, logprob_without_calls: own, top })
+    }
 }

@@ -44,6 +44,17 @@ impl Writer {
         self.append(&piece, logprob)
     }
 
+    /// Appends the token that ends the text, which has none itself.
+    pub(super) fn push_end(&mut self, logprob: Option<TokenLogprob>) {
+        let end = self.n_decoded + self.decoder.n_held();
+        self.held.extend(logprob.map(|logprob| (end, logprob)));
+    }
+
+    /// Whether the text so far ends with a whole character.
+    pub(super) fn is_whole(&self) -> bool {
+        self.decoder.n_held() == 0
+    }
+
     /// Takes the text that is certain.
     pub(super) fn take(&mut self) -> TokenText {
         std::mem::take(&mut self.ready)

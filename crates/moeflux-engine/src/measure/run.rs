@@ -210,7 +210,7 @@ pub fn run_together(engine: &Engine, works: &[Workload<'_>]) -> Result<Phase, En
                 let (input, wants_logits, checkpoint_after) =
                     (ChunkInput::Tokens(&one.next), true, false);
                 let chunk = SequenceChunk { session, input, wants_logits, checkpoint_after };
-                DraftChunk { chunk, n_drafted: 0 }
+                DraftChunk { chunk, n_drafted: 0, n_scored: 0 }
             });
             let found = eval_draft_batch(&mut chunks.collect::<Vec<_>>(), Some(1))?;
             for (one, found) in all.iter_mut().zip(found.iter().flatten()) {

@@ -9,10 +9,11 @@ use moeflux_core::TokenId;
 use moeflux_text::Turn;
 
 use super::job::{Answer, Event, Job, Listener};
-use crate::decoding::{Decoding, Evaluated, Finish};
+use crate::decoding::{Decoding, Evaluated, Finish, TokenLogprob};
 use crate::error::EngineError;
 use crate::rows::RequestedRows;
 use crate::session::Session;
+use crate::step::RowLogits;
 
 /// A job that has a session.
 pub(super) struct Running {
@@ -21,6 +22,8 @@ pub(super) struct Running {
     /// Rows of the prompt, until it is evaluated.
     pub(super) requested: Option<RequestedRows>,
     pub(super) decoding: Decoding,
+    /// How many of the likeliest tokens are reported with each token of the prompt.
+    pub(super) prompt_logprobs: Option<usize>,
     pub(super) n_reused: usize,
     arrived: Instant,
     pub(super) started: Instant,
@@ -46,12 +49,13 @@ impl Running {
         n_reused: usize,
         arrived: Instant,
     ) -> Running {
-        let Job { prompt, cancelled, listener, .. } = job;
+        let Job { prompt, prompt_logprobs, cancelled, listener, .. } = job;
         Running {
             prompt,
             phase: Phase::Prompt(n_reused),
             requested,
             decoding,
+            prompt_logprobs,
             n_reused,
             arrived,
             started: Instant::now(),
@@ -64,6 +68,14 @@ impl Running {
         self.cancelled.load(Ordering::Relaxed)
     }
 
+    /// Tokens of the prompt that are evaluated, all of them behind it.
+    pub(super) fn n_done(&self) -> usize {
+        match self.phase {
+            Phase::Prompt(n_done) => n_done,
+            Phase::Decode(_) => self.prompt.tokens.len(),
+        }
+    }
+
     /// Goes on in the prompt, and tells the listener.
     pub(super) fn advance_prompt(&mut self, n: usize) {
         if let Phase::Prompt(n_done) = self.phase {
@@ -72,6 +84,26 @@ impl Running {
             let (n_total, n_reused) = (self.prompt.tokens.len(), self.n_reused);
             (self.listener)(Event::Prompt { n_done, n_total, n_reused });
         }
+    }
+
+    /// Passes the probabilities of tokens of the prompt to the listener: of those behind its first `start`
+    /// tokens, by the logits after each of them.
+    pub(super) fn score(
+        &mut self,
+        start: usize,
+        logits: &mut [RowLogits],
+    ) -> Result<(), EngineError> {
+        let Some(n_top) = self.prompt_logprobs else { return Ok(()) };
+        let next = self.prompt.tokens.get(start + 1..).unwrap_or_default();
+        let scored = next.iter().zip(logits).filter_map(|(token, logits)| match logits {
+            RowLogits::All(logits) => Some(TokenLogprob::of(logits, *token, n_top)),
+            RowLogits::Top(_) => None,
+        });
+        let scored = scored.collect::<Result<Vec<TokenLogprob>, _>>()?;
+        if !scored.is_empty() {
+            (self.listener)(Event::Scored(scored));
+        }
+        Ok(())
     }
 
     /// Takes the logits of a step and passes the text that is certain then to the listener. Returns
@@ -102,6 +134,7 @@ impl Running {
             n_prompt: self.prompt.tokens.len(),
             n_reused: self.n_reused,
             n_generated: self.decoding.n_generated(),
+            n_thought: self.decoding.n_thought(),
             speculation: self.decoding.speculation_stats(),
             queued: self.started - self.arrived,
             first_token: first_token.map(|at| at - self.arrived),

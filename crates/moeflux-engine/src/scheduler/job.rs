@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_text::Turn;
 
-use crate::decoding::{DecodingOptions, Finish, TokenText};
+use crate::decoding::{DecodingOptions, Finish, TokenLogprob, TokenText};
 use crate::error::EngineError;
 use crate::speculation::options::SpeculationStats;
 
@@ -21,6 +21,9 @@ pub struct Job {
     pub decoding: DecodingOptions,
     /// Whether the prefix cache keeps the answer with the prompt, for a conversation that goes on.
     pub keeps_answer: bool,
+    /// How many of the likeliest tokens are reported with the probability of each token of the prompt
+    /// ([`Event::Scored`]), which is evaluated anew then; where absent, none are.
+    pub prompt_logprobs: Option<usize>,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Receives the events of this job.
@@ -45,6 +48,8 @@ pub enum Event {
         /// Tokens that needed no evaluation.
         n_reused: usize,
     },
+    /// Tokens of the prompt, behind its first, and their probabilities.
+    Scored(Vec<TokenLogprob>),
     /// More text of the answer.
     Text(TokenText),
     /// The answer has ended.
@@ -66,6 +71,8 @@ pub struct Answer {
     pub n_reused: usize,
     /// Tokens generated, an end-of-text token included.
     pub n_generated: usize,
+    /// Those of them that are thoughts.
+    pub n_thought: usize,
     /// Tokens drafted and accepted.
     pub speculation: SpeculationStats,
     /// Time from the job's arrival until it had a session.
@@ -85,6 +92,7 @@ impl Answer {
             n_prompt: job.prompt.tokens.len(),
             n_reused: 0,
             n_generated: 0,
+            n_thought: 0,
             speculation: SpeculationStats::default(),
             queued: arrived.elapsed(),
             first_token: None,

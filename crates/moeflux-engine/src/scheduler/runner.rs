@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceError;
 use moeflux_core::TokenId;
-use moeflux_text::Tokenizer;
+use moeflux_text::{Tokenizer, Turn};
 
 use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
@@ -39,14 +39,27 @@ pub(super) struct Runner {
     stop_at: Option<Instant>,
 }
 
+/// Rows of a step at most whose probabilities are reported: the logits of all are in memory at a time.
+const SCORED_ROWS: usize = 64;
+
 /// The tokens of one session in a batch.
 struct BatchEntry {
     slot: usize,
     tokens: Vec<TokenId>,
     /// How many of them, the last ones, are drafts.
     n_drafted: usize,
+    /// How many of them, the last ones, are tokens of a prompt whose probabilities are wanted.
+    n_scored: usize,
     wants_logits: bool,
     checkpoint_after: bool,
+}
+
+/// A prompt that is being evaluated.
+struct PromptPart<'a> {
+    slot: usize,
+    n_done: usize,
+    prompt: &'a Turn,
+    is_scored: bool,
 }
 
 impl BatchEntry {
@@ -179,7 +192,7 @@ impl Runner {
 
     fn begin(&mut self, i: usize, mut job: Job, arrived: Instant) {
         let ready = self.decoding(&mut job).map_err(EngineError::from);
-        let ready = ready.and_then(|decoding| Ok((decoding, self.prepare(i, &job.prompt.tokens)?)));
+        let ready = ready.and_then(|decoding| Ok((decoding, self.prepare(i, &job)?)));
         let (decoding, n_reused) = match ready {
             Ok(ready) => ready,
             Err(err) => {
@@ -197,7 +210,8 @@ impl Runner {
         (job.listener)(Event::Prompt { n_done: n_reused, n_total, n_reused });
         let slot = &mut self.pool.slots[i];
         let (checkpoints, has_end) = (job.prompt.checkpoints.clone(), job.keeps_answer);
-        slot.unsaved = Some(Unsaved { checkpoints, has_end });
+        let is_scored = job.prompt_logprobs.is_some();
+        slot.unsaved = (!is_scored).then_some(Unsaved { checkpoints, has_end });
         let requested = slot.session.request_rows(&job.prompt.tokens[n_reused..]);
         slot.running = Some(Running::new(job, decoding, requested, n_reused, arrived));
     }
@@ -210,10 +224,13 @@ impl Runner {
         Decoding::new(options, &job.prompt.tokens, speculation, tokenizer, ctx)
     }
 
-    fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {
+    fn prepare(&mut self, i: usize, job: &Job) -> Result<usize, EngineError> {
+        let tokens = &job.prompt.tokens;
         check_tokens(&self.engine, tokens, 0)?;
+        // Where the logits after every token are wanted, none is reused.
+        let reusable = if job.prompt_logprobs.is_some() { &[] } else { &tokens[..] };
         loop {
-            match self.pool.prepare(i, tokens) {
+            match self.pool.prepare(i, reusable) {
                 Err(err) if is_out_of_memory(&err) && self.free_one() => {}
                 outcome => return outcome,
             }
@@ -294,10 +311,14 @@ impl Runner {
                     slot,
                     tokens: vec![token],
                     n_drafted: 0,
+                    n_scored: 0,
                     wants_logits: true,
                     checkpoint_after: false,
                 }),
-                Phase::Prompt(n_done) => prompts.push((slot, n_done, &running.prompt)),
+                Phase::Prompt(n_done) => {
+                    let is_scored = running.prompt_logprobs.is_some();
+                    prompts.push(PromptPart { slot, n_done, prompt: &running.prompt, is_scored });
+                }
             }
         }
         let chunk = self.engine.plan().chunk;
@@ -306,10 +327,11 @@ impl Runner {
             n => (chunk / PREFILL_FRACTION).max(1).min(chunk - n),
         };
         // The shortest first: rows that it leaves go to the others.
-        prompts.sort_by_key(|(_, n_done, prompt)| prompt.tokens.len() - n_done);
-        let mut n_left = prompts.len();
-        for (slot, n_done, prompt) in prompts {
+        prompts.sort_by_key(|part| part.prompt.tokens.len() - part.n_done);
+        let (mut n_left, mut n_scorable) = (prompts.len(), SCORED_ROWS);
+        for PromptPart { slot, n_done, prompt, is_scored } in prompts {
             let part = n_free.div_ceil(n_left);
+            let part = if is_scored { part.min(n_scorable) } else { part };
             n_left -= 1;
             let ahead = prompt.checkpoints.iter().filter(|position| **position > n_done);
             let n_to_checkpoint = ahead.min().map_or(usize::MAX, |position| position - n_done);
@@ -318,10 +340,13 @@ impl Runner {
                 continue;
             }
             n_free -= n;
+            let n_scored = if is_scored { n } else { 0 };
+            n_scorable -= n_scored;
             batch.push(BatchEntry {
                 slot,
                 tokens: prompt.tokens[n_done..n_done + n].to_vec(),
                 n_drafted: 0,
+                n_scored,
                 wants_logits: n_done + n == prompt.tokens.len(),
                 checkpoint_after: n == n_to_checkpoint,
             });
@@ -398,6 +423,9 @@ impl Runner {
     /// How many of the highest logits suffice for all answers that choose a token after this
     /// step; `None` where one needs all.
     fn n_top(&self, batch: &[BatchEntry]) -> Option<usize> {
+        if batch.iter().any(|entry| entry.n_scored > 0) {
+            return None;
+        }
         let choosing = batch.iter().filter(|entry| entry.wants_logits);
         let wanted = choosing.map(|entry| {
             let running = self.pool.slots[entry.slot].running.as_ref()?;
@@ -418,7 +446,8 @@ impl Runner {
                     wants_logits: entry.wants_logits,
                     checkpoint_after: entry.checkpoint_after,
                 };
-                chunks.push(DraftChunk { chunk, n_drafted: entry.n_drafted });
+                let BatchEntry { n_drafted, n_scored, .. } = *entry;
+                chunks.push(DraftChunk { chunk, n_drafted, n_scored });
             }
         }
         eval_draft_batch(&mut chunks, n_top)
@@ -428,14 +457,23 @@ impl Runner {
     fn advance(&mut self, entry: &BatchEntry, logits: &mut [RowLogits]) {
         let slot = &mut self.pool.slots[entry.slot];
         let Some(running) = &mut slot.running else { return };
+        let scored = running.score(running.n_done(), logits);
         running.advance_prompt(entry.tokens.len());
-        if logits.is_empty() {
+        // Behind a part of a prompt no token is chosen.
+        if scored.is_ok() && !entry.wants_logits {
             return;
         }
+        let n_before = entry.n_scored.saturating_sub(1);
+        let logits = &mut logits[n_before..];
         // The drafts were dropped where the step failed with them.
         let draft = &entry.draft()[..entry.n_drafted.min(logits.len() - 1)];
         let step = Evaluated { draft, logits };
-        let ended = match running.take_step(step, &mut slot.session) {
+        let taken = match scored {
+            Err(err) => Err(err),
+            Ok(()) if running.decoding.is_empty() => Ok(Some(Finish::MaxTokens)),
+            Ok(()) => running.take_step(step, &mut slot.session),
+        };
+        let ended = match taken {
             Ok(None) => return,
             Ok(Some(finish)) => Ok(finish),
             Err(err) => Err(Arc::new(err)),

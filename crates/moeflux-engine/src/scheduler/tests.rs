@@ -52,6 +52,7 @@ fn of(tokens: Vec<TokenId>, checkpoints: Vec<usize>) -> (Job, Receiver<Event>) {
         prompt: Turn { checkpoints, ..Turn::raw(tokens) },
         decoding: DecodingOptions { max_tokens: Some(5), ..DecodingOptions::default() },
         keeps_answer: true,
+        prompt_logprobs: None,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };
@@ -62,7 +63,7 @@ fn outcome(events: &Receiver<Event>) -> Result<Answer, String> {
     let ended = events.iter().find_map(|event| match event {
         Event::Done(answer) => Some(Ok(answer)),
         Event::Failed(err) => Some(Err(err.to_string())),
-        Event::Prompt { .. } | Event::Text(_) => None,
+        Event::Prompt { .. } | Event::Scored(_) | Event::Text(_) => None,
     });
     ended.expect("a job ends")
 }

@@ -36,6 +36,8 @@ pub(crate) struct DraftChunk<'a> {
     /// How many of the tokens are drafts. If logits are wanted, they are returned after the
     /// token before the drafts and after each draft.
     pub(crate) n_drafted: usize,
+    /// How many of the last rows have their logits returned, whatever else is wanted.
+    pub(crate) n_scored: usize,
 }
 
 impl DraftChunk<'_> {
@@ -46,7 +48,8 @@ impl DraftChunk<'_> {
 
     /// Rows whose logits are wanted.
     fn n_wanted(&self) -> usize {
-        if self.chunk.wants_logits { 1 + self.n_drafted } else { 0 }
+        let n_chosen = if self.chunk.wants_logits { 1 + self.n_drafted } else { 0 };
+        n_chosen.max(self.n_scored)
     }
 }
 
@@ -69,7 +72,7 @@ pub fn eval_batch(chunks: &mut [SequenceChunk<'_>]) -> Result<Vec<Option<Logits>
             let (wants_logits, checkpoint_after) = (*wants_logits, *checkpoint_after);
             let input = *input;
             let chunk = SequenceChunk { session, input, wants_logits, checkpoint_after };
-            DraftChunk { chunk, n_drafted: 0 }
+            DraftChunk { chunk, n_drafted: 0, n_scored: 0 }
         })
         .collect();
     let all = |row: RowLogits| match row {
@@ -159,7 +162,7 @@ fn lay_out<'a>(
     let takes_pending = chunks.iter().map(DraftChunk::n_rows).sum::<usize>() <= max_rows;
     let spans = Vec::with_capacity(chunks.len());
     let mut layout = Layout { spans, ..Layout::default() };
-    for (nth, DraftChunk { chunk, n_drafted }) in chunks.iter_mut().enumerate() {
+    for (nth, DraftChunk { chunk, n_drafted, .. }) in chunks.iter_mut().enumerate() {
         let state = &mut chunk.session.state;
         if *n_drafted == 0 {
             state.speculation.discard_rollback();
@@ -219,7 +222,7 @@ fn record_step(
 ) {
     let width = hidden.len() / batch.tokens.len().max(1);
     let chunks = chunks.iter_mut().zip(batch.spans).enumerate();
-    for (nth, (DraftChunk { chunk, n_drafted }, span)) in chunks {
+    for (nth, (DraftChunk { chunk, n_drafted, .. }, span)) in chunks {
         let state = &mut chunk.session.state;
         match placed.get(&nth) {
             Some(rows) => state.timeline.extend_placed(rows),

@@ -71,7 +71,7 @@ impl Session {
         let tokens = &[&[token], draft].concat();
         let (input, wants_logits, checkpoint_after) = (ChunkInput::Tokens(tokens), true, false);
         let chunk = SequenceChunk { session: self, input, wants_logits, checkpoint_after };
-        let chunks = &mut [DraftChunk { chunk, n_drafted: draft.len() }];
+        let chunks = &mut [DraftChunk { chunk, n_drafted: draft.len(), n_scored: 0 }];
         Ok(eval_draft_batch(chunks, n_top)?.pop().unwrap_or_default())
     }
 

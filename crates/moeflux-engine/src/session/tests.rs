@@ -143,9 +143,9 @@ fn drafts_prompts_and_single_tokens_share_a_step() {
     };
     let (first, second) = (&text[2..5], &text[3..4]);
     let mut chunks = [
-        DraftChunk { chunk: chunk(&mut one, first, true), n_drafted: 2 },
-        DraftChunk { chunk: chunk(&mut reader, &text[..7], false), n_drafted: 0 },
-        DraftChunk { chunk: chunk(&mut other, second, true), n_drafted: 0 },
+        DraftChunk { chunk: chunk(&mut one, first, true), n_drafted: 2, n_scored: 0 },
+        DraftChunk { chunk: chunk(&mut reader, &text[..7], false), n_drafted: 0, n_scored: 0 },
+        DraftChunk { chunk: chunk(&mut other, second, true), n_drafted: 0, n_scored: 0 },
     ];
     let next = eval_draft_batch(&mut chunks, None).unwrap();
     let got: Vec<Vec<Vec<u32>>> =

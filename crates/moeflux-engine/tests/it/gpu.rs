@@ -229,6 +229,7 @@ fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> R
             ..DecodingOptions::default()
         },
         keeps_answer: true,
+        prompt_logprobs: None,
         cancelled: Arc::default(),
         listener: Box::new(move |event| drop(sender.send(event))),
     };
@@ -248,7 +249,7 @@ fn answer_of(events: &Receiver<Event>) -> (String, SpeculationStats) {
             Event::Text(piece) => text.push_str(&piece.text),
             Event::Failed(err) => panic!("{err}"),
             Event::Done(answer) => speculation = answer.speculation,
-            Event::Prompt { .. } => {}
+            Event::Prompt { .. } | Event::Scored(_) => {}
         }
     }
     (text, speculation)

@@ -65,6 +65,7 @@ fn reported(
             ..DecodingOptions::default()
         },
         keeps_answer: true,
+        prompt_logprobs: None,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };
@@ -74,7 +75,7 @@ fn reported(
         match event {
             Event::Text(text) => tokens.extend(text.logprobs),
             Event::Failed(err) => panic!("{err}"),
-            Event::Done(_) | Event::Prompt { .. } => {}
+            Event::Done(_) | Event::Prompt { .. } | Event::Scored(_) => {}
         }
     }
     tokens

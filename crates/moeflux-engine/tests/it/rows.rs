@@ -153,12 +153,19 @@ fn drafts_whose_rows_are_read_change_no_text() {
         let listener = Box::new(move |event| drop(sender.send(event)));
         let (prompt, cancelled) = (Turn::raw(golden.greedy_prompt.clone()), Arc::default());
         scheduler
-            .submit(Job { prompt, decoding, keeps_answer: true, cancelled, listener })
+            .submit(Job {
+                prompt,
+                decoding,
+                keeps_answer: true,
+                prompt_logprobs: None,
+                cancelled,
+                listener,
+            })
             .unwrap();
         let mut tokens = Vec::new();
         for event in events {
             match event {
-                Event::Prompt { .. } => {}
+                Event::Prompt { .. } | Event::Scored(_) => {}
                 Event::Text(text) => tokens.extend(text.logprobs.iter().map(|one| one.token)),
                 Event::Done(answer) => return (tokens, answer.speculation),
                 Event::Failed(err) => panic!("{err}"),

@@ -52,6 +52,7 @@ impl Asked {
                     assert!(n_reused <= n_done && n_done <= n_total);
                 }
                 Event::Text(piece) => text.push_str(&piece.text),
+                Event::Scored(_) => panic!("no probabilities were asked for"),
                 Event::Done(answer) => return (text, answer),
                 Event::Failed(err) => panic!("{err}"),
             }
@@ -71,6 +72,7 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
             ..DecodingOptions::default()
         },
         keeps_answer: true,
+        prompt_logprobs: None,
         cancelled: Arc::clone(&cancelled),
         listener: Box::new(move |event| drop(sender.send(event))),
     };
@@ -385,7 +387,7 @@ fn logprobs_cover_the_text_and_nothing_of_a_stop_text() {
                     }
                 }
                 Event::Done(answer) => break answer,
-                Event::Prompt { .. } => {}
+                Event::Prompt { .. } | Event::Scored(_) => {}
                 Event::Failed(err) => panic!("{err}"),
             }
         };
@@ -486,6 +488,7 @@ fn an_expert_that_cannot_be_read_ends_the_answers_that_need_it_alone() {
             let (mut text, mut err) = (String::new(), None);
             for event in one.events {
                 match event {
+                    Event::Scored(_) => {}
                     Event::Text(piece) => text.push_str(&piece.text),
                     Event::Failed(failure) => err = Some(failure.to_string()),
                     Event::Prompt { .. } | Event::Done(_) => {}

@@ -9,7 +9,6 @@ pub(super) const REQUEST: &[&str] = &[
     "inference_geo",
     "speed",
     "user_profile_id",
-    "thinking.budget_tokens",
     "thinking.display",
     "output_config.task_budget",
     "output_config.format.name",

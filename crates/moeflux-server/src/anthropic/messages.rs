@@ -67,6 +67,8 @@ fn conversation(
     model.check_name(body.model.as_deref())?;
     let mut settings = body.sampling().settings(model)?;
     settings.max_tokens = body.max_tokens.map(|Integer(most)| most);
+    let nested = body.thinking.as_ref().and_then(|thinking| thinking.budget_tokens);
+    let budgets = body.budgets();
     for (name, field) in [("mcp_servers", body.mcp_servers), ("container", body.container)] {
         if field.is_some_and(|field| field != json!([])) {
             return Err(ApiError::not_supported(name, "this server runs no tools: leave it out"));
@@ -83,7 +85,8 @@ fn conversation(
         (format, _) => ("output_config.format", format),
     };
     let shape = format.map_or(Ok(AnswerShape::Text), |format| shape(format, shape_field))?;
-    let thinking = thinking_request(body.thinking, effort, ignored)?.of(model);
+    let thinking = thinking_request(body.thinking, effort, ignored)?;
+    let thinking = thinking.within(nested, budgets).of(model);
     let system = body.system.map(|system| blocks::system(system, "system")).transpose()?;
     let mut messages: Vec<Message> = system
         .filter(|text| !text.is_empty())
@@ -99,6 +102,7 @@ fn conversation(
         may_call_many,
         shape,
         thinking: thinking.thinks,
+        thinking_budget: thinking.thinking_budget(),
         effort: thinking.effort,
         variables: Map::new(),
         continues,
@@ -135,5 +139,5 @@ fn thinking_request(
     let asked = effort
         .map(|effort| ThinkingRequest::hint_of_effort(&effort, "output_config.effort", ignored));
     let effort = asked.filter(|_| thinks != Some(false)).and_then(|thinking| thinking.effort);
-    Ok(ThinkingRequest { thinks, effort })
+    Ok(ThinkingRequest { thinks, effort, ..ThinkingRequest::default() })
 }

@@ -96,6 +96,18 @@ struct Usage {
     cache_read_input_tokens: usize,
     /// Tokens of the answer.
     output_tokens: usize,
+    /// Of the answer's tokens.
+    output_tokens_details: OutputDetails,
+}
+
+/// Of the answer's tokens.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "MessageOutputDetails", deny_unknown_fields)]
+struct OutputDetails {
+    /// Tokens of thoughts.
+    thinking_tokens: usize,
+    /// The same by the name that OpenAI's API has for it.
+    reasoning_tokens: usize,
 }
 
 /// An event of a stream.
@@ -175,11 +187,15 @@ impl Usage {
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: n_reused,
             output_tokens: n_generated,
+            output_tokens_details: OutputDetails::default(),
         }
     }
 
     fn of(answer: &Answer) -> Usage {
-        Usage::new(answer.n_prompt, answer.n_reused, answer.n_generated)
+        let n = answer.n_thought;
+        let output_tokens_details = OutputDetails { thinking_tokens: n, reasoning_tokens: n };
+        let usage = Usage::new(answer.n_prompt, answer.n_reused, answer.n_generated);
+        Usage { output_tokens_details, ..usage }
     }
 }
 
@@ -339,6 +355,7 @@ impl Encoder for MessageStream {
     fn update(&mut self, _index: usize, update: Update, out: &mut Events) {
         match update {
             Update::Prompt { n_total, n_reused, .. } => self.start(n_total, n_reused, out),
+            Update::Scored(_) => {}
             Update::Deltas(deltas, _) => self.deltas(deltas, out),
             Update::Done(deltas, answer) => {
                 self.deltas(deltas, out);

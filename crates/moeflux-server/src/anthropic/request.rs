@@ -7,7 +7,7 @@ use super::hints::{MESSAGES, REQUEST, TOOLS};
 use crate::messages::MAX_MESSAGES;
 use crate::request::{Body, Integer, Limit, List, Refused, StringOr, hints, object};
 use crate::sampling::{Sampling, Share, Stops, Temperature};
-use crate::thinking::Thinking;
+use crate::thinking::{BudgetFields, Thinking};
 use crate::tools::MAX_TOOLS;
 use schemars::JsonSchema;
 
@@ -50,6 +50,15 @@ pub(crate) struct MessageRequest {
     pub(super) tool_choice: Option<ToolChoice>,
     /// Whether the model thinks before it answers. Dropped where it does not think.
     pub(super) thinking: Option<Thinking>,
+    /// Tokens that the model thinks at most; then the answer goes on. 0 for no thoughts, -1 for no
+    /// limit.
+    pub(super) thinking_budget: Option<Limit<0>>,
+    /// llama.cpp's name of `thinking_budget`.
+    pub(super) reasoning_budget: Option<Limit<0>>,
+    /// vLLM's name of `thinking_budget`.
+    pub(super) thinking_token_budget: Option<Limit<0>>,
+    /// llama-server's name of `thinking_budget`.
+    pub(super) thinking_budget_tokens: Option<Limit<0>>,
     /// What the answer must look like, and how much the model thinks.
     pub(super) output_config: Option<OutputConfig>,
     /// The older place of `output_config.format`.
@@ -172,6 +181,16 @@ impl MessageRequest {
             min_p: self.min_p,
             stop: self.stop_sequences.take(),
             ..Sampling::default()
+        }
+    }
+
+    /// What it says of the most tokens of thoughts.
+    pub(super) fn budgets(&self) -> BudgetFields {
+        BudgetFields {
+            thinking_budget: self.thinking_budget,
+            reasoning_budget: self.reasoning_budget,
+            thinking_token_budget: self.thinking_token_budget,
+            thinking_budget_tokens: self.thinking_budget_tokens,
         }
     }
 }

@@ -110,6 +110,7 @@ fn answer() -> Answer {
         n_prompt: N_PROMPT,
         n_reused: 512,
         n_generated: 3,
+        n_thought: 0,
         speculation: SpeculationStats::default(),
         queued: QUEUED,
         first_token: Some(QUEUED + READING),

@@ -11,11 +11,13 @@ use super::messages::{self, ChatMessage, is_begun};
 use super::names;
 use super::options::{self, Options};
 use super::reply::{Loading, Shape, Target, answer, loaded};
+use super::shorten::{Shortened, Shortening};
 use crate::app::App;
 use crate::conversation::ConversationRequest;
 use crate::error::ApiResult;
 use crate::messages::MAX_MESSAGES;
-use crate::prepare::ask;
+use crate::offload::offload;
+use crate::prepare::submit_prepared;
 use crate::reply::Reply;
 use crate::request::{Body, Integer, List, Request, Toggle, object, read};
 use crate::sampling::MAX_TOP;
@@ -44,6 +46,12 @@ pub(crate) struct ChatRequest {
     logprobs: Option<bool>,
     /// How many of the likeliest tokens are wanted for every token.
     top_logprobs: Option<Integer<0, MAX_TOP>>,
+    /// Whether the oldest messages are left out of a conversation that does not fit; true where this is
+    /// left out.
+    truncate: Option<bool>,
+    /// Whether they are left out, too, where little room would be left for the answer; true where this is
+    /// left out.
+    shift: Option<bool>,
     /// How long the model stays loaded: it always does. 0 without messages is answered as unloaded.
     keep_alive: Option<Value>,
 }
@@ -51,8 +59,7 @@ pub(crate) struct ChatRequest {
 object!(ChatRequest);
 
 impl Body for ChatRequest {
-    const HINTS: &'static [&'static [&'static str]] =
-        &[&["truncate", "shift"], options::HINTS, messages::HINTS];
+    const HINTS: &'static [&'static [&'static str]] = &[options::HINTS, messages::HINTS];
 }
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
@@ -74,14 +81,20 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         tools,
         shape: format::shape(body.format)?,
         thinking: thinking.thinks,
+        thinking_budget: thinking.thinking_budget(),
         effort: thinking.effort,
         ..Conversation::new(messages)
     };
     let request = ConversationRequest { conversation, names: NAMES, settings };
     request.check_continued(&app)?;
     let ignored = ignored.accept(&app)?;
-    let answers = ask(&app, request).await?;
+    let shortening =
+        Shortening { truncates: body.truncate.unwrap_or(true), shifts: body.shift.unwrap_or(true) };
+    let (shared, settings) = (Arc::clone(&app), request.settings.clone());
+    let shortened = offload(move || shortening.prepare(&shared, &request)).await??;
+    let Shortened { prepared, left_out } = shortened;
+    let answers = submit_prepared(&app, prepared, settings)?;
     let target = Target { model: body.model, shape: Shape::Chat, with_logprobs: top.is_some() };
     let reply = answer(app, answers, target, body.stream.unwrap_or(true)).await?;
-    Ok(ignored.mark(reply))
+    Ok(left_out.mark(ignored.mark(reply)))
 }

@@ -125,6 +125,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         let conversation = Conversation {
             shape,
             thinking: thinking.thinks,
+            thinking_budget: thinking.thinking_budget(),
             effort: thinking.effort,
             ..Conversation::new(messages)
         };

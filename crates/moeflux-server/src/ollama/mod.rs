@@ -12,4 +12,5 @@ pub(crate) mod models;
 mod names;
 mod options;
 mod reply;
+mod shorten;
 pub(crate) mod show;

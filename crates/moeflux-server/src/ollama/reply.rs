@@ -80,7 +80,7 @@ pub(super) async fn answer(
         return Ok(events::lines(EventStream::new(answers, Box::new(encoder))));
     }
     let whole = collect(answers).await?.into_iter().next().unwrap_or_default();
-    let WholeAnswer { reasoning, content, calls, logprobs, answer } = whole;
+    let WholeAnswer { reasoning, content, calls, logprobs, answer, .. } = whole;
     let mut piece = Piece { text: content, thinking: reasoning, ..Piece::default() };
     for (name, arguments) in calls {
         piece.calls.extend(whole_call(&app, piece.calls.len(), name, &arguments));
@@ -319,7 +319,7 @@ impl Encoder for Lines {
 
     fn update(&mut self, _index: usize, update: Update, out: &mut Events) {
         match update {
-            Update::Prompt { .. } => {}
+            Update::Prompt { .. } | Update::Scored(_) => {}
             Update::Deltas(deltas, logprobs) => self.deltas(deltas, &logprobs, out),
             Update::Done(deltas, answer) => {
                 self.deltas(deltas, &[], out);

@@ -6,7 +6,9 @@ use moeflux_text::{Conversation, Message, ToolChoice as Choice, Tools};
 use serde_json::{Map, Value};
 
 use super::chat_reply::{CallShape, ChatStream, Head, whole};
-use super::chat_request::{ChatRequest, NamedFunction, Prediction, ToolChoice};
+use super::chat_request::{
+    AllowedTool, AllowedTools, ChatRequest, NamedFunction, Prediction, ToolChoice,
+};
 use super::format::FormatFields;
 use crate::app::App;
 use crate::ask::collect;
@@ -70,7 +72,11 @@ pub(crate) fn conversation(
     // The older shape of an answer has room for one call.
     let may_call_many = body.parallel_tool_calls.unwrap_or(true) && !body.has_functions();
     let (tools, choice) = match body.tools.take() {
-        Some(List(tools)) => (tools::of_chat(tools, ignored)?, tool_choice(body.tool_choice)?),
+        Some(List(tools)) => {
+            let mut tools = tools::of_chat(tools, ignored)?;
+            let choice = tool_choice(body.tool_choice, &mut tools)?;
+            (tools, choice)
+        }
         None => functions(body.functions.take(), body.tool_choice, body.function_call)?,
     };
     if tools.is_empty() && !matches!(choice, Choice::Auto | Choice::Never) {
@@ -85,6 +91,7 @@ pub(crate) fn conversation(
         may_call_many,
         shape: wanted.shape,
         thinking: thinking.thinks,
+        thinking_budget: thinking.thinking_budget(),
         effort: thinking.effort,
         variables,
         continues,
@@ -133,8 +140,8 @@ fn continues(
     Ok(continues)
 }
 
-/// `tool_choice`.
-fn tool_choice(field: Option<StringOr<ToolChoice>>) -> ApiResult<Choice> {
+/// `tool_choice`. Where it allows some of the tools alone, the others are left out.
+fn tool_choice(field: Option<StringOr<ToolChoice>>, tools: &mut Tools) -> ApiResult<Choice> {
     let choice = match field {
         None => return Ok(Choice::Auto),
         Some(StringOr::String(word)) => {
@@ -144,13 +151,45 @@ fn tool_choice(field: Option<StringOr<ToolChoice>>) -> ApiResult<Choice> {
         }
         Some(StringOr::Other(choice)) => choice,
     };
-    if choice.r#type != "function" {
-        return word_choice(&choice.r#type).ok_or_else(|| {
-            ApiError::field("tool_choice.type", "choose function, none, auto or required")
-        });
+    let named = |named: Option<NamedFunction>, field: &str| {
+        let name = named.map(|named| named.name).or(choice.name);
+        let missing = || ApiError::field(format!("tool_choice.{field}"), "it is missing");
+        name.map(Choice::Named).ok_or_else(missing)
+    };
+    match choice.r#type.as_str() {
+        "function" => named(choice.function, "function"),
+        "custom" => named(choice.custom, "custom"),
+        "allowed_tools" => allowed_tools(choice.allowed_tools, tools),
+        word => word_choice(word).ok_or_else(|| {
+            let words = "choose function, custom, allowed_tools, none, auto or required";
+            ApiError::field("tool_choice.type", words)
+        }),
     }
-    let name = choice.function.map(|function| function.name).or(choice.name);
-    name.map(Choice::Named).ok_or_else(|| ApiError::field("tool_choice.function", "it is missing"))
+}
+
+/// `tool_choice.allowed_tools`.
+fn allowed_tools(field: Option<AllowedTools>, tools: &mut Tools) -> ApiResult<Choice> {
+    const FIELD: &str = "tool_choice.allowed_tools";
+    let AllowedTools { mode, tools: List(allowed) } =
+        field.ok_or_else(|| ApiError::field(FIELD, "it is missing"))?;
+    let choice = match mode.as_str() {
+        "auto" => Choice::Auto,
+        "required" => Choice::Required,
+        _ => return Err(ApiError::field(format!("{FIELD}.mode"), "choose auto or required")),
+    };
+    let mut names = Vec::with_capacity(allowed.len());
+    for (i, AllowedTool { function, custom, .. }) in allowed.into_iter().enumerate() {
+        let at = || format!("{FIELD}.tools[{i}]");
+        let named = function.or(custom);
+        let name = named.ok_or_else(|| ApiError::field(at(), "it names no tool"))?.name;
+        if !tools.functions.iter().any(|tool| tool["function"]["name"] == *name) {
+            return Err(ApiError::field(at(), "there is no such tool in tools"));
+        }
+        names.push(name);
+    }
+    let is_allowed = |name: &Value| names.iter().any(|allowed| name == allowed);
+    tools.functions.retain(|tool| is_allowed(&tool["function"]["name"]));
+    Ok(choice)
 }
 
 fn word_choice(word: &str) -> Option<Choice> {
@@ -170,7 +209,8 @@ fn functions(
 ) -> ApiResult<(Tools, Choice)> {
     let mut tools = Tools::default();
     let Some(List(functions)) = functions else {
-        return Ok((tools, self::tool_choice(tool_choice)?));
+        let choice = self::tool_choice(tool_choice, &mut tools)?;
+        return Ok((tools, choice));
     };
     for (i, function) in functions.into_iter().enumerate() {
         tools::add(&mut tools, function, &format!("functions[{i}]"))?;

@@ -407,6 +407,7 @@ impl Encoder for ChatStream {
 
     fn update(&mut self, i: usize, update: Update, out: &mut Events) {
         match update {
+            Update::Scored(_) => {}
             Update::Prompt { n_done, n_total, n_reused } => {
                 if self.streaming.with_progress {
                     let progress = Progress { processed: n_done, total: n_total, cache: n_reused };

@@ -9,7 +9,7 @@ use super::hints::{CHAT, MESSAGES};
 use crate::messages::{ChatMessage, Content, MAX_MESSAGES};
 use crate::request::{Body, Given, Integer, Limit, List, Refused, StringOr, Toggle, hints, object};
 use crate::sampling::MAX_TOP;
-use crate::thinking::{Reasoning, Thinking, ThinkingFields};
+use crate::thinking::{BudgetFields, Reasoning, Thinking, ThinkingFields};
 use crate::tools::{Function, MAX_TOOLS, Tool};
 
 /// A request for the next turn of a conversation.
@@ -76,6 +76,15 @@ pub(crate) struct ChatRequest {
     pub(crate) enable_thinking: Option<bool>,
     /// Ollama's field for thinking.
     pub(crate) think: Option<Toggle>,
+    /// Tokens that the model thinks at most; then the answer goes on. 0 for no thoughts, -1 for no
+    /// limit.
+    pub(crate) thinking_budget: Option<Limit<0>>,
+    /// llama.cpp's name of `thinking_budget`.
+    pub(crate) reasoning_budget: Option<Limit<0>>,
+    /// vLLM's name of `thinking_budget`.
+    pub(crate) thinking_token_budget: Option<Limit<0>>,
+    /// llama-server's name of `thinking_budget`.
+    pub(crate) thinking_budget_tokens: Option<Limit<0>>,
     /// Variables of the chat template.
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
 
@@ -135,13 +144,40 @@ pub(crate) struct StreamOptions {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct ToolChoice {
-    /// `function`.
-    #[schemars(extend("enum" = ["function", "none", "auto", "required", "any"]))]
+    /// `function`, `custom` or `allowed_tools`.
+    #[schemars(extend("enum" = ["function", "custom", "allowed_tools", "none", "auto", "required", "any"]))]
     pub(crate) r#type: String,
     /// The function.
     pub(crate) function: Option<NamedFunction>,
+    /// The tool that takes text.
+    pub(crate) custom: Option<NamedFunction>,
+    /// The only tools that may be called, and whether one must be.
+    pub(crate) allowed_tools: Option<AllowedTools>,
     /// The function's name, where clients leave out the level above.
     pub(crate) name: Option<String>,
+}
+
+/// The only tools that may be called.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
+pub(crate) struct AllowedTools {
+    /// `auto`, or `required` where one must be called.
+    #[schemars(extend("enum" = ["auto", "required"]))]
+    pub(crate) mode: String,
+    /// The tools.
+    pub(crate) tools: List<AllowedTool, MAX_TOOLS>,
+}
+
+/// A tool that may be called, by its name.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
+pub(crate) struct AllowedTool {
+    /// `function` or `custom`.
+    pub(crate) r#type: Option<String>,
+    /// The function.
+    pub(crate) function: Option<NamedFunction>,
+    /// The tool that takes text.
+    pub(crate) custom: Option<NamedFunction>,
 }
 
 /// A function by its name.
@@ -163,7 +199,15 @@ pub(crate) struct Prediction {
     pub(crate) content: Content,
 }
 
-object!(ChatRequest, StreamOptions, ToolChoice, NamedFunction, Prediction);
+object!(
+    ChatRequest,
+    StreamOptions,
+    ToolChoice,
+    AllowedTools,
+    AllowedTool,
+    NamedFunction,
+    Prediction
+);
 
 impl ChatRequest {
     /// Whether it has functions as clients described them before there were tools.
@@ -179,6 +223,17 @@ impl ChatRequest {
             thinking: self.thinking.take(),
             enable_thinking: self.enable_thinking,
             think: self.think.take(),
+            budgets: self.budgets(),
+        }
+    }
+
+    /// What it says of the most tokens of thoughts.
+    fn budgets(&self) -> BudgetFields {
+        BudgetFields {
+            thinking_budget: self.thinking_budget,
+            reasoning_budget: self.reasoning_budget,
+            thinking_token_budget: self.thinking_token_budget,
+            thinking_budget_tokens: self.thinking_budget_tokens,
         }
     }
 

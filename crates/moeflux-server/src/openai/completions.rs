@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::Finish;
+use moeflux_engine::{Finish, TokenId};
 use moeflux_text::Delta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,13 +40,15 @@ pub(crate) struct CompletionRequest {
     /// A text, a list of texts, a list of tokens, or a list of those.
     prompt: Prompts,
 
-    /// Tokens of an answer at most, 16 where this is left out; -1 for no limit but the context's.
-    max_tokens: Option<Limit<1>>,
+    /// Tokens of an answer at most, 16 where this is left out; 0 for none, -1 for no limit but the
+    /// context's.
+    max_tokens: Option<Limit<0>>,
     /// llama-server's name of `max_tokens`.
-    n_predict: Option<Limit<1>>,
+    n_predict: Option<Limit<0>>,
     /// How many of the likeliest tokens are wanted for every token.
     logprobs: Option<Integer<0, MAX_TOP>>,
-    /// Whether the prompt is repeated in front of the answer. Not together with `logprobs`.
+    /// Whether the prompt is repeated in front of the answer, with the probabilities of its tokens where
+    /// there are `logprobs`; those are not streamed.
     echo: Option<bool>,
 
     /// Whether the answer is sent as it is made.
@@ -158,24 +160,36 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     };
     settings.top_logprobs = body.logprobs.map(|Integer(top)| top);
     let echo = body.echo.unwrap_or(false);
-    if echo && settings.top_logprobs.is_some() {
-        return Err(ApiError::field("echo", "it does not go together with logprobs"));
+    let suffix = body.suffix.filter(|text| !text.is_empty());
+    let scores_prompts = echo && settings.top_logprobs.is_some();
+    if scores_prompts && streaming.is_on {
+        let problem =
+            "probabilities of prompts are not streamed: leave out stream, echo or logprobs";
+        return Err(ApiError::field("echo", problem));
+    }
+    if scores_prompts && suffix.is_some() {
+        let problem = "it does not go together with echo and logprobs";
+        return Err(ApiError::field("suffix", problem));
     }
     let prompt = body.prompt;
-    let suffix = body.suffix.filter(|text| !text.is_empty());
     let shared = Arc::clone(&app);
     let prompts = offload(move || prompt.read(&shared, suffix.as_deref(), echo)).await??;
     let echoes: Vec<String> = prompts.iter().map(|prompt| prompt.echo.clone()).collect();
     let with_logprobs = settings.top_logprobs.is_some();
     let head = Head::new(&app, "cmpl-", settings.n, with_logprobs);
+    let firsts = prompts.iter().map(|prompt| prompt.prepared.turn.tokens.first().copied());
+    let firsts: Vec<Option<TokenId>> =
+        firsts.map(|first| first.filter(|_| scores_prompts)).collect();
     let prompts = prompts.into_iter().map(|prompt| prompt.prepared).collect();
-    let answers = submit(&app, PreparedRequest { prompts, settings })?;
+    let answers = submit(&app, PreparedRequest { prompts, settings, scores_prompts })?;
     if streaming.is_on {
         let encoder = TextStream::new(app, head, streaming, echoes);
         return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
     }
+    let echoed: Vec<Echoed> =
+        echoes.into_iter().zip(firsts).map(|(text, first)| Echoed { text, first }).collect();
     let all = collect(answers).await?;
-    Ok(ignored.mark(reply::json(hyper::StatusCode::OK, &whole(&app, &head, &echoes, all))))
+    Ok(ignored.mark(reply::json(hyper::StatusCode::OK, &whole(&app, &head, &echoed, all))))
 }
 
 /// Text that continues a prompt.
@@ -232,10 +246,17 @@ impl TextEnd {
     }
 }
 
+/// A prompt in front of its answers.
+struct Echoed {
+    text: String,
+    /// Its first token, where the probabilities of the others are wanted.
+    first: Option<TokenId>,
+}
+
 fn whole<'a>(
     app: &'a App,
     head: &'a Head,
-    echoes: &[String],
+    echoes: &[Echoed],
     all: Vec<WholeAnswer>,
 ) -> Completion<'a> {
     let mut usage = ask::Usage::default();
@@ -246,9 +267,15 @@ fn whole<'a>(
             TextEnd::of(answer.finish)
         });
         let tokenizer = app.text.tokenizer();
-        let lists = || logprobs::Lists::of(tokenizer, &whole.logprobs, &mut 0);
+        let Echoed { text: echo, first } = &echoes[index / head.n];
+        let lists = || {
+            let mut lists = logprobs::Lists::begun(tokenizer, *first);
+            lists.extend(tokenizer, &whole.scored);
+            lists.extend(tokenizer, &whole.logprobs);
+            lists
+        };
         let logprobs = head.with_logprobs.then(lists);
-        let text = format!("{}{}", echoes[index / head.n], whole.content);
+        let text = format!("{echo}{}", whole.content);
         choices.push(TextChoice { index, text, logprobs, finish_reason });
     }
     Completion {
@@ -305,7 +332,7 @@ impl Encoder for TextStream {
 
     fn update(&mut self, i: usize, update: Update, out: &mut Events) {
         let (deltas, all, answer) = match update {
-            Update::Prompt { .. } => return,
+            Update::Prompt { .. } | Update::Scored(_) => return,
             Update::Failed(error) => {
                 out.data(&ErrorReply::new(&error, Dialect::OpenAi));
                 return out.fail();
@@ -322,7 +349,10 @@ impl Encoder for TextStream {
         let mut logprobs = None;
         if self.head.with_logprobs && !all.is_empty() {
             let tokenizer = self.app.text.tokenizer();
-            logprobs = Some(logprobs::Lists::of(tokenizer, &all, &mut self.offsets[i]));
+            let mut lists = logprobs::Lists::behind(self.offsets[i]);
+            lists.extend(tokenizer, &all);
+            self.offsets[i] = lists.n_chars();
+            logprobs = Some(lists);
         }
         let finish_reason = answer.as_ref().map(|answer| {
             self.has_ended[i] = true;

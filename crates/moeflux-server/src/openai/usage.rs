@@ -27,12 +27,16 @@ pub(crate) struct Usage {
 struct PromptDetails {
     /// Tokens that were known from an earlier request.
     cached_tokens: usize,
+    /// Tokens that were evaluated, and that later requests may reuse.
+    cache_write_tokens: usize,
 }
 
 /// Of the answers' tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct CompletionDetails {
+    /// Tokens of thoughts.
+    reasoning_tokens: usize,
     /// Drafted tokens that were accepted.
     accepted_prediction_tokens: u64,
     /// Drafted tokens that were rejected.
@@ -41,13 +45,17 @@ struct CompletionDetails {
 
 impl From<ask::Usage> for Usage {
     fn from(usage: ask::Usage) -> Usage {
-        let ask::Usage { n_prompt, n_generated, n_reused, speculation } = usage;
+        let ask::Usage { n_prompt, n_generated, n_thought, n_reused, speculation } = usage;
         Usage {
             prompt_tokens: n_prompt,
             completion_tokens: n_generated,
             total_tokens: n_prompt + n_generated,
-            prompt_tokens_details: PromptDetails { cached_tokens: n_reused },
+            prompt_tokens_details: PromptDetails {
+                cached_tokens: n_reused,
+                cache_write_tokens: n_prompt - n_reused,
+            },
             completion_tokens_details: CompletionDetails {
+                reasoning_tokens: n_thought,
                 accepted_prediction_tokens: speculation.accepted,
                 rejected_prediction_tokens: speculation.drafted - speculation.accepted,
             },

@@ -391,7 +391,7 @@ def test_completions(client):
     ({"prompt": {"a": 1}}, "prompt"),
     ({"prompt": "x", "suffix": "y"}, "suffix"),
     ({"prompt": "x", "best_of": 3}, "best_of"),
-    ({"prompt": "x", "echo": True, "logprobs": 1}, "echo"),
+    ({"prompt": "x", "echo": True, "logprobs": 1, "stream": True}, "echo"),
     ({"prompt": "x", "logprobs": 6}, "logprobs"),
 ])
 def test_completions_refuse_by_name(http, fields, name):
@@ -470,7 +470,7 @@ def test_responses_give_logprobs(client):
 
 
 @pytest.mark.parametrize("fields, name", [
-    ({"previous_response_id": "resp_1"}, "previous_response_id"),
+    ({"input": [{"type": "compaction", "encrypted_content": "zz"}]}, "input[0].type"),
     ({"background": True}, "background"),
     ({"input": []}, "input"),
     ({"input": [{"type": "web_search_call"}]}, "input"),
@@ -485,6 +485,21 @@ def test_responses_give_logprobs(client):
 def test_responses_refuse_by_name(http, fields, name):
     response = http.post("/v1/responses", json={"model": MODEL, "input": "x", **fields})
     assert response.status_code == 400 and response.json()["error"]["param"] == name
+
+
+def test_responses_go_on_from_others(client):
+    first = respond(client, input="What is 7 + 12?", max_output_tokens=20)
+    second = respond(client, input="Why?", previous_response_id=first.id, max_output_tokens=20)
+    spelled = [{"role": "user", "content": "What is 7 + 12?"}, *first.output, {"role": "user", "content": "Why?"}]
+    again = respond(client, input=spelled, max_output_tokens=20)
+    assert second.usage.input_tokens == again.usage.input_tokens
+    refer = [spelled[0], {"type": "item_reference", "id": first.output[0].id}, spelled[-1]]
+    assert respond(client, input=refer, max_output_tokens=20).usage.input_tokens == again.usage.input_tokens
+    for fields, param in [({"previous_response_id": "resp_1"}, "previous_response_id"),
+                          ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input")]:
+        with pytest.raises(openai.NotFoundError, match="not found") as refused:
+            respond(client, **{"input": "x", **fields})
+        assert refused.value.param == param
 
 
 def test_a_raw_prompt_is_read_alike_as_text_and_as_tokens(client, http):

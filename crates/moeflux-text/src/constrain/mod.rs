@@ -230,6 +230,13 @@ impl Constraint {
         forced.into_iter().map(TokenId).collect()
     }
 
+    /// Whether these tokens may come next, one after the other.
+    pub fn takes(&mut self, tokens: &[TokenId]) -> bool {
+        let tokens: Vec<u32> = tokens.iter().map(|token| token.0).collect();
+        let taken = catch_panic(|| self.matcher.validate_tokens(&tokens));
+        matches!(taken, Ok(Ok(n)) if n == tokens.len())
+    }
+
     /// Goes on with a token; whether nothing may follow it.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod scan;
 mod syntax;
 mod table;
 mod thinking;
+mod thoughts;
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ use self::syntax::marks_in;
 pub(crate) use self::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
 pub use self::table::ToolSyntax;
 pub(crate) use self::thinking::{THINK, Thinking};
+use self::thoughts::ThoughtMarks;
+pub use self::thoughts::Thoughts;
 
 /// How a model writes what is not plain text, read out of what its template renders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub struct OutputFormat {
     shown: Arc<[TokenId]>,
     /// What begins calls, where text shows that.
     no_calls: Option<Arc<no_calls::Rules>>,
+    /// What marks thoughts.
+    thoughts: Option<Arc<ThoughtMarks>>,
 }
 
 impl OutputFormat {
@@ -85,12 +90,19 @@ impl OutputFormat {
         };
         let rules = |calls: Arc<Calls>| no_calls::Rules::of(&calls, &template, tokenizer);
         let no_calls = written.and_then(rules).map(Arc::new);
-        OutputFormat { calls, thinking, shown, no_calls }
+        let thoughts = ThoughtMarks::of(thinking, &template, tokenizer).map(Arc::new);
+        OutputFormat { calls, thinking, shown, no_calls, thoughts }
     }
 
     fn without_calls(reason: &str) -> OutputFormat {
         let calls = Err(reason.to_owned());
-        OutputFormat { calls, thinking: Thinking::Never, shown: Arc::from([]), no_calls: None }
+        OutputFormat {
+            calls,
+            thinking: Thinking::Never,
+            shown: Arc::from([]),
+            no_calls: None,
+            thoughts: None,
+        }
     }
 
     /// This format with calls in a syntax of the table, whatever the template writes.
@@ -127,6 +139,12 @@ impl OutputFormat {
     /// text, or where a system message shows how to call, which offers tools in its own words.
     pub fn no_calls(&self, messages: &[Message], prompt: &[TokenId]) -> Option<NoCalls> {
         NoCalls::new(self.no_calls.as_ref()?, messages, prompt)
+    }
+
+    /// What follows an answer through its thoughts, where a prompt ends with thinking that has begun or
+    /// does not, and where tools may be called. `None` where the model does not mark thoughts.
+    pub fn thoughts(&self, is_thinking: bool, may_call: bool) -> Option<Thoughts> {
+        Some(Thoughts::new(self.thoughts.as_ref()?, is_thinking, may_call))
     }
 
     /// Special tokens that mean something to an [`OutputParser`].

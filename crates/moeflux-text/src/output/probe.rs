@@ -15,6 +15,8 @@ const RESULT: &str = "Result58";
 const QUESTION: &str = "Question93";
 /// What the assistant thinks.
 const THOUGHT: &str = "Thought26";
+/// What the assistant says.
+const SAID: &str = "Said41";
 
 /// Reads the syntax of calls out of conversations with calls.
 ///
@@ -59,14 +61,46 @@ pub(super) fn calls(template: &ChatTemplate) -> Result<KnownCalls, &'static str>
     }
 }
 
-/// Finds out, from rendered conversations, how the template separates reasoning from content.
-pub(super) fn thinking(template: &ChatTemplate) -> Thinking {
-    let question = Message::new("user", QUESTION);
-    let mut thinks = Message::new("assistant", "Said41");
+/// An answer with thoughts, by all names that templates have for them.
+fn thoughtful() -> Message {
+    let mut thinks = Message::new("assistant", SAID);
     thinks.reasoning_content = Some(Value::from(THOUGHT));
     for name in ["reasoning", "thinking"] {
         thinks.extra.insert(name.to_owned(), Value::from(THOUGHT));
     }
+    thinks
+}
+
+/// Characters of what ends thoughts, at most.
+const MAX_CLOSING: usize = 64;
+
+/// What the template writes between thoughts and what is said, where it shows that: behind thoughts of
+/// the last turn, else where it opens an answer without thoughts.
+pub(super) fn closing(template: &ChatTemplate, [begin, end]: [&str; 2]) -> Option<String> {
+    let question = Message::new("user", QUESTION);
+    let shown = || {
+        let text = template.plain(&[question.clone(), thoughtful()], None)?;
+        let (_, behind) = text.split_once(THOUGHT)?;
+        Some(behind.split_once(SAID)?.0.to_owned())
+    };
+    let opened = || {
+        let question = std::slice::from_ref(&question);
+        let text = open(template, question, None, Value::Bool(false))?;
+        let (_, turn) = text.rsplit_once(QUESTION)?;
+        // Some only end thoughts that have not begun.
+        let behind = turn.split_once(begin).map(|(_, behind)| behind);
+        let behind = behind.or_else(|| turn.get(turn.find(end)?..))?;
+        let inner = behind.trim_start_matches('\n');
+        Some(if inner == behind { inner.to_owned() } else { format!("\n{inner}") })
+    };
+    let is_closing = |text: &String| text.contains(end) && text.len() <= MAX_CLOSING;
+    shown().filter(is_closing).or_else(|| opened().filter(is_closing))
+}
+
+/// Finds out, from rendered conversations, how the template separates reasoning from content.
+pub(super) fn thinking(template: &ChatTemplate) -> Thinking {
+    let question = Message::new("user", QUESTION);
+    let thinks = thoughtful();
     let follow_up = Message::new("user", "More");
     let shown = template.plain(&[question.clone(), thinks.clone()], None);
     if let Some((_, turn)) = shown.as_deref().and_then(|text| text.split_once(QUESTION)) {
@@ -81,9 +115,9 @@ pub(super) fn thinking(template: &ChatTemplate) -> Thinking {
     // Some keep no thoughts: they take them out of what was said, or only open an answer with them.
     for thinking in Thinking::TAGGED {
         let [open, close] = thinking.tags().unwrap_or(THINK);
-        let tagged = Message::new("assistant", format!("{open}{THOUGHT}{close}Said41"));
+        let tagged = Message::new("assistant", format!("{open}{THOUGHT}{close}{SAID}"));
         let cut = template.plain(&[question.clone(), tagged, follow_up.clone()], None);
-        if cut.is_some_and(|text| text.contains("Said41") && !text.contains(THOUGHT)) {
+        if cut.is_some_and(|text| text.contains(SAID) && !text.contains(THOUGHT)) {
             return thinking;
         }
     }
@@ -101,7 +135,7 @@ pub(super) fn thinking(template: &ChatTemplate) -> Thinking {
 /// its next answer. Empty where the template refuses it.
 pub(super) fn without_tools(template: &ChatTemplate) -> String {
     let question = Message::new("user", QUESTION);
-    let mut answer = Message::new("assistant", "Said41");
+    let mut answer = Message::new("assistant", SAID);
     answer.reasoning_content = Some(Value::from(THOUGHT));
     let messages = [question.clone(), answer, question];
     open(template, &messages, None, Value::Null).unwrap_or_default()

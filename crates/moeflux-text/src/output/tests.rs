@@ -44,7 +44,7 @@ fn format(tools: ToolSyntax) -> OutputFormat {
         _ => Thinking::Tags,
     };
     let calls = Ok(KnownCalls::of(tools));
-    OutputFormat { calls, thinking, shown: Arc::from([]), no_calls: None }
+    OutputFormat { calls, thinking, ..OutputFormat::plain() }
 }
 
 #[track_caller]
@@ -369,8 +369,7 @@ fn thoughts_in_a_channel_that_two_tokens_mark() {
     let format = OutputFormat {
         calls: Err(String::new()),
         thinking: Thinking::Thought,
-        shown: Arc::from([]),
-        no_calls: None,
+        ..OutputFormat::plain()
     };
     let text = "<|channel>thought\nHm.\n<channel|>Yes.";
     let want = parse(&format, false, &[text]);

@@ -113,7 +113,7 @@ impl ChatModel {
     /// # Errors
     /// [`PromptError::Refused`].
     pub fn check_continued(&self, conversation: &Conversation) -> Result<(), PromptError> {
-        let Conversation { tools, tool_choice, shape, thinking, continues, .. } = conversation;
+        let Conversation { tools, tool_choice, shape, continues, .. } = conversation;
         let (option, reason) = match () {
             () if !continues => return Ok(()),
             () if matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_)) => {
@@ -122,7 +122,7 @@ impl ChatModel {
             () if *shape != AnswerShape::Text => {
                 (OptionId::Format, "the answer has begun: it cannot be held to a format any more")
             }
-            () if *thinking == Some(true) => {
+            () if conversation.thinks() == Some(true) => {
                 (OptionId::Thinking, "the answer has begun: there is no thinking before it")
             }
             () if !tools.is_empty() && !self.format().can_call_behind_text() => {
@@ -194,15 +194,21 @@ impl ChatModel {
         let expected = self.expected(conversation)?;
         let no_calls =
             if may_call { None } else { format.no_calls(&conversation.messages, &turn.tokens) };
-        let wants_thoughts = conversation.thinking == Some(true) && format.can_think();
+        let wants_thoughts = conversation.thinks() == Some(true) && format.can_think();
+        let thoughts = format.thoughts(is_thinking, may_call);
+        let thoughts = thoughts.map(|thoughts| {
+            let begun = if conversation.continues { thoughts.continuing() } else { thoughts };
+            begun.within(conversation.thinking_budget)
+        });
         Ok(Prepared {
             turn,
             expected,
             constraint,
             no_calls,
+            thoughts,
             shown: format.shown(),
             reader: AnswerReader::new(parser, tool_names.unwrap_or_default()),
-            may_think: is_thinking || wants_thoughts,
+            may_think: (is_thinking || wants_thoughts) && conversation.thinking_budget != Some(0),
         })
     }
 
@@ -274,7 +280,7 @@ impl ChatModel {
         conversation: &Conversation,
         work: impl FnOnce(&ChatTemplate, &RenderRequest<'_>) -> Result<T, TextError>,
     ) -> Result<T, PromptError> {
-        let Conversation { messages, thinking, effort, variables, continues, .. } = conversation;
+        let Conversation { messages, effort, variables, continues, .. } = conversation;
         let tools = Value::from(conversation.tools.functions.clone());
         let tools = (!conversation.tools.is_empty()).then_some(&tools);
         if tools.is_some() && self.format().syntax().is_none() {
@@ -282,12 +288,12 @@ impl ChatModel {
         }
         let template = self.template(tools.is_some())?;
         let mut extra = variables.clone();
-        if let Some(thinks) = thinking.or(continues.then_some(false)) {
+        if let Some(thinks) = conversation.thinks().or(continues.then_some(false)) {
             for name in THINKING {
                 extra.entry(name).or_insert(Value::from(thinks));
             }
         }
-        if let Some(effort) = effort {
+        if let Some(effort) = effort.as_ref().filter(|_| conversation.thinks() != Some(false)) {
             let word = || Value::from(self.efforts(template).nearest(effort));
             extra.entry(EFFORT).or_insert_with(word);
         }

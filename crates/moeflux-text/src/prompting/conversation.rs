@@ -23,6 +23,9 @@ pub struct Conversation {
     /// How much it is to think, in a word of OpenAI's API; the template gets the nearest word that it
     /// knows.
     pub effort: Option<String>,
+    /// Tokens that it thinks at most; then its thoughts are ended, and the answer goes on. 0 asks for no
+    /// thoughts, and ends those of a model that begins some all the same.
+    pub thinking_budget: Option<usize>,
     /// Further variables of the template.
     pub variables: Map<String, Value>,
     /// Whether the last message is the beginning of the answer.
@@ -43,10 +46,17 @@ impl Conversation {
             shape: AnswerShape::Text,
             thinking: None,
             effort: None,
+            thinking_budget: None,
             variables: Map::new(),
             continues: false,
             expected: None,
         }
+    }
+
+    /// Whether the model is to think, if that is said.
+    pub(super) fn thinks(&self) -> Option<bool> {
+        let has_budget = self.thinking_budget != Some(0);
+        if has_budget { self.thinking } else { Some(false) }
     }
 }
 

@@ -6,7 +6,7 @@ use moeflux_core::TokenId;
 
 use super::tool_names::ToolNames;
 use crate::constrain::Constraint;
-use crate::output::{Delta, NoCalls, OutputFormat, OutputParser};
+use crate::output::{Delta, NoCalls, OutputFormat, OutputParser, Thoughts};
 use crate::turn::Turn;
 
 /// A prompt, what its answer is held to, and how the answer is read.
@@ -20,6 +20,8 @@ pub struct Prepared {
     pub constraint: Option<Constraint>,
     /// Rules out calls of tools, where the model may call none.
     pub no_calls: Option<NoCalls>,
+    /// Follows the answer through its thoughts and ends them; `None` where none are marked.
+    pub thoughts: Option<Thoughts>,
     /// Special tokens that are part of the answer's text.
     pub shown: Arc<[TokenId]>,
     /// Takes the answer apart.
@@ -37,6 +39,7 @@ impl Prepared {
             expected: Arc::default(),
             constraint: None,
             no_calls: None,
+            thoughts: None,
             shown: format.shown(),
             reader: AnswerReader::plain(),
             may_think: false,

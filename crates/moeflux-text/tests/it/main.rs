@@ -10,3 +10,4 @@ mod round_trip;
 mod schemas;
 mod templates;
 mod text;
+mod thoughts;

@@ -49,10 +49,12 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let wanted = Conversation { shape: shape.clone(), ..Conversation::new(Vec::new()) };
     loaded.text().constraint(&wanted).map_err(refuse)?;
     answers::note_sampling(&args.sample, loaded.tokenizer(), args.quiet);
+    answers::note_thinking(&args.sample, &loaded, args.quiet);
     let mut chat = Chat {
         settings: answers::settings(&args.sample, loaded.tokenizer()),
         loaded: &loaded,
         shape,
+        thinking_budget: args.sample.thinking_budget,
         messages: opening(args.system.as_deref()),
         model: name,
         file: file.as_ref(),
@@ -163,6 +165,8 @@ struct Chat<'a> {
     settings: Settings,
     /// The form of answers.
     shape: AnswerShape,
+    /// Tokens of thoughts at most.
+    thinking_budget: Option<usize>,
     messages: Vec<Message>,
     model: ModelName,
     /// Where the conversation is kept.
@@ -259,8 +263,11 @@ impl Chat<'_> {
     /// Answers the last message.
     fn turn(&mut self) -> Result<()> {
         self.interrupted.store(false, Ordering::Relaxed);
-        let conversation =
-            Conversation { shape: self.shape.clone(), ..Conversation::new(self.messages.clone()) };
+        let conversation = Conversation {
+            shape: self.shape.clone(),
+            thinking_budget: self.thinking_budget,
+            ..Conversation::new(self.messages.clone())
+        };
         let prepared = self.loaded.text().prepare(&conversation);
         let prepared = prepared.map_err(|err| refusal(self.loaded.tokenizer(), err))?;
         let mut settings = self.settings.clone();

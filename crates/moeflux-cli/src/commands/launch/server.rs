@@ -205,6 +205,9 @@ pub(super) fn serve_args(args: &LaunchArgs) -> Vec<std::ffi::OsString> {
     if let Some(ctx) = args.ctx {
         all.extend(["--ctx".into(), ctx.to_string().into()]);
     }
+    if let Some(n) = args.thinking_budget {
+        all.extend(["--thinking-budget".into(), n.to_string().into()]);
+    }
     let sessions = Sessions::of_launch(args.sessions);
     all.extend(["--sessions".into(), sessions.to_string().into()]);
     if let Some(file) = &args.api_key_file {

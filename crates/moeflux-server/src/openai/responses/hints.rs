@@ -9,10 +9,8 @@ pub(super) const REQUEST: &[&str] = &[
     "text.format.description",
     "text.format.name",
     "text.format.strict",
-    "reasoning.summary",
     "reasoning.generate_summary",
     "reasoning.context",
-    "reasoning.max_tokens",
     "reasoning.exclude",
 ];
 
@@ -25,7 +23,6 @@ pub(super) const INPUT: &[&str] = &[
     "input[].created_by",
     "input[].metadata",
     "input[].internal_chat_message_metadata_passthrough",
-    "input[].encrypted_content",
     "input[].execution",
     "input[].queries",
     "input[].results",

@@ -7,7 +7,15 @@ use serde_json::{Map, Value};
 use super::freeform::Freeform;
 use super::tools::{ClientTool, Kind as ToolKind, arguments_object};
 use crate::app::App;
+use crate::kept::item_id;
 use crate::logprobs::Entry;
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AnswerStyle {
+    /// Whether thoughts are written as summaries.
+    pub(super) summarises: bool,
+}
 
 /// What an item is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,9 +55,9 @@ pub(super) struct OutputItem {
 enum Said {
     /// What the model thought.
     Reasoning {
-        /// Always empty.
-        summary: Vec<String>,
-        /// The thoughts.
+        /// The thoughts, where the request asks for a summary of them.
+        summary: Vec<Summary>,
+        /// The thoughts, where it does not.
         content: Vec<Part>,
     },
     /// What the model said.
@@ -147,6 +155,18 @@ struct Commands {
     max_output_length: Value,
 }
 
+/// A part of what was thought, for clients that read summaries alone.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "SummaryPart")]
+pub(super) enum Summary {
+    /// Text.
+    SummaryText {
+        /// The text.
+        text: String,
+    },
+}
+
 /// The part of which a message or a thought consists.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -181,7 +201,8 @@ pub(super) struct Item {
 }
 
 impl Item {
-    pub(super) fn new(app: &App, kind: Kind) -> Item {
+    /// Item `i` of a response.
+    pub(super) fn new(app: &App, response: &str, i: usize, kind: Kind) -> Item {
         let prefix = match &kind {
             Kind::Reasoning => "rs_",
             Kind::Message => "msg_",
@@ -194,7 +215,7 @@ impl Item {
                 ToolKind::ApplyPatch => "apc_",
             },
         };
-        let (id, call_id) = (app.ids.draw(prefix), app.ids.draw("call_"));
+        let (id, call_id) = (item_id(prefix, response, i), app.ids.draw("call_"));
         Item { kind, id, call_id, text: String::new(), freeform: Freeform::default() }
     }
 
@@ -225,13 +246,20 @@ impl Item {
     }
 
     /// The item as it is now.
-    pub(super) fn output(&self, status: Status, logprobs: &[Entry]) -> OutputItem {
-        let content = match status {
-            Status::InProgress => Vec::new(),
-            _ => vec![self.part(logprobs)],
-        };
+    pub(super) fn output(
+        &self,
+        status: Status,
+        logprobs: &[Entry],
+        style: AnswerStyle,
+    ) -> OutputItem {
+        let is_begun = status != Status::InProgress;
+        let summary: Vec<Summary> =
+            (is_begun && style.summarises).then(|| self.summary()).into_iter().collect();
+        let is_summary = self.kind == Kind::Reasoning && style.summarises;
+        let content: Vec<Part> =
+            (is_begun && !is_summary).then(|| self.part(logprobs)).into_iter().collect();
         let said = match &self.kind {
-            Kind::Reasoning => Said::Reasoning { summary: Vec::new(), content },
+            Kind::Reasoning => Said::Reasoning { summary, content },
             Kind::Message => Said::Message { role: "assistant", content },
             Kind::Call(tool) => self.call(tool),
         };
@@ -268,6 +296,11 @@ impl Item {
             }
             ToolKind::ApplyPatch => Said::ApplyPatchCall { operation: arguments, place },
         }
+    }
+
+    /// What was thought, as a summary.
+    pub(super) fn summary(&self) -> Summary {
+        Summary::SummaryText { text: self.text.clone() }
     }
 
     /// The part of which a message or a thought consists.

@@ -28,8 +28,11 @@ impl<'a> Reader<'a> {
         Reader { table, ignored, messages, thought: String::new() }
     }
 
-    /// The messages of a conversation.
-    pub(super) fn read(mut self, items: Vec<Item>) -> ApiResult<Vec<Message>> {
+    /// The messages of a conversation: of the turns before a request, and of its own items.
+    pub(super) fn read(mut self, before: Vec<Item>, items: Vec<Item>) -> ApiResult<Vec<Message>> {
+        for (i, item) in before.into_iter().enumerate() {
+            self.item(item, &format!("previous_response_id[{i}]"), false)?;
+        }
         let (n, n_before) = (items.len(), self.messages.len());
         for (i, item) in items.into_iter().enumerate() {
             self.item(item, &format!("input[{i}]"), i + 1 == n)?;
@@ -57,8 +60,9 @@ impl<'a> Reader<'a> {
             "tool_search_call" => {
                 let arguments = item.arguments.take().unwrap_or_else(|| json!({}));
                 // A search that a server ran has no result here.
-                if item.call_id.is_some() {
-                    self.call(item, "tool_search", arguments, at)?;
+                match item.call_id {
+                    Some(_) => self.call(item, "tool_search", arguments, at)?,
+                    None => self.ignored.add_named(at),
                 }
             }
             "local_shell_call" | "shell_call" => {
@@ -73,9 +77,14 @@ impl<'a> Reader<'a> {
             "mcp_call" => self.finished_call(item, at)?,
             "tool_search_output" if item.call_id.is_some() => self.found_tools(item),
             // These answer calls that are left out.
-            "computer_call_output" | "tool_search_output" => {}
+            "computer_call_output" | "tool_search_output" => self.ignored.add_named(at),
             kind if kind.ends_with("_output") => self.result(item, at)?,
-            kind if LEFT_OUT.contains(&kind) => {}
+            kind if COMPACTED.contains(&kind) => {
+                let problem = "this server cannot read what another one has made of a conversation: \
+                               send its items";
+                return Err(ApiError::not_supported(&format!("{at}.type"), problem));
+            }
+            kind if SAYS_NOTHING.contains(&kind) => {}
             _ if item.role.is_some() && item.content.is_some() => {
                 self.message(item, at, is_last)?
             }
@@ -124,6 +133,9 @@ impl<'a> Reader<'a> {
                 self.thought.push_str(&said.text);
                 return Ok(());
             }
+        }
+        if item.encrypted_content.is_some_and(|text| text != "") {
+            self.ignored.add_named(&format!("{at}.encrypted_content"));
         }
         Ok(())
     }
@@ -208,25 +220,12 @@ fn call_id(call_id: Option<String>, id: Option<Value>) -> Option<String> {
     call_id.or_else(|| id?.as_str().map(str::to_owned))
 }
 
-/// Items that hold nothing that the model can read.
-const LEFT_OUT: [&str; 16] = [
-    "web_search_call",
-    "file_search_call",
-    "code_interpreter_call",
-    "image_generation_call",
-    "computer_call",
-    "mcp_list_tools",
-    "mcp_approval_request",
-    "mcp_approval_response",
-    "item_reference",
-    "compaction",
-    "compaction_summary",
-    "compaction_trigger",
-    "context_compaction",
-    "additional_tools",
-    "ghost_snapshot",
-    "other",
-];
+/// Conversations in a form that only their maker reads.
+const COMPACTED: [&str; 4] =
+    ["compaction", "compaction_summary", "compaction_trigger", "context_compaction"];
+
+/// Items of clients that are no part of what was said.
+const SAYS_NOTHING: [&str; 3] = ["ghost_snapshot", "mcp_list_tools", "other"];
 
 /// What a shell ran. The API has more fields than the tools have arguments.
 fn shell_arguments(action: Option<Map<String, Value>>) -> Value {

@@ -15,9 +15,10 @@ use hyper::StatusCode;
 use moeflux_text::{AnswerShape, Conversation, Message};
 use serde_json::{Map, Value};
 
+use self::item::AnswerStyle;
 use self::items::Reader;
-use self::request::FlatFormat;
-use self::response::{Echo, whole};
+use self::request::{FlatFormat, Item};
+use self::response::{Echo, Task, whole};
 use self::stream::ResponseStream;
 use self::tools::ToolTable;
 use super::format::ResponseFormat;
@@ -28,30 +29,71 @@ use crate::conversation::{ConversationRequest, Names};
 use crate::error::{ApiError, ApiResult};
 use crate::events;
 use crate::events::EventStream;
+use crate::kept::{Owner, Record, refers};
 use crate::model::Model;
+use crate::offload::offload;
 use crate::prepare::ask;
 use crate::reply::{self, Reply};
-use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
+use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read, read_part};
 use crate::thinking::{Reasoning, ThinkingRequest};
 
 pub(crate) use self::request::ResponseRequest;
 pub(crate) use self::response::Response;
 
-pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
+pub(crate) async fn handle(app: Arc<App>, owner: Owner, body: Value) -> ApiResult<Reply> {
     let echo = Echo::of(&body);
+    let keeps = body["store"] != Value::Bool(false);
+    let record = keeps.then(|| Record::of_request(owner.clone(), &body));
+    let Referred { before, body } = referred(&app, owner, body).await?;
     let Request { body, mut ignored } = read::<ResponseRequest>(body)?;
     let is_stream = body.stream.unwrap_or(false);
-    let (conversation, table) = conversation(&app, body, &mut ignored)?;
+    let summary = body.reasoning.as_ref().and_then(|reasoning| reasoning.summary.as_ref());
+    let style = AnswerStyle { summarises: summary.is_some() };
+    let (conversation, table) = conversation(&app, body, before, &mut ignored)?;
     let ignored = ignored.accept(&app)?;
     let begun = Response::new(&app, echo, &conversation.settings);
     let answers = ask(&app, conversation).await?;
+    let task = Task { app, begun, table, record, style };
     if is_stream {
-        let encoder = ResponseStream::new(app, begun, table);
+        let encoder = ResponseStream::new(task);
         return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
     let one = all.into_iter().next().unwrap_or_default();
-    Ok(ignored.mark(reply::json(StatusCode::OK, &whole(&app, begun, &table, one))))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &whole(task, one))))
+}
+
+/// A request whose references are resolved.
+struct Referred {
+    /// The items of the response that it goes on from, and of those before it.
+    before: Vec<Value>,
+    /// The request, with items in the places of those that referred to them.
+    body: Value,
+}
+
+/// Finds what a request refers to, which may be on the drive.
+///
+/// # Errors
+/// 404 where something is referred to that is not there.
+async fn referred(app: &Arc<App>, owner: Owner, mut body: Value) -> ApiResult<Referred> {
+    if !refers(&body) {
+        return Ok(Referred { before: Vec::new(), body });
+    }
+    let app = Arc::clone(app);
+    let resolve = move || {
+        let mut resolver = app.kept.resolver(&owner);
+        if let Some(items) = body.get_mut("input").and_then(Value::as_array_mut) {
+            for item in items {
+                *item = resolver.resolved(item.take())?;
+            }
+        }
+        let before = match body.get("previous_response_id").and_then(Value::as_str) {
+            Some(id) => resolver.conversation(id)?,
+            None => Vec::new(),
+        };
+        Ok(Referred { before, body })
+    };
+    offload(resolve).await?
 }
 
 /// What a request asks for, but for how the answer is sent, and its tools. Tools and items that are
@@ -59,6 +101,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
 fn conversation(
     model: &Model,
     body: ResponseRequest,
+    before: Vec<Value>,
     ignored: &mut Ignored,
 ) -> ApiResult<(ConversationRequest, ToolTable)> {
     model.check_name(body.model.as_deref())?;
@@ -68,16 +111,20 @@ fn conversation(
     let mut settings = body.sampling().settings(model)?;
     settings.max_tokens = body.max_output_tokens.and_then(|Limit(most)| most);
     settings.top_logprobs = top_logprobs(&body);
+    let budgets = body.budgets();
     let mut table = ToolTable::read(body.tools.unwrap_or_default(), ignored)?;
-    let thinking = thinking_request(body.reasoning, ignored).of(model);
+    let nested = body.reasoning.as_ref().and_then(|reasoning| reasoning.max_tokens);
+    let thinking = thinking_request(body.reasoning, ignored).within(nested, budgets).of(model);
     let format = body.text.and_then(|text| text.format);
     let shape = format.map_or(Ok(AnswerShape::Text), shape)?;
     let instructions = body.instructions.filter(|text| !text.is_empty());
     let begin = instructions.map(|text| Message::new("system", text)).into_iter().collect();
-    let messages = match body.input {
-        StringOr::Other(List(items)) => Reader::new(&mut table, ignored, begin).read(items)?,
-        StringOr::String(text) => [begin, vec![Message::new("user", text)]].concat(),
+    let before: Vec<Item> = read_part(Value::Array(before), "previous_response_id")?;
+    let input = match body.input {
+        StringOr::Other(List(items)) => items,
+        StringOr::String(text) => vec![Item::said_by_user(text)],
     };
+    let messages = Reader::new(&mut table, ignored, begin).read(before, input)?;
     let choice = table.choice(body.tool_choice)?;
     let conversation = Conversation {
         messages,
@@ -86,6 +133,7 @@ fn conversation(
         may_call_many: body.parallel_tool_calls.unwrap_or(true),
         shape,
         thinking: thinking.thinks,
+        thinking_budget: thinking.thinking_budget(),
         effort: thinking.effort,
         variables: Map::new(),
         continues: false,
@@ -103,7 +151,12 @@ fn top_logprobs(body: &ResponseRequest) -> Option<usize> {
 }
 
 fn thinking_request(reasoning: Option<Reasoning>, ignored: &mut Ignored) -> ThinkingRequest {
-    let Some(Reasoning { effort, enabled }) = reasoning else { return ThinkingRequest::default() };
+    let Some(Reasoning { effort, enabled, max_tokens, .. }) = reasoning else {
+        return ThinkingRequest::default();
+    };
+    // Who limits thoughts there wants some.
+    let is_limited = max_tokens.is_some_and(|most| most != Limit(Some(0)));
+    let enabled = enabled.or(is_limited.then_some(true));
     match effort {
         Some(effort) => ThinkingRequest::hint_of_effort(&effort, "reasoning.effort", ignored),
         None => ThinkingRequest { thinks: enabled, ..ThinkingRequest::default() },

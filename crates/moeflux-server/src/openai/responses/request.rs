@@ -7,7 +7,7 @@ use super::hints::{INPUT, REQUEST};
 use crate::messages::{Content, MAX_MESSAGES};
 use crate::request::{Body, Integer, Limit, List, Refused, StringOr, hints, object};
 use crate::sampling::{MAX_TOP, Sampling, Share, Temperature};
-use crate::thinking::Reasoning;
+use crate::thinking::{BudgetFields, Reasoning};
 use crate::tools::MAX_TOOLS;
 use schemars::JsonSchema;
 
@@ -52,12 +52,22 @@ pub(crate) struct ResponseRequest {
     pub(super) text: Option<TextConfig>,
     /// Whether and how much the model thinks. Dropped where it does not think.
     pub(super) reasoning: Option<Reasoning>,
+    /// Tokens that the model thinks at most; then the answer goes on. 0 for no thoughts, -1 for no
+    /// limit.
+    pub(super) thinking_budget: Option<Limit<0>>,
+    /// llama.cpp's name of `thinking_budget`.
+    pub(super) reasoning_budget: Option<Limit<0>>,
+    /// vLLM's name of `thinking_budget`.
+    pub(super) thinking_token_budget: Option<Limit<0>>,
+    /// llama-server's name of `thinking_budget`.
+    pub(super) thinking_budget_tokens: Option<Limit<0>>,
 
-    /// Refused where it is true: no answer is kept.
+    /// Refused where it is true: answers are made while their clients wait.
     #[schemars(extend("enum" = [false, Value::Null]))]
     pub(super) background: Option<bool>,
-    /// Refused: no answer is kept.
-    #[schemars(with = "Option<Refused>")]
+    /// Whether the response is kept, for requests that refer to it; it is where this is left out.
+    pub(super) store: Option<bool>,
+    /// The response that this one goes on from, which was kept.
     pub(super) previous_response_id: Option<String>,
     /// Refused: no conversation is kept.
     #[schemars(with = "Option<Refused>")]
@@ -67,7 +77,9 @@ pub(crate) struct ResponseRequest {
     pub(super) prompt: Option<Value>,
 }
 
-/// An item of a conversation. What is no message, call, result or thought is left out.
+/// An item of a conversation. An item with `id` alone, or of type
+/// `item_reference`, stands for one of a response that was kept. What is no message, call, result or
+/// thought is left out, and named.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 #[schemars(rename = "ResponseItem")]
@@ -80,6 +92,8 @@ pub(super) struct Item {
     pub(super) content: Option<Content>,
     /// What was thought, in short.
     pub(super) summary: Option<Content>,
+    /// What was thought, for its maker alone. It cannot be read here.
+    pub(super) encrypted_content: Option<Value>,
     /// Which call this is, or the result of.
     pub(super) call_id: Option<String>,
     /// Identifier of the item; some results refer to it.
@@ -102,6 +116,14 @@ pub(super) struct Item {
     pub(super) operation: Option<Map<String, Value>>,
     /// Tools that were found, or that a server has.
     pub(super) tools: Option<Value>,
+}
+
+impl Item {
+    /// A message of the user.
+    pub(super) fn said_by_user(text: String) -> Item {
+        let (role, content) = (Some(String::from("user")), Some(StringOr::String(text)));
+        Item { role, content, ..Item::default() }
+    }
 }
 
 /// A tool.
@@ -202,22 +224,30 @@ impl ResponseRequest {
         }
     }
 
+    /// What it says of the most tokens of thoughts.
+    pub(super) fn budgets(&self) -> BudgetFields {
+        BudgetFields {
+            thinking_budget: self.thinking_budget,
+            reasoning_budget: self.reasoning_budget,
+            thinking_token_budget: self.thinking_token_budget,
+            thinking_budget_tokens: self.thinking_budget_tokens,
+        }
+    }
+
     /// Fields that ask for what the server cannot do, and why it cannot.
     pub(super) fn refused(&self) -> Option<(&'static str, &'static str)> {
-        let kept = "nothing is kept here: leave it out";
         let fields = [
-            ("background", self.background == Some(true), kept),
             (
-                "previous_response_id",
-                self.previous_response_id.is_some(),
-                "nothing is kept here: send the conversation as input",
+                "background",
+                self.background == Some(true),
+                "answers are made while their clients wait: leave it out",
             ),
             (
                 "conversation",
                 self.conversation.is_some(),
-                "nothing is kept here: send the conversation as input",
+                "conversations are not kept by name: use previous_response_id",
             ),
-            ("prompt", self.prompt.is_some(), "nothing is kept here: send the prompt's text"),
+            ("prompt", self.prompt.is_some(), "no templates are kept: send the prompt's text"),
         ];
         let mut asked = fields.into_iter().filter(|(_, is_asked, _)| *is_asked);
         asked.next().map(|(name, _, why)| (name, why))

@@ -1,17 +1,19 @@
 //! `/v1/responses`: the answer as a document.
 
+use std::sync::Arc;
+
 use moeflux_engine::{Answer, Finish};
-use moeflux_text::Markup;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::item::{Item, Kind, OutputItem, Status};
+use super::item::{AnswerStyle, Item, Kind, OutputItem, Status};
 use super::tools::ToolTable;
 use crate::app::App;
 use crate::ask::WholeAnswer;
 use crate::error::ApiError;
 use crate::ids::now;
+use crate::kept::Record;
 use crate::logprobs;
 use crate::reply::{Dialect, error_message};
 use crate::settings::Settings;
@@ -46,13 +48,13 @@ pub(crate) struct Response {
     output: Vec<OutputItem>,
     /// The request's.
     parallel_tool_calls: Value,
-    /// Always null.
-    previous_response_id: Option<String>,
+    /// The request's.
+    previous_response_id: Value,
     /// The request's.
     reasoning: Value,
     /// `default`.
     service_tier: &'static str,
-    /// Always false.
+    /// Whether later requests may refer to it.
     store: bool,
     /// How freely tokens are drawn.
     temperature: f64,
@@ -128,6 +130,8 @@ struct Usage {
 struct InputDetails {
     /// Tokens that were known from an earlier request.
     cached_tokens: usize,
+    /// Tokens that were evaluated, and that later requests may reuse.
+    cache_write_tokens: usize,
 }
 
 /// Of the answer's tokens.
@@ -149,7 +153,9 @@ impl Echo {
             "max_output_tokens",
             "metadata",
             "parallel_tool_calls",
+            "previous_response_id",
             "reasoning",
+            "store",
             "text",
             "tool_choice",
             "tools",
@@ -181,10 +187,10 @@ impl Response {
             model: app.model_name().to_owned(),
             output: Vec::new(),
             parallel_tool_calls: echo.take("parallel_tool_calls", json!(true)),
-            previous_response_id: None,
+            previous_response_id: echo.take("previous_response_id", Value::Null),
             reasoning: echo.take("reasoning", json!({"effort": null, "summary": null})),
             service_tier: "default",
-            store: false,
+            store: echo.take("store", json!(true)) != Value::Bool(false),
             temperature: settings.sampler.temperature.into(),
             text: echo.take("text", json!({"format": {"type": "text"}})),
             tool_choice: echo.take("tool_choice", json!("auto")),
@@ -198,12 +204,7 @@ impl Response {
     }
 
     /// The whole response at its end.
-    pub(super) fn ended(
-        &self,
-        output: Vec<OutputItem>,
-        answer: &Answer,
-        n_reasoning: usize,
-    ) -> Response {
+    pub(super) fn ended(&self, output: Vec<OutputItem>, answer: &Answer) -> Response {
         let (status, incomplete_details) = if is_cut(answer) {
             (ResponseEnd::Incomplete, Some(Incomplete { reason: "max_output_tokens" }))
         } else {
@@ -211,9 +212,12 @@ impl Response {
         };
         let usage = Usage {
             input_tokens: answer.n_prompt,
-            input_tokens_details: InputDetails { cached_tokens: answer.n_reused },
+            input_tokens_details: InputDetails {
+                cached_tokens: answer.n_reused,
+                cache_write_tokens: answer.n_prompt - answer.n_reused,
+            },
             output_tokens: answer.n_generated,
-            output_tokens_details: OutputDetails { reasoning_tokens: n_reasoning },
+            output_tokens_details: OutputDetails { reasoning_tokens: answer.n_thought },
             total_tokens: answer.n_prompt + answer.n_generated,
         };
         Response { status, incomplete_details, output, usage: Some(usage), ..self.clone() }
@@ -235,35 +239,56 @@ impl Response {
     }
 }
 
-/// Tokens of what was thought.
-pub(super) fn n_tokens(app: &App, text: &str) -> usize {
-    app.text.tokenizer().encode(text, Markup::Literal).map_or(0, |tokens| tokens.len())
+/// An answer that is being made, and what becomes of it.
+pub(super) struct Task {
+    pub(super) app: Arc<App>,
+    pub(super) begun: Response,
+    pub(super) table: ToolTable,
+    /// The request, where the response is kept.
+    pub(super) record: Option<Record>,
+    pub(super) style: AnswerStyle,
+}
+
+impl Task {
+    /// An item of the response, its `i`-th.
+    pub(super) fn item(&self, i: usize, kind: Kind) -> Item {
+        Item::new(&self.app, &self.begun.id, i, kind)
+    }
+
+    /// The whole response at its end. It is kept where the request says so.
+    pub(super) fn ended(&mut self, output: Vec<OutputItem>, answer: &Answer) -> Response {
+        let response = self.begun.ended(output, answer);
+        if let Some(record) = self.record.take() {
+            self.app.kept.put(&response.id, record.answered(&response.output));
+        }
+        response
+    }
 }
 
 /// An answer at once.
-pub(super) fn whole(app: &App, begun: Response, table: &ToolTable, whole: WholeAnswer) -> Response {
-    let WholeAnswer { reasoning, content, calls, logprobs, answer } = whole;
-    let Some(answer) = answer else { return begun };
+pub(super) fn whole(mut task: Task, whole: WholeAnswer) -> Response {
+    let WholeAnswer { reasoning, content, calls, logprobs, answer, .. } = whole;
+    let Some(answer) = answer else { return task.begun };
     let mut items = Vec::new();
     if !reasoning.is_empty() {
         items.push((Kind::Reasoning, reasoning.as_str(), Vec::new()));
     }
     if !content.is_empty() || calls.is_empty() {
-        let entries = logprobs::entries(app.text.tokenizer(), &logprobs);
+        let entries = logprobs::entries(task.app.text.tokenizer(), &logprobs);
         items.push((Kind::Message, content.as_str(), entries));
     }
     for (name, arguments) in &calls {
-        items.push((Kind::Call(table.client_tool(name)), arguments.as_str(), Vec::new()));
+        items.push((Kind::Call(task.table.client_tool(name)), arguments.as_str(), Vec::new()));
     }
     let n = items.len();
     let output = items.into_iter().enumerate().map(|(i, (kind, text, logprobs))| {
-        let mut item = Item::new(app, kind);
+        let mut item = task.item(i, kind);
         item.add(text);
         let status = if i + 1 == n { last_status(&answer) } else { Status::Completed };
-        item.output(status, &logprobs)
+        item.output(status, &logprobs, task.style)
     });
     let output = output.collect();
-    begun.ended(output, &answer, n_tokens(app, &reasoning))
+    task.ended(output, &answer)
 }
 
 /// Whether the answer's last item is complete.

@@ -1,15 +1,12 @@
 //! `/v1/responses`: the answer as events.
 
-use std::sync::Arc;
-
 use moeflux_engine::TokenLogprob;
 use moeflux_text::Delta;
 use serde::Serialize;
 
-use super::item::{Item, Kind, OutputItem, Part, Status};
-use super::response::{Response, last_status, n_tokens};
-use super::tools::{Kind as ToolKind, ToolTable};
-use crate::app::App;
+use super::item::{Item, Kind, OutputItem, Part, Status, Summary};
+use super::response::{Response, Task, last_status};
+use super::tools::Kind as ToolKind;
 use crate::ask::Update;
 use crate::events::{Encoder, Events};
 use crate::logprobs::{self, Entry};
@@ -33,6 +30,17 @@ struct About<T> {
     /// Where it is about the item's part.
     #[serde(skip_serializing_if = "Option::is_none")]
     content_index: Option<usize>,
+    /// Where it is about the item's summary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary_index: Option<usize>,
+}
+
+/// Which part of an item an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Item,
+    Content,
+    Summary,
 }
 
 /// The state of the response.
@@ -50,8 +58,8 @@ struct Placed {
 
 /// A part that was begun or ended.
 #[derive(Serialize)]
-struct OfPart {
-    part: Part,
+struct OfPart<P> {
+    part: P,
 }
 
 /// More of an item.
@@ -74,28 +82,17 @@ enum All {
 
 /// An answer as it comes.
 pub(super) struct ResponseStream {
-    app: Arc<App>,
-    begun: Response,
-    table: ToolTable,
+    task: Task,
     done: Vec<OutputItem>,
     current: Option<Item>,
     logprobs: Vec<Entry>,
-    reasoning: String,
     n_events: u64,
 }
 
 impl ResponseStream {
-    pub(super) fn new(app: Arc<App>, begun: Response, table: ToolTable) -> ResponseStream {
-        ResponseStream {
-            app,
-            begun,
-            table,
-            done: Vec::new(),
-            current: None,
-            logprobs: Vec::new(),
-            reasoning: String::new(),
-            n_events: 0,
-        }
+    pub(super) fn new(task: Task) -> ResponseStream {
+        let (done, logprobs) = (Vec::new(), Vec::new());
+        ResponseStream { task, done, current: None, logprobs, n_events: 0 }
     }
 
     fn send(&mut self, r#type: &'static str, body: impl Serialize, out: &mut Events) {
@@ -106,22 +103,30 @@ impl ResponseStream {
 
     /// Sends what the response was at its beginning.
     fn send_begun(&mut self, r#type: &'static str, out: &mut Events) {
-        let response = self.begun.clone();
+        let response = self.task.begun.clone();
         self.send(r#type, State { response: &response }, out);
     }
 
     /// Sends an event about the item that is open.
-    fn about(
-        &mut self,
-        r#type: &'static str,
-        body: impl Serialize,
-        has_part: bool,
-        out: &mut Events,
-    ) {
+    fn about(&mut self, r#type: &'static str, body: impl Serialize, of: Of, out: &mut Events) {
         let Some(item) = &self.current else { return };
-        let (item_id, output_index) = (item.id.clone(), self.done.len());
-        let content_index = has_part.then_some(0);
-        self.send(r#type, About { body, item_id, output_index, content_index }, out);
+        let about = About {
+            body,
+            item_id: item.id.clone(),
+            output_index: self.done.len(),
+            content_index: (of == Of::Content).then_some(0),
+            summary_index: (of == Of::Summary).then_some(0),
+        };
+        self.send(r#type, about, out);
+    }
+
+    /// The part of items of a kind that has their text.
+    fn part_of(&self, kind: &Kind) -> Of {
+        match kind {
+            Kind::Reasoning if self.task.style.summarises => Of::Summary,
+            Kind::Reasoning | Kind::Message => Of::Content,
+            Kind::Call(_) => Of::Item,
+        }
     }
 
     /// Sees to it that an item of this kind is open.
@@ -131,13 +136,21 @@ impl ResponseStream {
             return;
         }
         self.close(Status::Completed, out);
-        let item = Item::new(&self.app, kind);
-        let (output, part) = (item.output(Status::InProgress, &[]), item.part(&[]));
+        let (of, item) = (self.part_of(&kind), self.task.item(self.done.len(), kind));
+        let output = item.output(Status::InProgress, &[], self.task.style);
+        let (part, summary): (Part, Summary) = (item.part(&[]), item.summary());
         self.current = Some(item);
         let placed = Placed { output_index: self.done.len(), item: output };
         self.send("response.output_item.added", placed, out);
-        if !is_call {
-            self.about("response.content_part.added", OfPart { part }, true, out);
+        match of {
+            Of::Item => {}
+            Of::Content => {
+                self.about("response.content_part.added", OfPart { part }, of, out);
+            }
+            Of::Summary => {
+                let part = OfPart { part: summary };
+                self.about("response.reasoning_summary_part.added", part, of, out);
+            }
         }
     }
 
@@ -147,9 +160,12 @@ impl ResponseStream {
             Kind::Message => std::mem::take(&mut self.logprobs),
             _ => Vec::new(),
         };
-        let has_part = !matches!(item.kind, Kind::Call(_));
+        let of = self.part_of(&item.kind);
         let text = item.text.clone();
         let ended = match (&item.kind, item.tool_kind()) {
+            (Kind::Reasoning, _) if of == Of::Summary => {
+                Some(("response.reasoning_summary_text.done", All::Thought { text }))
+            }
             (Kind::Reasoning, _) => Some(("response.reasoning_text.done", All::Thought { text })),
             (Kind::Message, _) => {
                 let all = All::Text { text, logprobs: logprobs.clone() };
@@ -166,13 +182,20 @@ impl ResponseStream {
             _ => None,
         };
         if let Some((event, all)) = ended {
-            self.about(event, all, has_part, out);
+            self.about(event, all, of, out);
         }
-        if has_part {
-            let part = item.part(&logprobs);
-            self.about("response.content_part.done", OfPart { part }, true, out);
+        match of {
+            Of::Item => {}
+            Of::Content => {
+                let part = item.part(&logprobs);
+                self.about("response.content_part.done", OfPart { part }, of, out);
+            }
+            Of::Summary => {
+                let part = OfPart { part: item.summary() };
+                self.about("response.reasoning_summary_part.done", part, of, out);
+            }
         }
-        let output = item.output(status, &logprobs);
+        let output = item.output(status, &logprobs, self.task.style);
         let placed = Placed { output_index: self.done.len(), item: output.clone() };
         self.current = None;
         self.done.push(output);
@@ -180,12 +203,11 @@ impl ResponseStream {
     }
 
     fn deltas(&mut self, deltas: Vec<Delta>, logprobs: &[TokenLogprob], out: &mut Events) {
-        let mut entries = logprobs::entries(self.app.text.tokenizer(), logprobs);
+        let mut entries = logprobs::entries(self.task.app.text.tokenizer(), logprobs);
         for delta in deltas {
             let text = match delta {
                 Delta::Reasoning(text) => {
                     self.open(Kind::Reasoning, out);
-                    self.reasoning.push_str(&text);
                     text
                 }
                 Delta::Content(text) => {
@@ -193,22 +215,27 @@ impl ResponseStream {
                     text
                 }
                 Delta::Call { name } => {
-                    self.open(Kind::Call(self.table.client_tool(&name)), out);
+                    self.open(Kind::Call(self.task.table.client_tool(&name)), out);
                     continue;
                 }
                 Delta::Arguments(text) => text,
             };
             let Some(item) = &mut self.current else { continue };
             let Some(more) = item.add(&text) else { continue };
-            let (event, has_part) = match (&item.kind, item.tool_kind()) {
-                (Kind::Reasoning, _) => ("response.reasoning_text.delta", true),
-                (Kind::Message, _) => ("response.output_text.delta", true),
-                (_, Some(ToolKind::Custom)) => ("response.custom_tool_call_input.delta", false),
-                _ => ("response.function_call_arguments.delta", false),
+            let (kind, tool_kind) = (item.kind.clone(), item.tool_kind());
+            let of = self.part_of(&kind);
+            let event = match (&kind, tool_kind) {
+                (Kind::Reasoning, _) if of == Of::Summary => {
+                    "response.reasoning_summary_text.delta"
+                }
+                (Kind::Reasoning, _) => "response.reasoning_text.delta",
+                (Kind::Message, _) => "response.output_text.delta",
+                (_, Some(ToolKind::Custom)) => "response.custom_tool_call_input.delta",
+                _ => "response.function_call_arguments.delta",
             };
-            let logprobs = (item.kind == Kind::Message).then(|| std::mem::take(&mut entries));
+            let logprobs = (kind == Kind::Message).then(|| std::mem::take(&mut entries));
             self.logprobs.extend(logprobs.iter().flatten().cloned());
-            self.about(event, More { delta: more, logprobs }, has_part, out);
+            self.about(event, More { delta: more, logprobs }, of, out);
         }
     }
 }
@@ -222,7 +249,7 @@ impl Encoder for ResponseStream {
 
     fn update(&mut self, _index: usize, update: Update, out: &mut Events) {
         match update {
-            Update::Prompt { .. } => {}
+            Update::Prompt { .. } | Update::Scored(_) => {}
             Update::Deltas(deltas, logprobs) => self.deltas(deltas, &logprobs, out),
             Update::Done(deltas, answer) => {
                 self.deltas(deltas, &[], out);
@@ -230,13 +257,12 @@ impl Encoder for ResponseStream {
                     self.open(Kind::Message, out);
                 }
                 self.close(last_status(&answer), out);
-                let n_reasoning = n_tokens(&self.app, &self.reasoning);
                 let output = std::mem::take(&mut self.done);
-                let response = self.begun.ended(output, &answer, n_reasoning);
+                let response = self.task.ended(output, &answer);
                 self.send(response.end_event(), State { response: &response }, out);
             }
             Update::Failed(error) => {
-                let response = self.begun.failed(&error);
+                let response = self.task.begun.failed(&error);
                 self.send("response.failed", State { response: &response }, out);
                 out.fail();
             }
@@ -252,10 +278,14 @@ impl Encoder for ResponseStream {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use moeflux_text::{OutputFormat, OutputParser};
     use serde_json::json;
 
+    use super::super::item::AnswerStyle;
     use super::super::response::Echo;
+    use super::super::tools::ToolTable;
     use super::*;
     use crate::events::slow;
     use crate::settings::Settings;
@@ -267,7 +297,9 @@ mod tests {
         let (answers, sender) = slow::answers(&app, parser, false);
         let echo = Echo::of(&json!({"input": "Hi"}));
         let begun = Response::new(&app, echo, &Settings::of(&app));
-        let encoder = ResponseStream::new(Arc::clone(&app), begun, ToolTable::default());
+        let (table, style) = (ToolTable::default(), AnswerStyle::default());
+        let task = Task { app: Arc::clone(&app), begun, table, record: None, style };
+        let encoder = ResponseStream::new(task);
         let events = slow::stream(answers, sender, Box::new(encoder), &["Hello"]).await;
         let events = slow::values(&events);
         let waits = events.iter().filter(|event| event["type"] == "response.in_progress");

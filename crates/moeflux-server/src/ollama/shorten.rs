@@ -1,0 +1,152 @@
+//! Conversations that do not fit: Ollama leaves out their oldest messages, but for those of the system
+//! and the last one, unless a request says `truncate: false`.
+
+use hyper::header::{HeaderName, HeaderValue};
+use moeflux_text::{Conversation, Message, Prepared};
+
+use crate::conversation::ConversationRequest;
+use crate::error::{ApiError, ApiResult, Overflow};
+use crate::model::Model;
+use crate::prepare::prepare;
+use crate::reply::Reply;
+
+/// Says how many messages were left out.
+const HEADER: HeaderName = HeaderName::from_static("x-moeflux-left-out-messages");
+
+/// Tokens that are left for an answer of no given length.
+const ROOM: usize = 256;
+
+/// What a request says of conversations that do not fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shortening {
+    /// Whether messages may be left out.
+    pub(super) truncates: bool,
+    /// Whether an answer may be longer than what its prompt leaves room for: messages are left out for
+    /// it before it begins.
+    pub(super) shifts: bool,
+}
+
+/// A prompt, and how many messages were left out of it.
+pub(super) struct Shortened {
+    pub(super) prepared: Prepared,
+    pub(super) left_out: LeftOut,
+}
+
+/// How many messages were left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOut(usize);
+
+impl LeftOut {
+    /// Says it in a reply.
+    pub(super) fn mark(self, mut reply: Reply) -> Reply {
+        if self.0 > 0 {
+            reply.headers_mut().insert(HEADER, HeaderValue::from(self.0));
+        }
+        reply
+    }
+}
+
+impl Shortening {
+    /// Reads a conversation, without its oldest messages where all do not fit.
+    ///
+    /// # Errors
+    /// Where the rest does not fit either, or nothing may be left out; where the template refuses the
+    /// messages.
+    pub(super) fn prepare(
+        self,
+        model: &Model,
+        request: &ConversationRequest,
+    ) -> ApiResult<Shortened> {
+        let whole = prepare(model, request);
+        let is_whole = |prepared: &Prepared| self.fits(model, request, prepared);
+        let refusal = match whole {
+            Ok(prepared) if !self.truncates || is_whole(&prepared) => {
+                return Ok(Shortened { prepared, left_out: LeftOut::default() });
+            }
+            Ok(prepared) => Ok(prepared),
+            Err(error @ ApiError { overflow: Some(_), .. }) if self.truncates => Err(error),
+            Err(error) => return Err(error),
+        };
+        match self.shortest(model, request)? {
+            Some(shortened) => {
+                let LeftOut(n) = shortened.left_out;
+                model.log_once(&format!(
+                    "a conversation does not fit: its {n} oldest messages are left out"
+                ));
+                Ok(shortened)
+            }
+            // What fits without room is better than nothing.
+            None => refusal.map(|prepared| Shortened { prepared, left_out: LeftOut::default() }),
+        }
+    }
+
+    /// Whether a prompt leaves the room that an answer may need.
+    fn fits(self, model: &Model, request: &ConversationRequest, prepared: &Prepared) -> bool {
+        let ctx = model.text.ctx();
+        let wanted = request.settings.max_tokens.unwrap_or(ROOM);
+        let room = if self.shifts { wanted.min(ctx / 4).max(1) } else { 1 };
+        prepared.turn.tokens.len().saturating_add(room) <= ctx
+    }
+
+    /// The conversation without the fewest messages that make it fit; `None` where none do.
+    fn shortest(
+        self,
+        model: &Model,
+        request: &ConversationRequest,
+    ) -> ApiResult<Option<Shortened>> {
+        let beginnings = beginnings(&request.conversation.messages);
+        let mut found = None;
+        let (mut low, mut high) = (0, beginnings.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let messages = without(&request.conversation.messages, beginnings[middle]);
+            let left_out = LeftOut(request.conversation.messages.len() - messages.len());
+            let conversation = Conversation { messages, ..request.conversation.clone() };
+            let shorter = ConversationRequest { conversation, ..request.clone() };
+            match prepare(model, &shorter) {
+                Ok(prepared) if self.fits(model, request, &prepared) => {
+                    found = Some(Shortened { prepared, left_out });
+                    high = middle;
+                }
+                Ok(_) | Err(ApiError { overflow: Some(Overflow { .. }), .. }) => low = middle + 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Places at which a conversation may begin behind those of the system: questions, and the last message.
+fn beginnings(messages: &[Message]) -> Vec<usize> {
+    let n = messages.len();
+    let is_beginning = |i: &usize| messages[*i].role == "user" || *i + 1 == n;
+    let first = messages.iter().position(|message| message.role != "system").unwrap_or(n);
+    (first + 1..n).filter(is_beginning).collect()
+}
+
+/// The messages from a place on, and those of the system before it.
+fn without(messages: &[Message], start: usize) -> Vec<Message> {
+    let before = messages[..start].iter().filter(|message| message.role == "system");
+    before.chain(&messages[start..]).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_begins_with_a_question_or_its_last_message() {
+        let all = |roles: &[&str]| -> Vec<Message> {
+            roles.iter().map(|role| Message::new(*role, "")).collect()
+        };
+        let roles = ["system", "user", "assistant", "tool", "user", "system", "user"];
+        let messages = all(&roles);
+        assert_eq!(beginnings(&messages), [4, 6]);
+        let kept: Vec<String> =
+            without(&messages, 6).iter().map(|message| message.role.to_string()).collect();
+        assert_eq!(kept, ["system", "system", "user"]);
+        assert_eq!(beginnings(&all(&["user", "assistant"])), [1]);
+        assert_eq!(beginnings(&all(&["user"])), [0_usize; 0]);
+        assert_eq!(beginnings(&[]), [0_usize; 0]);
+    }
+}
