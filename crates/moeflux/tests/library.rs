@@ -1,12 +1,13 @@
 //! The library on the demo model.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use moeflux::{
-    Bias, ErrorKind, Finish, Message, Model, OptionId, Options, Request, ToolChoice, Update,
+    Bias, ErrorKind, Finish, Message, Model, OptionId, Options, Piece, Request, ToolChoice, Update,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn demo() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")
@@ -28,6 +29,55 @@ fn a_chat_streams_its_answer_and_remembers_it() {
     let mut second = chat.send("And a router?").unwrap();
     second.by_ref().for_each(|piece| drop(piece.unwrap()));
     assert!(second.summary().unwrap().reused_tokens > 0, "the first turn was evaluated again");
+}
+
+/// The demo model with a template that opens thoughts, which it was never taught to end, in a folder.
+fn write_thinker(folder: &Path) {
+    const OPENS: &str = "{{- '<|im_start|>assistant\\n' }}\n{%- endif %}";
+    const THINKS: &str = "{{- '<|im_start|>assistant\\n<think>\\n' }}\n{%- endif %}";
+    fs::create_dir_all(folder.join("packed_experts")).unwrap();
+    for part in ["", "packed_experts"] {
+        let (from, to) = (demo().join(part), folder.join(part));
+        for file in fs::read_dir(from).unwrap().map(|file| file.unwrap().path()) {
+            if file.is_file() {
+                fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
+            }
+        }
+    }
+    let template = folder.join("chat_template.jinja");
+    let text = fs::read_to_string(&template).unwrap();
+    assert_eq!(text.matches(OPENS).count(), 1);
+    let text = text.replace(OPENS, THINKS);
+    fs::write(&template, &text).unwrap();
+    let manifest = folder.join("moeflux.json");
+    let mut json: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    let files = json["files"].as_array_mut().unwrap();
+    let entry = files.iter_mut().find(|file| file["path"] == "chat_template.jinja").unwrap();
+    entry["bytes"] = text.len().into();
+    fs::write(&manifest, json.to_string()).unwrap();
+}
+
+#[test]
+fn thoughts_end_with_their_budget() {
+    let folder = std::env::temp_dir().join(format!("moeflux-thinker-{}", std::process::id()));
+    write_thinker(&folder);
+    let model = Model::open(&folder).unwrap();
+    for budget in [0, 3, 5] {
+        let request = Request::default().max_tokens(40).thinking_budget(budget);
+        let mut chat = model.chat().unwrap().with_request(request);
+        let mut answer = chat.send("What does `Vec::push` do?").unwrap();
+        let (mut thought, mut text) = (String::new(), String::new());
+        for piece in answer.by_ref() {
+            match piece.unwrap() {
+                Piece::Thought(more) => thought += &more,
+                Piece::Text(more) => text += &more,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(answer.summary().unwrap().thought_tokens, budget);
+        assert_eq!((thought.is_empty(), text.is_empty()), (budget == 0, false), "{thought}");
+    }
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(crate) struct LaunchArgs {
     #[arg(long, value_name = "N", value_parser = sessions, allow_negative_numbers = true)]
     #[arg(aliases = ["parallel", "max-num-seqs"])]
     pub(crate) sessions: Option<Sessions>,
-    /// Most tokens of thoughts; 0 is none [default: no limit]
+    /// Most tokens of thoughts, 0 for none
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub(crate) thinking_budget: Option<usize>,
     /// Where the server is, or is started

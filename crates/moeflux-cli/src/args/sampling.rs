@@ -36,7 +36,7 @@ pub(crate) struct SampleArgs {
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = SAMPLING)]
     #[arg(aliases = ["n-predict", "max-new-tokens", "num-predict"])]
     pub(crate) max_tokens: Option<usize>,
-    /// Most tokens of thoughts; 0 is none [default: no limit]
+    /// Most tokens of thoughts, 0 for none
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true, help_heading = SAMPLING)]
     pub(crate) thinking_budget: Option<usize>,
     /// Stop before this text; may be repeated

@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     /// Longest answer [default: the context]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<usize>,
-    /// Most tokens of thoughts; 0 is none [default: no limit]
+    /// Most tokens of thoughts, 0 for none
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub(crate) thinking_budget: Option<usize>,
     /// Largest request
