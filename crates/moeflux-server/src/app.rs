@@ -41,6 +41,7 @@ impl App {
             any_name: options.any_model,
             n_logits: engine.shape().vocab,
             log_requests: options.log_requests,
+            log_format: options.log_format,
             is_strict: options.is_strict,
         };
         let fingerprint = format!("moeflux-{}", engine.identity().get(..12).unwrap_or_default());

@@ -1,5 +1,6 @@
 //! Checks before routes: API keys, and origins of web pages.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::{AUTHORIZATION, ORIGIN};
@@ -10,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{ApiError, ApiResult, ServerError};
 use crate::options::ServerOptions;
 use crate::origins::{AllowedOrigin, is_local_host, is_own_origin};
-use subtle::{Choice, ConstantTimeEq};
+use subtle::ConstantTimeEq;
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
 
 /// How long browsers may remember that a page of another origin is allowed.
@@ -20,9 +21,17 @@ const CORS_MAX_AGE: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(crate) struct Gate {
     /// Hashes, so that the time of a comparison does not depend on a key's length.
-    keys: Vec<[u8; 32]>,
+    keys: Vec<Key>,
     is_loopback: bool,
     allowed_origins: Vec<AllowedOrigin>,
+}
+
+/// A key that clients may show.
+#[derive(Debug)]
+struct Key {
+    /// What the log calls it.
+    name: Arc<str>,
+    hash: [u8; 32],
 }
 
 /// Keys that are shorter can be guessed.
@@ -36,6 +45,13 @@ impl ServerOptions {
     /// no good.
     pub fn check(&self) -> Result<(), ServerError> {
         Gate::new(self).map(drop)
+    }
+}
+
+impl Key {
+    /// The key at a place of a list without names.
+    fn numbered((i, key): (usize, &String)) -> Key {
+        Key { name: format!("key-{}", i + 1).into(), hash: hash(key.as_bytes()) }
     }
 }
 
@@ -55,36 +71,37 @@ impl Gate {
             }
         }
         Ok(Gate {
-            keys: options.api_keys.iter().map(|key| hash(key.as_bytes())).collect(),
+            keys: options.api_keys.iter().enumerate().map(Key::numbered).collect(),
             is_loopback,
             allowed_origins: options.cors_origins.clone(),
         })
     }
 
-    /// Refuses a request that shows no valid key, where one is needed.
-    pub(crate) fn check_key(&self, headers: &HeaderMap) -> ApiResult<()> {
+    /// The name of the key that a request shows. One that shows no valid key is refused where one
+    /// is needed.
+    pub(crate) fn check_key(&self, headers: &HeaderMap) -> ApiResult<Option<&Arc<str>>> {
         if self.keys.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let bearers = headers.get_all(AUTHORIZATION).iter();
         let bearers = bearers.filter_map(|value| bearer_key(value.as_bytes()));
         let plain = headers.get_all("x-api-key").iter();
         let plain = plain.map(|value| value.as_bytes().trim_ascii());
-        let mut is_known = Choice::from(0);
+        let mut known = None;
         for shown in bearers.chain(plain).map(hash) {
-            is_known = self.keys.iter().fold(is_known, |any, key| any | key.ct_eq(&shown));
+            // All of them, so that the time does not tell which one it is.
+            let matching = |key: &&Key| bool::from(key.hash.ct_eq(&shown));
+            let found = self.keys.iter().filter(matching).fold(None, |_, key| Some(key));
+            known = known.or(found);
         }
-        if bool::from(is_known) {
-            Ok(())
-        } else {
-            Err(ApiError {
-                code: Some("invalid_api_key"),
-                ..ApiError::new(
-                    StatusCode::UNAUTHORIZED,
-                    "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
-                )
-            })
-        }
+        let missing = || ApiError {
+            code: Some("invalid_api_key"),
+            ..ApiError::new(
+                StatusCode::UNAUTHORIZED,
+                "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
+            )
+        };
+        known.map(|key| Some(&key.name)).ok_or_else(missing)
     }
 
     /// Refuses a request that a browser sends for a page of another site: one of another origin, or

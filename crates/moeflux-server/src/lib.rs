@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod anthropic;
 mod app;
 mod ask;
@@ -17,6 +18,7 @@ mod conversation;
 mod error;
 mod events;
 mod exposition;
+mod guarded;
 mod ids;
 mod infill;
 mod json_values;
@@ -56,6 +58,7 @@ mod write_timeout;
 
 pub use error::ServerError;
 pub use listen::Server;
+pub use log::LogFormat;
 pub use options::{Introduction, ServerOptions};
 pub use origins::{AllowedOrigin, AllowedPort, OriginError};
 pub use prompt::{ChatPrompt, Piece, PromptToken, RequestError};

@@ -4,14 +4,12 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
-use hyper::body::{Frame, Incoming, SizeHint};
+use axum::body::Body;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -28,7 +26,7 @@ use crate::app::App;
 use crate::auth::Gate;
 use crate::connections::{Activity, Admitted, Connections, StageGuard};
 use crate::error::ServerError;
-use crate::log::log;
+use crate::guarded::{Guard, Guarded};
 use crate::options::ServerOptions;
 use crate::paths::normalize;
 use crate::routes::{Root, router};
@@ -222,39 +220,16 @@ async fn answer(
     router: Router,
     request: Request<Incoming>,
     activity: Activity,
-) -> Result<Response<TrackedBody>, Infallible> {
+) -> Result<Response<Guarded<StageGuard>>, Infallible> {
     let guard = activity.answer();
     let mut request = normalize(request).map(Body::new);
     request.extensions_mut().insert(activity);
     let reply = router.oneshot(request).await?;
-    Ok(reply.map(|body| TrackedBody { body, _guard: guard }))
+    Ok(reply.map(|body| Guarded::new(body, guard)))
 }
 
-/// A reply's body, with which the answer to a request ends.
-struct TrackedBody {
-    body: Body,
-    _guard: StageGuard,
-}
-
-impl HttpBody for TrackedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
+/// With a reply's body the answer to a request ends.
+impl Guard for StageGuard {}
 
 /// Starts the threads that serve connections.
 ///
@@ -279,7 +254,7 @@ async fn log_warnings(app: Arc<App>) {
         tokio::time::sleep(WARNINGS_PAUSE).await;
         for warning in app.loaded.engine().take_warnings() {
             if app.options.log_requests {
-                log(&format!("warning: {warning}"));
+                app.log(&format!("warning: {warning}"));
             }
         }
     }

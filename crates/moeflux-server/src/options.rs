@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::log::LogFormat;
 use crate::origins::AllowedOrigin;
 
 /// What the page says of a model that can do little.
@@ -52,8 +53,10 @@ pub struct ServerOptions {
     pub grace: Duration,
     /// Origins whose pages may use the server in addition to its own.
     pub cors_origins: Vec<AllowedOrigin>,
-    /// Whether every request is logged on standard error: route, status, tokens.
+    /// Whether every request is logged on standard error: its id, key, route, status and tokens.
     pub log_requests: bool,
+    /// How lines of the log are written.
+    pub log_format: LogFormat,
     /// Whether every prompt is written to standard error.
     pub log_prompts: bool,
     /// Whether requests with fields that are not known are refused.
@@ -110,6 +113,7 @@ impl ServerOptions {
             grace: Duration::from_secs(10),
             cors_origins: Vec::new(),
             log_requests: false,
+            log_format: LogFormat::Text,
             log_prompts: false,
             is_strict: false,
         }

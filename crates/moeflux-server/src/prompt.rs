@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
+use crate::log::LogFormat;
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
 use crate::openai::{ChatRequest, chat};
@@ -117,6 +118,7 @@ impl ChatPrompt {
             any_name: true,
             n_logits: tokenizer.vocab_size(),
             log_requests: false,
+            log_format: LogFormat::Text,
             is_strict: false,
         };
         let text = Arc::new(ChatModel::new(Arc::new(tokenizer), usize::MAX));

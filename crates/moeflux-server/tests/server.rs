@@ -6,6 +6,8 @@ mod common;
 mod edges;
 #[path = "server/infill.rs"]
 mod infill;
+#[path = "server/request_ids.rs"]
+mod request_ids;
 
 use common::{options, question, start, start_with};
 use moeflux_engine::Speculation;

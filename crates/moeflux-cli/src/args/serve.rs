@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
-use moeflux_server::AllowedOrigin;
+use moeflux_server::{AllowedOrigin, LogFormat};
 
 use super::cache::PromptCacheArgs;
 use super::model::ModelArgs;
@@ -61,9 +61,12 @@ pub(crate) struct ServeArgs {
     /// Allow pages of this origin; repeatable
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<AllowedOrigin>,
-    /// Log every request
+    /// Log every request: time, id, key, path, model, tokens
     #[arg(long)]
     pub(crate) log_requests: bool,
+    /// Lines of the log: text, or json
+    #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
     /// Log every prompt
     #[arg(long)]
     pub(crate) log_prompts: bool,

@@ -44,6 +44,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         grace: Duration::from_secs(args.grace),
         cors_origins: args.cors_origin.clone(),
         log_requests: args.log_requests,
+        log_format: args.log_format,
         log_prompts: args.log_prompts,
         is_strict: args.strict,
         ..ServerOptions::new(args.address(), String::new())

@@ -1,5 +1,6 @@
 //! The binary from outside: arguments, files and signals in, text and exit codes out.
 
+mod access_log;
 mod bad_files;
 mod bad_input;
 mod bench;
