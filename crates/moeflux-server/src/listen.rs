@@ -12,7 +12,7 @@ use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use moeflux_core::OptionId;
 use moeflux_engine::{Engine, explain_thread_error};
@@ -24,9 +24,10 @@ use tower::ServiceExt;
 
 use crate::app::App;
 use crate::auth::Gate;
-use crate::connections::{Activity, Admitted, Connections, StageGuard};
+use crate::connections::{Activity, Admitted, AnswerGuard, Connections};
 use crate::error::ServerError;
 use crate::guarded::{Guard, Guarded};
+use crate::half_closed::HalfClosed;
 use crate::options::ServerOptions;
 use crate::paths::normalize;
 use crate::routes::{Root, router};
@@ -193,10 +194,12 @@ impl Service {
         let activity = &admitted.activity;
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
+            .half_close(true)
             .header_read_timeout(self.options.header_timeout)
             .max_headers(MAX_HEADERS)
             .max_buf_size(MAX_HEADER_BYTES);
         let stream = WriteTimeout::new(stream, self.options.write_timeout, activity.clone());
+        let stream = HalfClosed::new(stream, activity.clone());
         let router = self.router;
         let answer = service_fn(|request| answer(router.clone(), request, activity.clone()));
         let connection = http.serve_connection(TokioIo::new(stream), answer);
@@ -220,16 +223,18 @@ async fn answer(
     router: Router,
     request: Request<Incoming>,
     activity: Activity,
-) -> Result<Response<Guarded<StageGuard>>, Infallible> {
+) -> Result<Response<Guarded<AnswerGuard>>, Infallible> {
     let guard = activity.answer();
+    activity.set_may_be_asked(request.version() == Version::HTTP_11);
     let mut request = normalize(request).map(Body::new);
-    request.extensions_mut().insert(activity);
+    request.extensions_mut().insert(activity.clone());
     let reply = router.oneshot(request).await?;
+    activity.set_may_be_asked(false);
     Ok(reply.map(|body| Guarded::new(body, guard)))
 }
 
 /// With a reply's body the answer to a request ends.
-impl Guard for StageGuard {}
+impl Guard for AnswerGuard {}
 
 /// Starts the threads that serve connections.
 ///

@@ -4,6 +4,10 @@
 mod common;
 #[path = "server/edges.rs"]
 mod edges;
+#[path = "server/encodings.rs"]
+mod encodings;
+#[path = "server/half_closed.rs"]
+mod half_closed;
 #[path = "server/infill.rs"]
 mod infill;
 #[path = "server/request_ids.rs"]
