@@ -4,6 +4,7 @@
 //! tokens there.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -14,8 +15,11 @@ use moeflux_engine::Event;
 use serde::Serialize;
 
 use crate::app::App;
+use crate::callers::Caller;
+use crate::error::ApiResult;
 use crate::guarded::Guard;
 use crate::log::time;
+use crate::metrics::{Labels, Used};
 use crate::reply::{Dialect, Reply};
 
 /// The header with a request's id.
@@ -39,7 +43,11 @@ tokio::task_local! {
 pub(crate) struct Record {
     id: HeaderValue,
     api: Api,
-    key: OnceLock<Arc<str>>,
+    caller: OnceLock<Arc<Caller>>,
+    /// Whose turn it is to get a session, where keys share the server.
+    owner: OnceLock<Arc<str>>,
+    /// Whether the answers count among those of the key.
+    is_taken: AtomicBool,
     counts: Mutex<Option<Counts>>,
 }
 
@@ -98,10 +106,36 @@ impl Record {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whose key the request showed.
-    pub(crate) fn set_key(&self, name: &Arc<str>) {
-        // A request shows its key once.
-        let _ = self.key.set(Arc::clone(name));
+    /// Notes whose key the request showed, and whether it shares the server with others.
+    pub(crate) fn set_caller(&self, caller: Arc<Caller>, is_shared: bool) {
+        if is_shared {
+            self.owner.get_or_init(|| Arc::clone(&caller.name));
+        }
+        self.caller.get_or_init(|| caller);
+    }
+
+    /// Whose answers take turns.
+    pub(crate) fn owner(&self) -> Option<Arc<str>> {
+        self.owner.get().cloned()
+    }
+
+    /// Takes what `n_answers` to prompts of `n_tokens` need of the key's limits.
+    pub(crate) fn take(&self, n_answers: usize, n_tokens: usize, app: &App) -> ApiResult<()> {
+        let Some(caller) = self.caller.get() else { return Ok(()) };
+        let n_answers = u32::try_from(n_answers).unwrap_or(u32::MAX);
+        caller.quota.take(n_answers, n_tokens, Instant::now()).map_err(|exceeded| {
+            app.metrics.limited(&caller.name, exceeded.limit.name());
+            caller.refusal(&exceeded)
+        })?;
+        self.is_taken.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives back what a request took that was not queued.
+    pub(crate) fn give_back(&self, n_tokens: usize) {
+        if let Some(caller) = self.caller.get() {
+            caller.quota.give_back(n_tokens);
+        }
     }
 
     /// Handles a request that has this record.
@@ -112,8 +146,11 @@ impl Record {
         RECORD.scope(Arc::clone(self), handling)
     }
 
-    /// Gives a reply the id.
-    pub(crate) fn set_id(&self, reply: &mut Reply, dialect: Dialect) {
+    /// Gives a reply the id, and what there is of the key's limits.
+    pub(crate) fn set_headers(&self, reply: &mut Reply, dialect: Dialect) {
+        if let Some(caller) = self.caller.get() {
+            caller.set_levels(reply, dialect);
+        }
         let headers = reply.headers_mut();
         headers.insert(REQUEST_ID, self.id.clone());
         if dialect == Dialect::Anthropic {
@@ -144,6 +181,7 @@ impl AnswerCount {
                 self.counts_prompt = false;
                 counts.n_prompt += n_total;
                 counts.n_reused += n_reused;
+                self.record.caller.get().inspect(|it| it.quota.reuse_tokens(*n_reused));
             }
             Event::Prompt { .. } => {}
             // About a token: the end has their number.
@@ -153,9 +191,20 @@ impl AnswerCount {
             }
             Event::Done(answer) => {
                 counts.n_generated += answer.n_generated;
+                self.record.caller.get().inspect(|it| it.quota.add_tokens(answer.n_generated));
                 counts.n_generated -= self.n_generated.min(counts.n_generated);
             }
             Event::Failed(_) => counts.has_failed = true,
+        }
+    }
+}
+
+impl Drop for AnswerCount {
+    fn drop(&mut self) {
+        if let Some(caller) = self.record.caller.get()
+            && self.record.is_taken.load(Ordering::Relaxed)
+        {
+            caller.quota.end_answer();
         }
     }
 }
@@ -194,7 +243,9 @@ impl AccessLine {
         let record = Record {
             id: chosen_id(headers).unwrap_or_else(own_id),
             api: Api::of(route.as_ref().map_or("unknown", MatchedPath::as_str)),
-            key: OnceLock::new(),
+            caller: OnceLock::new(),
+            owner: OnceLock::new(),
+            is_taken: AtomicBool::new(false),
             counts: Mutex::default(),
         };
         AccessLine {
@@ -232,7 +283,7 @@ impl AccessLine {
             status: self.status.unwrap_or(CLIENT_LEFT),
             seconds: (self.began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
             id: self.record.id.to_str().unwrap_or_default(),
-            key: self.record.key.get().map(AsRef::as_ref),
+            key: self.record.caller.get().map(|caller| &*caller.name),
             api: self.record.api.name(),
             model: counts.map(|_| self.app.model_name()),
             tokens_in: counts.map(|counts| counts.n_prompt),
@@ -251,8 +302,21 @@ impl Guard for AccessLine {
 
 impl Drop for AccessLine {
     fn drop(&mut self) {
+        let entry = self.entry();
+        let labels = Labels {
+            model: self.app.model_name().to_owned(),
+            api: self.record.api.name(),
+            key: entry.key.unwrap_or_default().to_owned(),
+        };
+        let metrics = &self.app.metrics;
+        metrics.ended(&labels, entry.status);
+        if let Some(counts) = *self.record.lock() {
+            let Counts { n_prompt, n_reused, n_generated, .. } = counts;
+            metrics.used(&labels, Used { n_prompt, n_reused, n_generated });
+            metrics.lasted(&labels, self.began.elapsed());
+        }
         if self.app.options.log_requests {
-            self.app.options.log_format.log_entry(&self.entry());
+            self.app.options.log_format.log_entry(&entry);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use moeflux::SchedulerOptions;
 use moeflux_engine::Engine;
 
+use crate::callers::Callers;
 use crate::error::ServerError;
 use crate::ids::now;
 use crate::metrics::Metrics;
@@ -18,6 +19,7 @@ pub(crate) struct App {
     /// The model with its weights, which makes the answers.
     pub(crate) loaded: moeflux::Model,
     pub(crate) options: ServerOptions,
+    pub(crate) callers: Arc<Callers>,
     pub(crate) metrics: Metrics,
     pub(crate) started: Instant,
     /// Seconds since 1970.
@@ -35,7 +37,11 @@ impl Deref for App {
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, options: ServerOptions) -> Result<App, ServerError> {
+    pub(crate) fn new(
+        engine: Engine,
+        options: ServerOptions,
+        callers: Arc<Callers>,
+    ) -> Result<App, ServerError> {
         let facts = ModelFacts {
             names: options.model_names.clone(),
             any_name: options.any_model,
@@ -50,11 +56,14 @@ impl App {
         let loaded = moeflux::Model::of_engine(engine, limits)?;
         loaded.text().read_templates().map_err(moeflux::Error::from)?;
         let model = Model::new(Arc::clone(loaded.text()), facts);
+        let names: Vec<Arc<str>> =
+            callers.all().iter().map(|caller| Arc::clone(&caller.name)).collect();
         Ok(App {
             model,
             loaded,
             options,
-            metrics: Metrics::new(),
+            metrics: Metrics::new(&names),
+            callers,
             started: Instant::now(),
             created: now(),
             fingerprint,

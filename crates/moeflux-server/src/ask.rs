@@ -87,6 +87,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
                 prepared: prompt.clone(),
                 settings: settings.of_answer(i, app.options.max_tokens),
                 keeps_answer: true,
+                owner: record.as_ref().and_then(|record| record.owner()),
                 cancelled: Arc::clone(&cancelled),
                 listener: Box::new(listener),
             });
@@ -94,7 +95,12 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
     }
     let n_open = orders.len();
     parsed_room::give_up();
-    app.loaded.submit(orders).inspect_err(|_| app.metrics.refused())?;
+    let n_tokens = prompts.iter().map(|prompt| prompt.turn.tokens.len()).sum();
+    record.as_ref().map_or(Ok(()), |record| record.take(n_open, n_tokens, app))?;
+    app.loaded.submit(orders).inspect_err(|_| {
+        record.inspect(|record| record.give_back(n_tokens));
+        app.metrics.refused();
+    })?;
     let app = Arc::clone(app);
     Ok(PendingAnswers { app, events, readers, n_open, cancelled, n_prompt, may_think })
 }

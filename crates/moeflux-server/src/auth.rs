@@ -6,12 +6,11 @@ use std::time::Duration;
 use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use moeflux_core::OptionId;
-use sha2::{Digest, Sha256};
 
+use crate::callers::{Caller, Callers};
 use crate::error::{ApiError, ApiResult, ServerError};
 use crate::options::ServerOptions;
 use crate::origins::{AllowedOrigin, is_local_host, is_own_origin};
-use subtle::ConstantTimeEq;
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
 
 /// How long browsers may remember that a page of another origin is allowed.
@@ -20,22 +19,10 @@ const CORS_MAX_AGE: Duration = Duration::from_secs(600);
 /// What decides whether a request is answered.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Hashes, so that the time of a comparison does not depend on a key's length.
-    keys: Vec<Key>,
+    callers: Arc<Callers>,
     is_loopback: bool,
     allowed_origins: Vec<AllowedOrigin>,
 }
-
-/// A key that clients may show.
-#[derive(Debug)]
-struct Key {
-    /// What the log calls it.
-    name: Arc<str>,
-    hash: [u8; 32],
-}
-
-/// Keys that are shorter can be guessed.
-const SHORTEST_KEY: usize = 8;
 
 impl ServerOptions {
     /// Refuses what could not be served safely, before a model is loaded.
@@ -44,56 +31,35 @@ impl ServerOptions {
     /// Where other machines could reach the server without a key, or a key is
     /// no good.
     pub fn check(&self) -> Result<(), ServerError> {
-        Gate::new(self).map(drop)
-    }
-}
-
-impl Key {
-    /// The key at a place of a list without names.
-    fn numbered((i, key): (usize, &String)) -> Key {
-        Key { name: format!("key-{}", i + 1).into(), hash: hash(key.as_bytes()) }
+        Gate::new(self, &Arc::new(Callers::new(self)?)).map(drop)
     }
 }
 
 impl Gate {
-    pub(crate) fn new(options: &ServerOptions) -> Result<Gate, ServerError> {
+    pub(crate) fn new(
+        options: &ServerOptions,
+        callers: &Arc<Callers>,
+    ) -> Result<Gate, ServerError> {
         let is_loopback = options.addr.ip().is_loopback();
-        if !is_loopback && options.api_keys.is_empty() {
+        if !is_loopback && !callers.are_needed() {
             return Err(ServerError::Open { addr: options.addr });
         }
-        for key in &options.api_keys {
-            let n_bytes = key.len();
-            if n_bytes < SHORTEST_KEY {
-                return Err(ServerError::Key { n_bytes, want: "8 bytes or more" });
-            }
-            if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(ServerError::Key { n_bytes, want: "printable ASCII without spaces" });
-            }
-        }
         Ok(Gate {
-            keys: options.api_keys.iter().enumerate().map(Key::numbered).collect(),
+            callers: Arc::clone(callers),
             is_loopback,
             allowed_origins: options.cors_origins.clone(),
         })
     }
 
-    /// The name of the key that a request shows. One that shows no valid key is refused where one
-    /// is needed.
-    pub(crate) fn check_key(&self, headers: &HeaderMap) -> ApiResult<Option<&Arc<str>>> {
-        if self.keys.is_empty() {
+    /// Whose key a request shows. One that shows no valid key is refused where one is needed.
+    pub(crate) fn check_key(&self, headers: &HeaderMap) -> ApiResult<Option<Arc<Caller>>> {
+        if !self.callers.are_needed() {
             return Ok(None);
         }
         let bearers = headers.get_all(AUTHORIZATION).iter();
         let bearers = bearers.filter_map(|value| bearer_key(value.as_bytes()));
         let plain = headers.get_all("x-api-key").iter();
         let plain = plain.map(|value| value.as_bytes().trim_ascii());
-        let mut known = None;
-        for shown in bearers.chain(plain).map(hash) {
-            // All of them, so that the time does not tell which one it is.
-            let matching = |key: &&Key| bool::from(key.hash.ct_eq(&shown));
-            let found = self.keys.iter().filter(matching).fold(None, |_, key| Some(key));
-            known = known.or(found);
-        }
         let missing = || ApiError {
             code: Some("invalid_api_key"),
             ..ApiError::new(
@@ -101,13 +67,18 @@ impl Gate {
                 "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
             )
         };
-        known.map(|key| Some(&key.name)).ok_or_else(missing)
+        self.callers.find(bearers.chain(plain)).map(Some).ok_or_else(missing)
+    }
+
+    /// Whether several keys share the server.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.callers.all().len() > 1
     }
 
     /// Refuses a request that a browser sends for a page of another site: one of another origin, or
     /// one whose name an attacker's DNS points at this machine.
     pub(crate) fn check_origin(&self, headers: &HeaderMap) -> ApiResult<()> {
-        let has_keys = !self.keys.is_empty();
+        let has_keys = self.callers.are_needed();
         if let Some(origin) = headers.get(ORIGIN) {
             let origin = origin.to_str().unwrap_or("?");
             if !is_own_origin(origin, headers, has_keys) && !self.is_allowed(origin) {
@@ -164,10 +135,6 @@ fn bearer_key(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer").then(|| key.trim_ascii())
 }
 
-fn hash(bytes: &[u8]) -> [u8; 32] {
-    Sha256::digest(bytes).into()
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
@@ -178,7 +145,7 @@ mod tests {
         let mut options = ServerOptions::new(addr.parse().unwrap(), String::from("m"));
         options.api_keys = keys.iter().map(|key| key.to_string()).collect();
         options.cors_origins = origins.iter().map(|origin| origin.parse().unwrap()).collect();
-        Gate::new(&options)
+        Gate::new(&options, &Arc::new(Callers::new(&options)?))
     }
 
     fn headers(all: &[(&'static str, &str)]) -> HeaderMap {

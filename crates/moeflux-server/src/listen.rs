@@ -24,6 +24,7 @@ use tower::ServiceExt;
 
 use crate::app::App;
 use crate::auth::Gate;
+use crate::callers::Callers;
 use crate::connections::{Activity, Admitted, AnswerGuard, Connections};
 use crate::error::ServerError;
 use crate::guarded::{Guard, Guarded};
@@ -47,6 +48,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Between two looks at the warnings of the prompt cache.
 const WARNINGS_PAUSE: Duration = Duration::from_secs(5);
+
+/// Between two looks at the file of keys.
+const KEYS_PAUSE: Duration = Duration::from_secs(2);
 
 /// Between two looks at whether the device was lost.
 const DEVICE_PAUSE: Duration = Duration::from_secs(1);
@@ -74,15 +78,17 @@ impl Server {
     /// # Errors
     /// Where the address is in use or needs a key, or the model has no usable tokenizer.
     pub fn bind(engine: Engine, options: ServerOptions) -> Result<Server, ServerError> {
-        let gate = Gate::new(&options)?;
+        let callers = Arc::new(Callers::new(&options)?);
+        let gate = Gate::new(&options, &callers)?;
         let (listener, addr) = bind(options.addr, OptionId::Addr)?;
         let ollama = match options.ollama_addr() {
             None => None,
             Some(addr) => {
-                Some((bind(addr, OptionId::OllamaPort)?, Gate::new(&options.for_ollama())?))
+                let gate = Gate::new(&options.for_ollama(), &callers)?;
+                Some((bind(addr, OptionId::OllamaPort)?, gate))
             }
         };
-        let app = Arc::new(App::new(engine, options)?);
+        let app = Arc::new(App::new(engine, options, callers)?);
         let main = Port { listener, addr, router: router(Arc::clone(&app), gate, Root::Page) };
         let ollama = ollama.map(|((listener, addr), gate)| {
             let router = router(Arc::clone(&app), gate, Root::Ollama);
@@ -136,6 +142,7 @@ impl Server {
         let options: Arc<ServerOptions> = app.options.clone().into();
         let mut tasks = JoinSet::new();
         tasks.spawn(log_warnings(Arc::clone(&app)));
+        tasks.spawn(watch_keys(Arc::clone(&app)));
         for Port { listener, router, .. } in [main].into_iter().chain(ollama) {
             let listener = TcpListener::from_std(listener).map_err(ServerError::Start)?;
             let (options, ending) = (Arc::clone(&options), ending.clone());
@@ -261,6 +268,18 @@ async fn log_warnings(app: Arc<App>) {
             if app.options.log_requests {
                 app.log(&format!("warning: {warning}"));
             }
+        }
+    }
+}
+
+/// Reads the file of keys again when it changes.
+async fn watch_keys(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(KEYS_PAUSE).await;
+        match app.callers.read_again() {
+            Ok(false) => {}
+            Ok(true) => app.log("the keys were read again"),
+            Err(err) => app.log(&format!("warning: the keys stay as they are: {err}")),
         }
     }
 }

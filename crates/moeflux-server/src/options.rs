@@ -1,6 +1,7 @@
 //! How a server is set up.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -27,6 +28,9 @@ pub struct ServerOptions {
     pub ollama_port: Option<u16>,
     /// Keys of which a client must show one, where there are any.
     pub api_keys: Vec<String>,
+    /// A file of keys with names and limits ([`KeyFile`](crate::KeyFile)), of which a client must show
+    /// one. It is read again when it changes.
+    pub keys_file: Option<PathBuf>,
     /// What the model is called; the first is its name, others mean it too.
     pub model_names: Vec<String>,
     /// Whether every other name means it too.
@@ -99,6 +103,7 @@ impl ServerOptions {
             addr,
             ollama_port: None,
             api_keys: Vec::new(),
+            keys_file: None,
             model_names: vec![model_name],
             any_model: false,
             introduction: None,

@@ -176,9 +176,9 @@ async fn wrong_method(method: Method) -> ApiError {
 
 async fn check_key(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Reply {
     match gate.check_key(request.headers()) {
-        Ok(name) => {
-            if let (Some(name), Some(record)) = (name, access::current()) {
-                record.set_key(name);
+        Ok(caller) => {
+            if let (Some(caller), Some(record)) = (caller, access::current()) {
+                record.set_caller(caller, gate.is_shared());
             }
             next.run(request).await
         }
@@ -212,7 +212,7 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let record = Arc::clone(line.record());
     let mut reply = record.held_by(next.run(request)).await;
     app.metrics.replied(reply.status().as_u16());
-    record.set_id(&mut reply, dialect);
+    record.set_headers(&mut reply, dialect);
     line.replied(reply.status().as_u16());
     reply.map(|body| Body::new(Guarded::new(body, line)))
 }

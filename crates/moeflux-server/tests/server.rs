@@ -10,6 +10,8 @@ mod encodings;
 mod half_closed;
 #[path = "server/infill.rs"]
 mod infill;
+#[path = "server/keys.rs"]
+mod keys;
 #[path = "server/request_ids.rs"]
 mod request_ids;
 

@@ -21,6 +21,8 @@ pub struct Order {
     pub settings: Settings,
     /// Whether the prompt cache keeps the answer with the prompt, for a conversation that goes on.
     pub keeps_answer: bool,
+    /// Whose order it is: owners get sessions in turns.
+    pub owner: Option<Arc<str>>,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Receives the events on the model's thread. It must not block.
@@ -50,6 +52,7 @@ pub(crate) fn answer_prepared(
         prepared,
         settings,
         keeps_answer: !is_last,
+        owner: None,
         cancelled: Arc::clone(&cancelled),
         // An answer that was dropped receives nothing.
         listener: Box::new(move |event| drop(sender.send(event))),
@@ -90,7 +93,7 @@ pub(crate) fn start<'chat>(
 
 impl Order {
     fn into_job(self) -> Job {
-        let Order { prepared, settings, keeps_answer, cancelled, listener } = self;
+        let Order { prepared, settings, keeps_answer, owner, cancelled, listener } = self;
         let Prepared { turn, expected, constraint, no_calls, shown, .. } = prepared;
         let Settings { max_tokens, stop, sampling, bias, top_logprobs } = settings;
         let sampler = sampling;
@@ -105,7 +108,7 @@ impl Order {
             top_logprobs,
             expected,
         };
-        Job { prompt: turn, decoding, keeps_answer, cancelled, listener }
+        Job { prompt: turn, decoding, keeps_answer, owner, cancelled, listener }
     }
 }
 

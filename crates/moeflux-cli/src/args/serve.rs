@@ -32,6 +32,9 @@ pub(crate) struct ServeArgs {
     /// API keys [default: $MOEFLUX_API_KEY, else none]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
+    /// Keys with names and limits, of `moeflux keys`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keys: Option<PathBuf>,
     /// Name in the API; repeatable [default: its own]
     #[arg(long, value_name = "NAME")]
     #[arg(aliases = ["served-model-name", "alias"])]

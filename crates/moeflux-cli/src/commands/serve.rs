@@ -29,6 +29,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let sessions = Sessions::of_server(args.sessions, args.model.ctx);
     let mut options = ServerOptions {
         api_keys: keys(args.api_key_file.as_deref())?,
+        keys_file: args.keys.clone(),
         model_names: names,
         any_model: args.any_model,
         introduction: args.model.model.is_none().then(introduction),

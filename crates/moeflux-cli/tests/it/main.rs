@@ -17,6 +17,7 @@ mod hostile_text;
 mod hub;
 mod interrupts;
 mod keeping;
+mod keys;
 mod launch;
 mod limits;
 mod models;

@@ -9,6 +9,7 @@ use moeflux_core::TokenId;
 use moeflux_text::Turn;
 
 use super::job::{Answer, Event, Job, Listener};
+use super::turns::Owner;
 use crate::decoding::{Decoding, Evaluated, Finish};
 use crate::error::EngineError;
 use crate::rows::RequestedRows;
@@ -22,6 +23,7 @@ pub(super) struct Running {
     pub(super) requested: Option<RequestedRows>,
     pub(super) decoding: Decoding,
     pub(super) n_reused: usize,
+    pub(super) owner: Owner,
     arrived: Instant,
     pub(super) started: Instant,
     cancelled: Arc<AtomicBool>,
@@ -46,13 +48,14 @@ impl Running {
         n_reused: usize,
         arrived: Instant,
     ) -> Running {
-        let Job { prompt, cancelled, listener, .. } = job;
+        let Job { prompt, owner, cancelled, listener, .. } = job;
         Running {
             prompt,
             phase: Phase::Prompt(n_reused),
             requested,
             decoding,
             n_reused,
+            owner,
             arrived,
             started: Instant::now(),
             cancelled,

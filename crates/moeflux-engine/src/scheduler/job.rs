@@ -21,6 +21,8 @@ pub struct Job {
     pub decoding: DecodingOptions,
     /// Whether the prefix cache keeps the answer with the prompt, for a conversation that goes on.
     pub keeps_answer: bool,
+    /// Whose job it is: owners get sessions in turns, each in the order of its jobs.
+    pub owner: Option<Arc<str>>,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Receives the events of this job.

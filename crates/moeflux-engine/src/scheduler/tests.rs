@@ -52,6 +52,7 @@ fn of(tokens: Vec<TokenId>, checkpoints: Vec<usize>) -> (Job, Receiver<Event>) {
         prompt: Turn { checkpoints, ..Turn::raw(tokens) },
         decoding: DecodingOptions { max_tokens: Some(5), ..DecodingOptions::default() },
         keeps_answer: true,
+        owner: None,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

@@ -229,6 +229,7 @@ fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> R
             ..DecodingOptions::default()
         },
         keeps_answer: true,
+        owner: None,
         cancelled: Arc::default(),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

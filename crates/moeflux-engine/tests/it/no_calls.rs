@@ -65,6 +65,7 @@ fn reported(
             ..DecodingOptions::default()
         },
         keeps_answer: true,
+        owner: None,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

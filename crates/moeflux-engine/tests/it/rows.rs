@@ -153,7 +153,7 @@ fn drafts_whose_rows_are_read_change_no_text() {
         let listener = Box::new(move |event| drop(sender.send(event)));
         let (prompt, cancelled) = (Turn::raw(golden.greedy_prompt.clone()), Arc::default());
         scheduler
-            .submit(Job { prompt, decoding, keeps_answer: true, cancelled, listener })
+            .submit(Job { prompt, decoding, keeps_answer: true, owner: None, cancelled, listener })
             .unwrap();
         let mut tokens = Vec::new();
         for event in events {

@@ -71,6 +71,7 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
             ..DecodingOptions::default()
         },
         keeps_answer: true,
+        owner: None,
         cancelled: Arc::clone(&cancelled),
         listener: Box::new(move |event| drop(sender.send(event))),
     };
