@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::callers::Caller;
 use crate::error::ApiResult;
 use crate::guarded::Guard;
+use crate::limits::Quota;
 use crate::log::time;
 use crate::metrics::{Labels, Used};
 use crate::reply::{Dialect, Reply};
@@ -114,6 +115,11 @@ impl Record {
         self.caller.get_or_init(|| caller);
     }
 
+    /// What the key may use.
+    fn quota(&self) -> Option<&Quota> {
+        self.caller.get().map(|caller| &caller.quota)
+    }
+
     /// Whose answers take turns.
     pub(crate) fn owner(&self) -> Option<Arc<str>> {
         self.owner.get().cloned()
@@ -133,8 +139,8 @@ impl Record {
 
     /// Gives back what a request took that was not queued.
     pub(crate) fn give_back(&self, n_tokens: usize) {
-        if let Some(caller) = self.caller.get() {
-            caller.quota.give_back(n_tokens);
+        if let Some(quota) = self.quota() {
+            quota.give_back(n_tokens);
         }
     }
 
@@ -181,7 +187,7 @@ impl AnswerCount {
                 self.counts_prompt = false;
                 counts.n_prompt += n_total;
                 counts.n_reused += n_reused;
-                self.record.caller.get().inspect(|it| it.quota.reuse_tokens(*n_reused));
+                self.record.quota().inspect(|quota| quota.reuse_tokens(*n_reused));
             }
             Event::Prompt { .. } => {}
             // About a token: the end has their number.
@@ -191,7 +197,7 @@ impl AnswerCount {
             }
             Event::Done(answer) => {
                 counts.n_generated += answer.n_generated;
-                self.record.caller.get().inspect(|it| it.quota.add_tokens(answer.n_generated));
+                self.record.quota().inspect(|quota| quota.add_tokens(answer.n_generated));
                 counts.n_generated -= self.n_generated.min(counts.n_generated);
             }
             Event::Failed(_) => counts.has_failed = true,
@@ -201,10 +207,10 @@ impl AnswerCount {
 
 impl Drop for AnswerCount {
     fn drop(&mut self) {
-        if let Some(caller) = self.record.caller.get()
+        if let Some(quota) = self.record.quota()
             && self.record.is_taken.load(Ordering::Relaxed)
         {
-            caller.quota.end_answer();
+            quota.end_answer();
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::callers::{Caller, Callers};
 use crate::error::{ApiError, ApiResult, ServerError};
 use crate::options::ServerOptions;
 use crate::origins::{AllowedOrigin, is_local_host, is_own_origin};
+use crate::tls::Tls;
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
 
 /// How long browsers may remember that a page of another origin is allowed.
@@ -28,10 +29,11 @@ impl ServerOptions {
     /// Refuses what could not be served safely, before a model is loaded.
     ///
     /// # Errors
-    /// Where other machines could reach the server without a key, or a key is
-    /// no good.
+    /// Where other machines could reach the server without a key, or a key or a file of keys or of
+    /// a certificate is no good.
     pub fn check(&self) -> Result<(), ServerError> {
-        Gate::new(self, &Arc::new(Callers::new(self)?)).map(drop)
+        Gate::new(self, &Arc::new(Callers::new(self)?))?;
+        self.tls.as_ref().map_or(Ok(()), |files| Tls::new(files).map(drop))
     }
 }
 
@@ -40,8 +42,10 @@ impl Gate {
         options: &ServerOptions,
         callers: &Arc<Callers>,
     ) -> Result<Gate, ServerError> {
-        let is_loopback = options.addr.ip().is_loopback();
-        if !is_loopback && !callers.are_needed() {
+        let is_socket = options.unix_socket.is_some();
+        // Names that point here lead no page to a socket.
+        let is_loopback = !is_socket && options.addr.ip().is_loopback();
+        if !is_socket && !is_loopback && !callers.are_needed() {
             return Err(ServerError::Open { addr: options.addr });
         }
         Ok(Gate {

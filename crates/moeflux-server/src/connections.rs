@@ -2,8 +2,9 @@
 //! room for others.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -107,6 +108,9 @@ struct Shared {
     requests: Mutex<Requests>,
     /// Whether the client of a request may be sent an interim reply.
     may_be_asked: AtomicBool,
+    n_answers: AtomicU64,
+    /// Answers of which the client has a part to take, and since when.
+    untaken: Mutex<BTreeMap<u64, Instant>>,
     /// Whether the client has not yet taken all that was written.
     is_writing: AtomicBool,
     close: Notify,
@@ -154,6 +158,10 @@ impl Shared {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn untaken(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Requests)) {
         let mut requests = self.lock();
         change(&mut requests);
@@ -164,10 +172,17 @@ impl Shared {
 }
 
 impl Activity {
-    /// A request is being answered until the guard is dropped.
-    pub(crate) fn answer(&self) -> AnswerGuard {
+    /// A request is being answered until the guard is dropped. Whether its client takes the answer is
+    /// watched where the connection has others, too.
+    pub(crate) fn answer(&self, is_watched: bool) -> AnswerGuard {
         self.0.change(|requests| requests.n_open += 1);
-        AnswerGuard(self.clone())
+        let nth = self.0.n_answers.fetch_add(1, Ordering::Relaxed);
+        AnswerGuard { activity: self.clone(), nth: is_watched.then_some(nth) }
+    }
+
+    /// Whether a part of an answer has not been taken for this long.
+    pub(crate) fn is_stalled(&self, most: Duration) -> bool {
+        self.0.untaken().values().any(|since| since.elapsed() >= most)
     }
 
     /// A request's body is being received until the guard is dropped.
@@ -214,11 +229,32 @@ impl Activity {
 }
 
 /// A request that is being answered until this is dropped.
-pub(crate) struct AnswerGuard(Activity);
+pub(crate) struct AnswerGuard {
+    activity: Activity,
+    /// The number of an answer that is watched.
+    nth: Option<u64>,
+}
+
+impl AnswerGuard {
+    /// Notes that the connection asked for more of the answer, and whether it got some: it asks
+    /// again when the client has room.
+    pub(crate) fn note_polled(&self, is_ready: bool) {
+        let Some(nth) = self.nth else { return };
+        let mut untaken = self.activity.0.untaken();
+        if is_ready {
+            untaken.insert(nth, Instant::now());
+        } else {
+            untaken.remove(&nth);
+        }
+    }
+}
 
 impl Drop for AnswerGuard {
     fn drop(&mut self) {
-        self.0.0.change(|requests| requests.n_open -= 1);
+        if let Some(nth) = self.nth {
+            self.activity.0.untaken().remove(&nth);
+        }
+        self.activity.0.change(|requests| requests.n_open -= 1);
     }
 }
 
@@ -253,8 +289,8 @@ mod tests {
             let sending = connections.admit().await;
             let old = connections.admit().await;
             let new = connections.admit().await;
-            let answer = answering.activity.answer();
-            let request = sending.activity.answer();
+            let answer = answering.activity.answer(false);
+            let request = sending.activity.answer(false);
             let body = sending.activity.receive();
             let waiting = tokio::spawn({
                 let connections = Arc::clone(&connections);
@@ -265,7 +301,7 @@ mod tests {
             drop(old);
             let admitted = waiting.await.unwrap();
             // Now those without a request are gone, and then the one that still sends.
-            let keep = (new.activity.answer(), admitted.activity.answer());
+            let keep = (new.activity.answer(false), admitted.activity.answer(false));
             let waiting = tokio::spawn({
                 let connections = Arc::clone(&connections);
                 async move { connections.admit().await }

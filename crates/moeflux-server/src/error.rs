@@ -24,6 +24,22 @@ pub enum ServerError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The Unix socket cannot be made.
+    #[error("cannot listen on the Unix socket {path}: {source} ({})", OptionId::Addr)]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file of the certificate is wrong.
+    #[error("{path} {reason} (TLS)")]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Others could reach it without a key.
     #[error("{addr} is open to other machines: give {}, or listen on 127.0.0.1", OptionId::ApiKeys)]
     Open {

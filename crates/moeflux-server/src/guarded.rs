@@ -23,6 +23,7 @@ pub(crate) struct Guarded<G> {
 
 impl<G: Guard> Guarded<G> {
     pub(crate) fn new(body: Body, mut guard: G) -> Guarded<G> {
+        guard.polled(true);
         if body.is_end_stream() {
             guard.ended();
         }

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::server::TlsStream;
 
 use crate::connections::Activity;
 
@@ -33,6 +36,19 @@ pub(crate) trait Sides {
 impl Sides for TcpStream {
     fn sides(&self, cx: &mut Context<'_>) -> Ready {
         now(self.ready(Interest::READABLE | Interest::WRITABLE), cx)
+    }
+}
+
+#[cfg(unix)]
+impl Sides for UnixStream {
+    fn sides(&self, cx: &mut Context<'_>) -> Ready {
+        now(self.ready(Interest::READABLE | Interest::WRITABLE), cx)
+    }
+}
+
+impl<S: Sides> Sides for TlsStream<S> {
+    fn sides(&self, cx: &mut Context<'_>) -> Ready {
+        self.get_ref().0.sides(cx)
     }
 }
 

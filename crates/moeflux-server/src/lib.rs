@@ -54,10 +54,15 @@ mod result_text;
 mod room;
 mod routes;
 mod sampling;
+mod service;
 mod settings;
+#[cfg(unix)]
+mod socket_file;
 mod status;
+mod stream;
 mod surrogates;
 mod thinking;
+mod tls;
 mod tools;
 mod write_timeout;
 
@@ -65,6 +70,7 @@ pub use error::ServerError;
 pub use key_file::{KeyFile, KeyFileError, KeyLimits, NamedKey};
 pub use listen::Server;
 pub use log::LogFormat;
-pub use options::{Introduction, ServerOptions};
+pub use options::{Introduction, ServerOptions, UnixSocket};
 pub use origins::{AllowedOrigin, AllowedPort, OriginError};
 pub use prompt::{ChatPrompt, Piece, PromptToken, RequestError};
+pub use tls::TlsFiles;

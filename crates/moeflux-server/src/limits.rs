@@ -177,7 +177,8 @@ impl Quota {
 
     /// An answer has ended.
     pub(crate) fn end_answer(&self) {
-        self.lock(Instant::now()).n_open -= 1;
+        let mut state = self.lock(Instant::now());
+        state.n_open = state.n_open.saturating_sub(1);
     }
 
     /// Answers that are made or wait.

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::log::LogFormat;
 use crate::origins::AllowedOrigin;
+use crate::tls::TlsFiles;
 
 /// What the page says of a model that can do little.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -19,11 +20,25 @@ pub struct Introduction {
     pub questions: Vec<String>,
 }
 
+/// A file by which programs of this machine reach a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Where it is. A socket at which no program listens is replaced.
+    pub path: PathBuf,
+    /// The rights of the file: who may write may connect.
+    pub mode: u32,
+}
+
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Where it listens. Any other address than the machine's own needs a key.
     pub addr: SocketAddr,
+    /// A Unix socket at which it listens in place of this address. It needs no key: its rights say
+    /// who may connect.
+    pub unix_socket: Option<UnixSocket>,
+    /// The certificate with which all connections are encrypted.
+    pub tls: Option<TlsFiles>,
     /// The port of the same host where it listens for Ollama's clients, too.
     pub ollama_port: Option<u16>,
     /// Keys of which a client must show one, where there are any.
@@ -92,7 +107,7 @@ impl ServerOptions {
     /// apps may use it.
     pub(crate) fn for_ollama(&self) -> ServerOptions {
         let local = OLLAMA_ORIGINS.iter().filter_map(|origin| origin.parse().ok());
-        let mut options = self.clone();
+        let mut options = ServerOptions { unix_socket: None, ..self.clone() };
         options.cors_origins.extend(local);
         options
     }
@@ -101,6 +116,8 @@ impl ServerOptions {
     pub fn new(addr: SocketAddr, model_name: String) -> ServerOptions {
         ServerOptions {
             addr,
+            unix_socket: None,
+            tls: None,
             ollama_port: None,
             api_keys: Vec::new(),
             keys_file: None,

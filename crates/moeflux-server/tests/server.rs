@@ -14,6 +14,8 @@ mod infill;
 mod keys;
 #[path = "server/request_ids.rs"]
 mod request_ids;
+#[path = "server/transports.rs"]
+mod transports;
 
 use common::{options, question, start, start_with};
 use moeflux_engine::Speculation;

@@ -32,7 +32,8 @@ fn a_key_is_printed_once_and_the_file_has_its_hash() {
     }
     keys(&file, &["add", "ben"]).unwrap();
     let listed = keys(&file, &["list"]).unwrap();
-    let lines: Vec<Vec<&str>> = listed.lines().map(|it| it.split_whitespace().collect()).collect();
+    let lines: Vec<Vec<&str>> =
+        listed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["name", "made", "requests/min", "tokens/min", "sessions"]);
     assert_eq!((lines[1][0], &lines[1][2..]), ("anna", &["60", "-", "2"][..]));
     assert_eq!((lines[2][0], lines.len()), ("ben", 3));

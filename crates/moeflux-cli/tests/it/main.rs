@@ -35,6 +35,7 @@ mod stand_ins;
 mod stdin;
 mod terminal;
 mod tool_loops;
+mod transports;
 mod words;
 
 #[path = "../../../moeflux-hub/tests/it/server.rs"]

@@ -123,10 +123,19 @@ fn command_lines_in_documents_are_understood() {
 #[test]
 fn the_pages_of_the_server_are_current() {
     let demo = Copy::of_demo();
-    let server = Server::start_with(demo.path(), &["--model-name", "demo", "--ctx", "512"]);
-    let api: Value = serde_json::from_str(&server.get("/openapi.json")).unwrap();
+    let keys = demo.path().join("keys.json");
+    let key = finish(moeflux(&["keys", "add", "anna", "--keys"]).arg(&keys)).0;
+    let key = format!("x-api-key: {}", key.trim_end());
+    let keys = keys.to_str().unwrap();
+    let flags = ["--model-name", "demo", "--ctx", "512", "--keys", keys];
+    let server = Server::start_with(demo.path(), &flags);
+    let api: Value = serde_json::from_str(&server.get_with("/openapi.json", &key)).unwrap();
     check_page("http-api.md", &api_page(&api));
-    let metrics = server.get("/metrics");
+    // Series with a key are there when it was used.
+    let asked =
+        serde_json::json!({"max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]});
+    assert_eq!(server.post_with("/v1/chat/completions", &key, &asked).0, 200);
+    let metrics = server.get_with("/metrics", &key);
     check_page("metrics.md", &metrics_table(&metrics));
     check_dashboard(&metrics);
 }

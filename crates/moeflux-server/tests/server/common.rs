@@ -56,6 +56,14 @@ fn start_model(dir: &Path, options: ServerOptions, drafts: Speculation) -> Runni
     Running { addr, stop: Some(stop), thread: Some(thread) }
 }
 
+/// Why a server with these options does not listen.
+pub(crate) fn bind(options: ServerOptions) -> Result<(), String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
+    let engine = EngineOptions::default().sessions(Some(1));
+    let bound = Server::bind(Engine::open(&dir, &engine).unwrap(), options);
+    bound.map(drop).map_err(|err| err.to_string())
+}
+
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) head: String,

@@ -64,8 +64,13 @@ impl Server {
 
     /// The body of a reply to GET.
     pub(crate) fn get(&self, path: &str) -> String {
-        let host = &self.addr;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        self.get_with(path, "accept: */*")
+    }
+
+    /// As [`get`](Server::get), with further header lines.
+    pub(crate) fn get_with(&self, path: &str, headers: &str) -> String {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close", self.addr);
+        let request = format!("{head}\r\n{headers}\r\n\r\n");
         let (status, _, body) = self.exchange(&request);
         assert_eq!(status, 200, "{path}: {body}");
         body
