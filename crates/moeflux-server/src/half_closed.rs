@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 use crate::connections::Activity;
 
 /// Between two looks at a connection whose request is being answered.
-const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Looks at a half-closed connection before its client is asked.
 const LOOKS: u32 = 4;

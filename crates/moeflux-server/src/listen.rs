@@ -151,6 +151,7 @@ impl Server {
             tasks.spawn(watch_certificate(Arc::clone(&app), Arc::clone(tls)));
         }
         // The file of a Unix socket is removed when no more connections are accepted.
+        #[cfg(unix)]
         let mut files = Vec::new();
         for Port { listener, router, .. } in [main].into_iter().chain(ollama) {
             let (options, ending) = (Arc::clone(&options), ending.clone());
@@ -180,6 +181,7 @@ impl Server {
             () = device_lost(&app) => Err(ServerError::DeviceLost),
         };
         tasks.shutdown().await;
+        #[cfg(unix)]
         drop(files);
         // There may be no connections.
         let _ = is_ending.send(true);

@@ -134,15 +134,18 @@ fn a_key_has_as_many_answers_at_once_as_its_limit() {
 fn tokens_of_prompts_and_answers_are_counted_by_the_minute() {
     let few = KeyLimits { tokens_per_minute: Some(60), ..NONE };
     let team = Team::new(&[("anna", few)], options());
-    let first = team.post(0, "/v1/messages", &long(120));
+    let first = team.post(0, CHAT, &long(120));
     assert_eq!(first.status, 200);
-    assert!(first.head.contains("anthropic-ratelimit-tokens-limit: 60"), "{}", first.head);
+    assert!(first.head.contains("x-ratelimit-limit-tokens: 60"), "{}", first.head);
     let mut asked = long(1);
     asked["messages"][0]["content"] = json!("Another question, which nothing has evaluated before");
-    let refused = team.post(0, CHAT, &asked);
-    assert_eq!(refused.status, 429, "{}", refused.body);
-    assert!(refused.body.contains("60 tokens a minute"), "{}", refused.body);
-    assert!(refused.head.contains("x-ratelimit-limit-tokens: 60"), "{}", refused.head);
+    let limit = "anthropic-ratelimit-tokens-limit: 60";
+    for (path, header) in [(CHAT, "x-ratelimit-remaining-tokens: 0"), ("/v1/messages", limit)] {
+        let refused = team.post(0, path, &asked);
+        assert_eq!(refused.status, 429, "{}", refused.body);
+        assert!(refused.body.contains("60 tokens a minute"), "{}", refused.body);
+        assert!(refused.head.contains(header), "{}", refused.head);
+    }
     // What makes no answer is not limited.
     assert_eq!(team.post(0, "/tokenize", &json!({"content": "x"})).status, 200);
     assert_eq!(team.post(0, "/v1/messages/count_tokens", &long(1)).status, 200);
