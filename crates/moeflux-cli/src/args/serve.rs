@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     /// Only the port
     #[arg(long, short, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
     port: Option<u16>,
-    /// Rights of the Unix socket, as chmod takes them
+    /// The socket's rights, as in chmod
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
     socket_mode: u32,
     /// Certificate with its chain (PEM), for HTTPS
@@ -73,7 +73,7 @@ pub(crate) struct ServeArgs {
     /// Allow pages of this origin; repeatable
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<AllowedOrigin>,
-    /// Log every request: time, id, key, path, model, tokens
+    /// Log every request, with its key and tokens
     #[arg(long)]
     pub(crate) log_requests: bool,
     /// Lines of the log: text, or json
