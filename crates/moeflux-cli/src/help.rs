@@ -10,7 +10,7 @@ use crate::dialect::{OF_A_MODEL, OF_A_PROMPT};
 
 /// What commands are for. A command in no group is listed under [`OTHER`].
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Use a model", &["run", "chat", "serve", "launch", "ps"]),
+    ("Use a model", &["run", "chat", "serve", "launch", "ps", "keys"]),
     (
         "Get a model and look at it",
         &["models", "pull", "rm", "plan", "inspect", "prompt", "verify"],
@@ -26,7 +26,7 @@ const OTHER: &str = "Other";
 const ON_CPU: [&str; 4] = ["logits", "perplexity", "calibrate", "inspect"];
 
 /// Flags of large commands that `-h` shows.
-const FEW: [&str; 20] = [
+const FEW: [&str; 21] = [
     "prompt",
     "message",
     "system",
@@ -42,6 +42,7 @@ const FEW: [&str; 20] = [
     "addr",
     "port",
     "api_key_file",
+    "keys",
     "sessions",
     "json",
     "shape",

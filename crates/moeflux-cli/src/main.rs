@@ -138,6 +138,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Replay(args) => commands::replay::run(args),
         Command::Synth(args) => commands::synth::run(args),
         Command::Completions(args) => commands::completions::run(args),
+        Command::Keys(args) => commands::keys::run(args),
         Command::Man(args) => commands::man::run(args),
     }
     .map(|()| ExitCode::SUCCESS)

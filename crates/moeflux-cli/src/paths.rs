@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use moeflux_core::files::check_target;
 use moeflux_core::private;
 
@@ -47,6 +47,16 @@ pub(crate) fn history() -> io::Result<Option<PathBuf>> {
         Some(dir) => history_in(&dir, old.as_deref()).map(Some),
         None => Ok(None),
     }
+}
+
+/// The file of the keys of `moeflux keys`, whose directory is made for its owner only.
+pub(crate) fn keys_file() -> Result<PathBuf> {
+    let dir = state_dir(|name| std::env::var_os(name)).ok_or_else(|| {
+        UsageError(String::from("no home directory: name a file of keys with --keys FILE"))
+    })?;
+    private::create_own_dir(&dir)
+        .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    Ok(dir.join("keys.json"))
 }
 
 fn history_in(dir: &Path, old: Option<&Path>) -> io::Result<PathBuf> {

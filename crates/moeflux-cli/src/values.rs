@@ -12,6 +12,11 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     parse(text, |n| *n > 0, "write a whole number, at least 1")
 }
 
+/// A limit of a key.
+pub(crate) fn limit(text: &str) -> Result<u32, String> {
+    parse(text, |n| *n > 0, "write a whole number, at least 1")
+}
+
 /// Answers at once: a number, or as many as memory has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sessions {

@@ -10,9 +10,9 @@ use moeflux_engine::{Answer, EngineError, Event, Finish, SpeculationStats, Token
 use moeflux_text::{AnswerReader, ConstraintError, Delta, Prepared};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
+use crate::access::{self, AnswerCount};
 use crate::app::App;
 use crate::error::{ApiError, ApiResult, Overflow};
-use crate::log::log;
 use crate::marked::marked;
 use crate::parsed_room;
 use crate::settings::Settings;
@@ -66,6 +66,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
     let (sender, events) = mpsc::unbounded_channel();
     let cancelled = Arc::new(AtomicBool::new(false));
     let (mut orders, mut readers) = (Vec::new(), Vec::new());
+    let record = access::current();
     let PreparedRequest { prompts, settings, scores_prompts } = ask;
     if !settings.names_temperature
         && let Some(note) = Sampling::note(app.text.tokenizer().generation_defaults())
@@ -80,18 +81,25 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
             return Err(ApiError::too_long(Overflow { n_prompt, is_exact: true, ctx }));
         }
         if app.options.log_prompts {
-            log(&marked(app.text.tokenizer(), &prompt.turn.tokens));
+            app.log(&marked(app.text.tokenizer(), &prompt.turn.tokens));
         }
         for i in 0..settings.n {
             let (index, sender) = (orders.len(), sender.clone());
+            let mut count = record.clone().map(|record| AnswerCount::new(record, i == 0));
             // The send fails after the receiver is dropped, which cancels the answer.
-            let listener = move |event| drop(sender.send((index, event)));
+            let listener = move |event| {
+                if let Some(count) = &mut count {
+                    count.note(&event);
+                }
+                drop(sender.send((index, event)));
+            };
             readers.push(prompt.reader.clone());
             orders.push(Order {
                 prepared: prompt.clone(),
                 settings: settings.of_answer(i, app.options.max_tokens),
                 keeps_answer: true,
                 scores_prompt: scores_prompts,
+                owner: record.as_ref().and_then(|record| record.owner()),
                 cancelled: Arc::clone(&cancelled),
                 listener: Box::new(listener),
             });
@@ -99,7 +107,12 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
     }
     let n_open = orders.len();
     parsed_room::give_up();
-    app.loaded.submit(orders).inspect_err(|_| app.metrics.refused())?;
+    let n_tokens = prompts.iter().map(|prompt| prompt.turn.tokens.len()).sum();
+    record.as_ref().map_or(Ok(()), |record| record.take(n_open, n_tokens, app))?;
+    app.loaded.submit(orders).inspect_err(|_| {
+        record.inspect(|record| record.give_back(n_tokens));
+        app.metrics.refused();
+    })?;
     let app = Arc::clone(app);
     Ok(PendingAnswers { app, events, readers, n_open, cancelled, n_prompt, may_think })
 }

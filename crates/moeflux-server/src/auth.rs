@@ -1,16 +1,17 @@
 //! Checks before routes: API keys, and origins of web pages.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use moeflux_core::OptionId;
-use sha2::{Digest, Sha256};
 
+use crate::callers::{Caller, Callers};
 use crate::error::{ApiError, ApiResult, ServerError};
 use crate::options::ServerOptions;
 use crate::origins::{AllowedOrigin, is_local_host, is_own_origin};
-use subtle::{Choice, ConstantTimeEq};
+use crate::tls::Tls;
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
 
 /// How long browsers may remember that a page of another origin is allowed.
@@ -19,78 +20,69 @@ const CORS_MAX_AGE: Duration = Duration::from_secs(600);
 /// What decides whether a request is answered.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Hashes, so that the time of a comparison does not depend on a key's length.
-    keys: Vec<[u8; 32]>,
+    callers: Arc<Callers>,
     is_loopback: bool,
     allowed_origins: Vec<AllowedOrigin>,
 }
-
-/// Keys that are shorter can be guessed.
-const SHORTEST_KEY: usize = 8;
 
 impl ServerOptions {
     /// Refuses what could not be served safely, before a model is loaded.
     ///
     /// # Errors
-    /// Where other machines could reach the server without a key, or a key is
-    /// no good.
+    /// Where other machines could reach the server without a key, or a key or a file of keys or of
+    /// a certificate is no good.
     pub fn check(&self) -> Result<(), ServerError> {
-        Gate::new(self).map(drop)
+        Gate::new(self, &Arc::new(Callers::new(self)?))?;
+        self.tls.as_ref().map_or(Ok(()), |files| Tls::new(files).map(drop))
     }
 }
 
 impl Gate {
-    pub(crate) fn new(options: &ServerOptions) -> Result<Gate, ServerError> {
-        let is_loopback = options.addr.ip().is_loopback();
-        if !is_loopback && options.api_keys.is_empty() {
+    pub(crate) fn new(
+        options: &ServerOptions,
+        callers: &Arc<Callers>,
+    ) -> Result<Gate, ServerError> {
+        let is_socket = options.unix_socket.is_some();
+        // Names that point here lead no page to a socket.
+        let is_loopback = !is_socket && options.addr.ip().is_loopback();
+        if !is_socket && !is_loopback && !callers.are_needed() {
             return Err(ServerError::Open { addr: options.addr });
         }
-        for key in &options.api_keys {
-            let n_bytes = key.len();
-            if n_bytes < SHORTEST_KEY {
-                return Err(ServerError::Key { n_bytes, want: "8 bytes or more" });
-            }
-            if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(ServerError::Key { n_bytes, want: "printable ASCII without spaces" });
-            }
-        }
         Ok(Gate {
-            keys: options.api_keys.iter().map(|key| hash(key.as_bytes())).collect(),
+            callers: Arc::clone(callers),
             is_loopback,
             allowed_origins: options.cors_origins.clone(),
         })
     }
 
-    /// Refuses a request that shows no valid key, where one is needed.
-    pub(crate) fn check_key(&self, headers: &HeaderMap) -> ApiResult<()> {
-        if self.keys.is_empty() {
-            return Ok(());
+    /// Whose key a request shows. One that shows no valid key is refused where one is needed.
+    pub(crate) fn check_key(&self, headers: &HeaderMap) -> ApiResult<Option<Arc<Caller>>> {
+        if !self.callers.are_needed() {
+            return Ok(None);
         }
         let bearers = headers.get_all(AUTHORIZATION).iter();
         let bearers = bearers.filter_map(|value| bearer_key(value.as_bytes()));
         let plain = headers.get_all("x-api-key").iter();
         let plain = plain.map(|value| value.as_bytes().trim_ascii());
-        let mut is_known = Choice::from(0);
-        for shown in bearers.chain(plain).map(hash) {
-            is_known = self.keys.iter().fold(is_known, |any, key| any | key.ct_eq(&shown));
-        }
-        if bool::from(is_known) {
-            Ok(())
-        } else {
-            Err(ApiError {
-                code: Some("invalid_api_key"),
-                ..ApiError::new(
-                    StatusCode::UNAUTHORIZED,
-                    "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
-                )
-            })
-        }
+        let missing = || ApiError {
+            code: Some("invalid_api_key"),
+            ..ApiError::new(
+                StatusCode::UNAUTHORIZED,
+                "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
+            )
+        };
+        self.callers.find(bearers.chain(plain)).map(Some).ok_or_else(missing)
+    }
+
+    /// Whether several keys share the server.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.callers.all().len() > 1
     }
 
     /// Refuses a request that a browser sends for a page of another site: one of another origin, or
     /// one whose name an attacker's DNS points at this machine.
     pub(crate) fn check_origin(&self, headers: &HeaderMap) -> ApiResult<()> {
-        let has_keys = !self.keys.is_empty();
+        let has_keys = self.callers.are_needed();
         if let Some(origin) = headers.get(ORIGIN) {
             let origin = origin.to_str().unwrap_or("?");
             if !is_own_origin(origin, headers, has_keys) && !self.is_allowed(origin) {
@@ -147,10 +139,6 @@ fn bearer_key(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer").then(|| key.trim_ascii())
 }
 
-fn hash(bytes: &[u8]) -> [u8; 32] {
-    Sha256::digest(bytes).into()
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
@@ -161,7 +149,7 @@ mod tests {
         let mut options = ServerOptions::new(addr.parse().unwrap(), String::from("m"));
         options.api_keys = keys.iter().map(|key| key.to_string()).collect();
         options.cors_origins = origins.iter().map(|origin| origin.parse().unwrap()).collect();
-        Gate::new(&options)
+        Gate::new(&options, &Arc::new(Callers::new(&options)?))
     }
 
     fn headers(all: &[(&'static str, &str)]) -> HeaderMap {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::connections::Activity;
+use crate::encoding::{Encoding, Unpacked};
 use crate::error::{ApiError, ApiResult};
 use crate::json_values::{self, MAX_VALUES, Parsed};
 use crate::offload::offload;
@@ -22,6 +23,7 @@ use crate::reply::Dialect;
 use crate::room::{Place, Room};
 use crate::surrogates::replace_lone_surrogates;
 
+use std::io;
 use std::sync::Arc;
 
 /// The JSON of a request's body, with its part of the room for what is parsed.
@@ -37,11 +39,16 @@ impl FromRequest<Arc<App>> for JsonBody {
     async fn from_request(request: Request, app: &Arc<App>) -> ApiResult<JsonBody> {
         let dialect = Dialect::of(request.uri().path(), request.headers());
         check_content_type(request.headers(), dialect)?;
+        let encoding = Encoding::of(request.headers())?;
         let activity = request.extensions().get::<Activity>().cloned().unwrap_or_default();
         // A client that sends its body slowly gives way to others where connections run out.
         let receiving = activity.receive();
-        let received = read(request.into_body(), &app.options).await?;
+        let received = read(request.into_body(), encoding, &app.options).await?;
         drop(receiving);
+        let received = match encoding {
+            Some(encoding) => received.unpack(encoding, &app.options).await?,
+            None => received,
+        };
         received.parse().await
     }
 }
@@ -72,10 +79,35 @@ const SMALL_BODY: usize = 256 << 10;
 struct Received {
     bytes: Vec<u8>,
     /// Of a large one; given back when this is dropped.
-    _place: Option<Place<'static>>,
+    place: Option<Place<'static>>,
 }
 
 impl Received {
+    /// Unpacks a compressed body, which stops where it exceeds the limit of bodies.
+    async fn unpack(self, encoding: Encoding, options: &ServerOptions) -> ApiResult<Received> {
+        let Received { bytes, mut place } = self;
+        let is_wrong = |err: io::Error| {
+            ApiError::field("body", format!("it is not valid {}: {err}", encoding.name()))
+        };
+        if place.is_none() {
+            // Another attempt begins with the room for all that it may have.
+            let most = SMALL_BODY.min(options.max_body);
+            if let Unpacked::Whole(bytes) = encoding.unpack(&bytes, most).map_err(is_wrong)? {
+                return Ok(Received { bytes, place });
+            }
+            let most = options.max_body;
+            let taken = ROOM.reserve(most, most, Instant::now(), options.body_timeout).await;
+            taken.complete();
+            place = Some(taken);
+        }
+        let most = options.max_body;
+        let unpacked = offload(move || encoding.unpack(&bytes, most)).await?;
+        match unpacked.map_err(is_wrong)? {
+            Unpacked::Whole(bytes) => Ok(Received { bytes, place }),
+            Unpacked::More => Err(too_large(options)),
+        }
+    }
+
     /// Parses it, on a thread of its own where that takes a while.
     async fn parse(self) -> ApiResult<JsonBody> {
         let Parsed { n_values, bytes } = json_values::parsed(&self.bytes);
@@ -98,21 +130,30 @@ impl Received {
     }
 }
 
-async fn read(body: Body, options: &ServerOptions) -> ApiResult<Received> {
+async fn read(
+    body: Body,
+    encoding: Option<Encoding>,
+    options: &ServerOptions,
+) -> ApiResult<Received> {
     if body.size_hint().lower() > options.max_body as u64 {
         return Err(too_large(options));
     }
-    let received = tokio::time::timeout(options.body_timeout, receive(body, options)).await;
+    let received =
+        tokio::time::timeout(options.body_timeout, receive(body, encoding, options)).await;
     received.unwrap_or_else(|_| {
         Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))
     })
 }
 
-async fn receive(mut body: Body, options: &ServerOptions) -> ApiResult<Received> {
+async fn receive(
+    mut body: Body,
+    encoding: Option<Encoding>,
+    options: &ServerOptions,
+) -> ApiResult<Received> {
     let began = Instant::now();
     let length = body.size_hint().exact().map(|n_bytes| n_bytes as usize);
-    // Where no length is given, all that it may have.
-    let announced = length.unwrap_or(options.max_body);
+    // Where no length is given, all that it may have; and so where it will be unpacked.
+    let announced = length.filter(|_| encoding.is_none()).unwrap_or(options.max_body);
     let (mut bytes, mut place) = (Vec::new(), None::<Place<'static>>);
     loop {
         let frame = match &place {
@@ -142,7 +183,7 @@ async fn receive(mut body: Body, options: &ServerOptions) -> ApiResult<Received>
     if let Some(place) = &place {
         place.complete();
     }
-    Ok(Received { bytes, _place: place })
+    Ok(Received { bytes, place })
 }
 
 fn too_large(options: &ServerOptions) -> ApiError {

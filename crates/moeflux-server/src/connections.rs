@@ -2,8 +2,9 @@
 //! room for others.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -57,7 +58,11 @@ impl Connections {
     fn close_longest_waiting(&self) {
         let open = self.lock();
         let waiting = open.by_id.values().filter(|activity| activity.waits_for_client());
-        if let Some(activity) = waiting.min_by_key(|activity| *activity.0.lock()) {
+        let key = |activity: &&Activity| {
+            let requests = *activity.0.lock();
+            (requests.stage(), requests.since)
+        };
+        if let Some(activity) = waiting.min_by_key(key) {
             activity.0.close.notify_one();
         }
     }
@@ -100,19 +105,42 @@ pub(crate) struct Activity(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// With the time since when.
-    stage: Mutex<(Stage, Option<Instant>)>,
+    requests: Mutex<Requests>,
+    /// Whether the client of a request may be sent an interim reply.
+    may_be_asked: AtomicBool,
+    n_answers: AtomicU64,
+    /// Answers of which the client has a part to take, and since when.
+    untaken: Mutex<BTreeMap<u64, Instant>>,
     /// Whether the client has not yet taken all that was written.
     is_writing: AtomicBool,
     close: Notify,
     changed: Arc<Notify>,
 }
 
+/// The requests of a connection. HTTP/2 has several at a time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Requests {
+    n_open: usize,
+    /// Those whose body is not complete.
+    n_receiving: usize,
+    /// When one of these numbers changed.
+    since: Option<Instant>,
+}
+
+impl Requests {
+    fn stage(&self) -> Stage {
+        match (self.n_open, self.n_receiving) {
+            (0, _) => Stage::NoRequest,
+            (n_open, n_receiving) if n_open == n_receiving => Stage::Body,
+            _ => Stage::Answer,
+        }
+    }
+}
+
 /// The earlier ones make room first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// No request, or a part of its header.
-    #[default]
     NoRequest,
     /// A request whose body is not complete.
     Body,
@@ -122,29 +150,60 @@ enum Stage {
 
 impl Shared {
     fn new(changed: Arc<Notify>) -> Shared {
-        let stage = Mutex::new((Stage::NoRequest, Some(Instant::now())));
-        Shared { stage, changed, ..Shared::default() }
+        let requests = Requests { since: Some(Instant::now()), ..Requests::default() };
+        Shared { requests: Mutex::new(requests), changed, ..Shared::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Stage, Option<Instant>)> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, stage: Stage) {
-        *self.lock() = (stage, Some(Instant::now()));
+    fn untaken(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Requests)) {
+        let mut requests = self.lock();
+        change(&mut requests);
+        requests.since = Some(Instant::now());
+        drop(requests);
         self.changed.notify_waiters();
     }
 }
 
 impl Activity {
-    /// A request is being answered until the guard is dropped.
-    pub(crate) fn answer(&self) -> StageGuard {
-        StageGuard::new(self, Stage::Answer, Stage::NoRequest)
+    /// A request is being answered until the guard is dropped. Whether its client takes the answer is
+    /// watched where the connection has others, too.
+    pub(crate) fn answer(&self, is_watched: bool) -> AnswerGuard {
+        self.0.change(|requests| requests.n_open += 1);
+        let nth = self.0.n_answers.fetch_add(1, Ordering::Relaxed);
+        AnswerGuard { activity: self.clone(), nth: is_watched.then_some(nth) }
+    }
+
+    /// Whether a part of an answer has not been taken for this long.
+    pub(crate) fn is_stalled(&self, most: Duration) -> bool {
+        self.0.untaken().values().any(|since| since.elapsed() >= most)
     }
 
     /// A request's body is being received until the guard is dropped.
-    pub(crate) fn receive(&self) -> StageGuard {
-        StageGuard::new(self, Stage::Body, Stage::Answer)
+    pub(crate) fn receive(&self) -> BodyGuard {
+        self.0.change(|requests| requests.n_receiving += 1);
+        BodyGuard(self.clone())
+    }
+
+    /// Whether a request is being answered.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.0.lock().stage() == Stage::Answer
+    }
+
+    /// Notes whether the client may be sent an interim reply: from a request of HTTP/1.1 until its
+    /// reply begins.
+    pub(crate) fn set_may_be_asked(&self, may_be_asked: bool) {
+        self.0.may_be_asked.store(may_be_asked, Ordering::Relaxed);
+    }
+
+    pub(crate) fn may_be_asked(&self) -> bool {
+        self.0.may_be_asked.load(Ordering::Relaxed)
     }
 
     /// Notes whether a write waits for the client.
@@ -154,7 +213,7 @@ impl Activity {
 
     /// Whether it is the client's turn: to send a request, or the rest of one.
     pub(crate) fn waits_for_client(&self) -> bool {
-        self.0.lock().0 < Stage::Answer && !self.0.is_writing.load(Ordering::Relaxed)
+        self.0.lock().stage() < Stage::Answer && !self.0.is_writing.load(Ordering::Relaxed)
     }
 
     /// Waits until the connection has to make room for another one.
@@ -169,22 +228,42 @@ impl Activity {
     }
 }
 
-/// Changes a connection's stage when it is dropped.
-pub(crate) struct StageGuard {
+/// A request that is being answered until this is dropped.
+pub(crate) struct AnswerGuard {
     activity: Activity,
-    next: Stage,
+    /// The number of an answer that is watched.
+    nth: Option<u64>,
 }
 
-impl StageGuard {
-    fn new(activity: &Activity, stage: Stage, next: Stage) -> StageGuard {
-        activity.0.enter(stage);
-        StageGuard { activity: activity.clone(), next }
+impl AnswerGuard {
+    /// Notes that the connection asked for more of the answer, and whether it got some: it asks
+    /// again when the client has room.
+    pub(crate) fn note_polled(&self, is_ready: bool) {
+        let Some(nth) = self.nth else { return };
+        let mut untaken = self.activity.0.untaken();
+        if is_ready {
+            untaken.insert(nth, Instant::now());
+        } else {
+            untaken.remove(&nth);
+        }
     }
 }
 
-impl Drop for StageGuard {
+impl Drop for AnswerGuard {
     fn drop(&mut self) {
-        self.activity.0.enter(self.next);
+        if let Some(nth) = self.nth {
+            self.activity.0.untaken().remove(&nth);
+        }
+        self.activity.0.change(|requests| requests.n_open -= 1);
+    }
+}
+
+/// A request whose body is being received until this is dropped.
+pub(crate) struct BodyGuard(Activity);
+
+impl Drop for BodyGuard {
+    fn drop(&mut self) {
+        self.0.0.change(|requests| requests.n_receiving -= 1);
     }
 }
 
@@ -210,8 +289,8 @@ mod tests {
             let sending = connections.admit().await;
             let old = connections.admit().await;
             let new = connections.admit().await;
-            let answer = answering.activity.answer();
-            let request = sending.activity.answer();
+            let answer = answering.activity.answer(false);
+            let request = sending.activity.answer(false);
             let body = sending.activity.receive();
             let waiting = tokio::spawn({
                 let connections = Arc::clone(&connections);
@@ -222,7 +301,7 @@ mod tests {
             drop(old);
             let admitted = waiting.await.unwrap();
             // Now those without a request are gone, and then the one that still sends.
-            let keep = (new.activity.answer(), admitted.activity.answer());
+            let keep = (new.activity.answer(false), admitted.activity.answer(false));
             let waiting = tokio::spawn({
                 let connections = Arc::clone(&connections);
                 async move { connections.admit().await }

@@ -1,12 +1,15 @@
 //! What can go wrong: a server that cannot start, a request that is refused.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::StatusCode;
 use moeflux_core::OptionId;
 use moeflux_engine::{EngineError, SubmitError};
 use moeflux_text::TextError;
+
+use crate::key_file::KeyFileError;
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,22 @@ pub enum ServerError {
         option: OptionId,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The Unix socket cannot be made.
+    #[error("cannot listen on the Unix socket {path}: {source} ({})", OptionId::Addr)]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file of the certificate is wrong.
+    #[error("{path} {reason} (TLS)")]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Others could reach it without a key.
     #[error("{addr} is open to other machines: give {}, or listen on 127.0.0.1", OptionId::ApiKeys)]
@@ -37,6 +56,15 @@ pub enum ServerError {
         n_bytes: usize,
         /// What would do.
         want: &'static str,
+    },
+    /// The file of keys with names is wrong.
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    /// The file of keys with names has none.
+    #[error("{path} has no key: `moeflux keys add NAME` adds one")]
+    NoKeys {
+        /// The file.
+        path: PathBuf,
     },
     /// The system has no thread or runtime for it.
     #[error("cannot start the server ({0}): allow this process more threads")]

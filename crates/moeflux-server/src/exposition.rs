@@ -7,7 +7,8 @@ use crate::app::App;
 use crate::reply::{self, Reply};
 use prometheus_client::encoding::prometheus_text::{CONTENT_TYPE, encode};
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 /// `/metrics`
@@ -95,5 +96,11 @@ fn engine_figures(app: &App) -> Registry {
     ] {
         registry.register(name, help, ConstGauge::new(value));
     }
+    let open = Family::<[(&str, String); 1], Gauge>::default();
+    for caller in app.callers.all() {
+        let n_open = i64::from(caller.quota.n_open());
+        open.get_or_create(&[("key", caller.name.to_string())]).set(n_open);
+    }
+    registry.register("moeflux_key_open", "Answers of a key that are made or wait", open);
     registry
 }

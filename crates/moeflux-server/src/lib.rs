@@ -7,20 +7,27 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod anthropic;
 mod app;
 mod ask;
 mod auth;
 mod body;
+mod callers;
 mod connections;
 mod conversation;
+mod encoding;
 mod error;
 mod events;
 mod exposition;
+mod guarded;
+mod half_closed;
 mod ids;
 mod infill;
 mod json_values;
 mod kept;
+mod key_file;
+mod limits;
 mod listen;
 mod llama_server;
 mod log;
@@ -48,15 +55,23 @@ mod result_text;
 mod room;
 mod routes;
 mod sampling;
+mod service;
 mod settings;
+#[cfg(unix)]
+mod socket_file;
 mod status;
+mod stream;
 mod surrogates;
 mod thinking;
+mod tls;
 mod tools;
 mod write_timeout;
 
 pub use error::ServerError;
+pub use key_file::{KeyFile, KeyFileError, KeyLimits, NamedKey};
 pub use listen::Server;
-pub use options::{Introduction, ServerOptions};
+pub use log::LogFormat;
+pub use options::{Introduction, ServerOptions, UnixSocket};
 pub use origins::{AllowedOrigin, AllowedPort, OriginError};
 pub use prompt::{ChatPrompt, Piece, PromptToken, RequestError};
+pub use tls::TlsFiles;

@@ -1,44 +1,33 @@
 //! Listens, serves connections, and lets answers finish at the end.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
-use hyper::body::{Frame, Incoming, SizeHint};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use moeflux_core::OptionId;
 use moeflux_engine::{Engine, explain_thread_error};
+#[cfg(unix)]
+use tokio::net::UnixListener;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tower::ServiceExt;
 
 use crate::app::App;
 use crate::auth::Gate;
-use crate::connections::{Activity, Admitted, Connections, StageGuard};
+use crate::callers::Callers;
+use crate::connections::Connections;
 use crate::error::ServerError;
-use crate::log::log;
-use crate::options::ServerOptions;
-use crate::paths::normalize;
+use crate::options::{ServerOptions, UnixSocket};
 use crate::routes::{Root, router};
-use crate::write_timeout::WriteTimeout;
-
-/// Bytes of a request's header at most, and of what is read ahead.
-const MAX_HEADER_BYTES: usize = 64 << 10;
-
-/// Header lines of a request at most.
-const MAX_HEADERS: usize = 100;
+use crate::service::Service;
+#[cfg(unix)]
+use crate::socket_file::SocketFile;
+use crate::stream::ClientStream;
+use crate::tls::Tls;
 
 /// Threads that serve connections.
 const N_WORKERS: usize = 2;
@@ -48,6 +37,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Between two looks at the warnings of the prompt cache.
 const WARNINGS_PAUSE: Duration = Duration::from_secs(5);
+
+/// Between two looks at the file of keys.
+const KEYS_PAUSE: Duration = Duration::from_secs(2);
+
+/// Between two looks at the files of the certificate.
+const CERTIFICATE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Between two looks at whether the device was lost.
 const DEVICE_PAUSE: Duration = Duration::from_secs(1);
@@ -60,13 +55,21 @@ pub struct Server {
     app: Arc<App>,
     main: Port,
     ollama: Option<Port>,
+    tls: Option<Arc<Tls>>,
 }
 
 /// An address with what is served there.
 struct Port {
-    listener: StdListener,
+    listener: Listener,
     addr: SocketAddr,
     router: Router,
+}
+
+/// What connections come through.
+enum Listener {
+    Tcp(StdListener),
+    #[cfg(unix)]
+    Unix(SocketFile),
 }
 
 impl Server {
@@ -75,24 +78,30 @@ impl Server {
     /// # Errors
     /// Where the address is in use or needs a key, or the model has no usable tokenizer.
     pub fn bind(engine: Engine, options: ServerOptions) -> Result<Server, ServerError> {
-        let gate = Gate::new(&options)?;
-        let (listener, addr) = bind(options.addr, OptionId::Addr)?;
+        let callers = Arc::new(Callers::new(&options)?);
+        let gate = Gate::new(&options, &callers)?;
+        let tls = options.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
+        let (listener, addr) = match &options.unix_socket {
+            Some(socket) => (bind_socket(socket)?, options.addr),
+            None => bind(options.addr, OptionId::Addr)?,
+        };
         let ollama = match options.ollama_addr() {
             None => None,
             Some(addr) => {
-                Some((bind(addr, OptionId::OllamaPort)?, Gate::new(&options.for_ollama())?))
+                let gate = Gate::new(&options.for_ollama(), &callers)?;
+                Some((bind(addr, OptionId::OllamaPort)?, gate))
             }
         };
-        let app = Arc::new(App::new(engine, options)?);
+        let app = Arc::new(App::new(engine, options, callers)?);
         let main = Port { listener, addr, router: router(Arc::clone(&app), gate, Root::Page) };
         let ollama = ollama.map(|((listener, addr), gate)| {
             let router = router(Arc::clone(&app), gate, Root::Ollama);
             Port { listener, addr, router }
         });
-        Ok(Server { app, main, ollama })
+        Ok(Server { app, main, ollama, tls })
     }
 
-    /// Where it listens.
+    /// Where it listens, unless this is a Unix socket.
     pub fn addr(&self) -> SocketAddr {
         self.main.addr
     }
@@ -131,23 +140,49 @@ impl Server {
     }
 
     async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Server { app, main, ollama } = self;
+        let Server { app, main, ollama, tls } = self;
         let (is_ending, ending) = watch::channel(false);
         let connections = Arc::new(Connections::new(app.options.max_connections));
         let options: Arc<ServerOptions> = app.options.clone().into();
         let mut tasks = JoinSet::new();
         tasks.spawn(log_warnings(Arc::clone(&app)));
+        tasks.spawn(watch_keys(Arc::clone(&app)));
+        if let Some(tls) = &tls {
+            tasks.spawn(watch_certificate(Arc::clone(&app), Arc::clone(tls)));
+        }
+        // The file of a Unix socket is removed when no more connections are accepted.
+        #[cfg(unix)]
+        let mut files = Vec::new();
         for Port { listener, router, .. } in [main].into_iter().chain(ollama) {
-            let listener = TcpListener::from_std(listener).map_err(ServerError::Start)?;
             let (options, ending) = (Arc::clone(&options), ending.clone());
-            let service = Service { router, options, ending };
-            tasks.spawn(accept(listener, Arc::clone(&connections), service));
+            let service = Service { router, options, tls: tls.clone(), ending };
+            let connections = Arc::clone(&connections);
+            match listener {
+                Listener::Tcp(listener) => {
+                    let listener = TcpListener::from_std(listener).map_err(ServerError::Start)?;
+                    tasks.spawn(accept(
+                        async move || accept_tcp(&listener).await,
+                        connections,
+                        service,
+                    ));
+                }
+                #[cfg(unix)]
+                Listener::Unix(file) => {
+                    let listener = file.listener.try_clone().map_err(ServerError::Start)?;
+                    let listener = UnixListener::from_std(listener).map_err(ServerError::Start)?;
+                    files.push(file);
+                    let next = async move || Ok(listener.accept().await?.0);
+                    tasks.spawn(accept(next, connections, service));
+                }
+            }
         }
         let ended = tokio::select! {
             () = stop => Ok(()),
             () = device_lost(&app) => Err(ServerError::DeviceLost),
         };
         tasks.shutdown().await;
+        #[cfg(unix)]
+        drop(files);
         // There may be no connections.
         let _ = is_ending.send(true);
         // This blocks one thread; the others serve the open connections.
@@ -158,101 +193,48 @@ impl Server {
 }
 
 /// Listens at an address that an option names.
-fn bind(addr: SocketAddr, option: OptionId) -> Result<(StdListener, SocketAddr), ServerError> {
+fn bind(addr: SocketAddr, option: OptionId) -> Result<(Listener, SocketAddr), ServerError> {
     let refuse = |source| ServerError::Listen { addr, option, source };
     let listener = StdListener::bind(addr).map_err(refuse)?;
     listener.set_nonblocking(true).map_err(refuse)?;
     let addr = listener.local_addr().map_err(refuse)?;
-    Ok((listener, addr))
+    Ok((Listener::Tcp(listener), addr))
+}
+
+#[cfg(unix)]
+fn bind_socket(socket: &UnixSocket) -> Result<Listener, ServerError> {
+    let UnixSocket { path, mode } = socket;
+    let refuse = |source| ServerError::Socket { path: path.clone(), source };
+    SocketFile::bind(path, *mode).map(Listener::Unix).map_err(refuse)
+}
+
+#[cfg(not(unix))]
+fn bind_socket(socket: &UnixSocket) -> Result<Listener, ServerError> {
+    let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
+    Err(ServerError::Socket { path: socket.path.clone(), source })
+}
+
+async fn accept_tcp(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept().await?;
+    // Events are small and should not wait for each other.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
 }
 
 /// Accepts connections without end.
-async fn accept(listener: TcpListener, connections: Arc<Connections>, service: Service) {
+async fn accept<S: ClientStream + 'static>(
+    mut next: impl AsyncFnMut() -> io::Result<S>,
+    connections: Arc<Connections>,
+    service: Service,
+) {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
+        match next().await {
+            Ok(stream) => {
                 let admitted = connections.admit().await;
                 tokio::spawn(service.clone().serve(stream, admitted));
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
-    }
-}
-
-/// What serves a connection.
-#[derive(Clone)]
-struct Service {
-    router: Router,
-    options: Arc<ServerOptions>,
-    ending: watch::Receiver<bool>,
-}
-
-impl Service {
-    /// Serves one connection to its end.
-    async fn serve(mut self, stream: TcpStream, admitted: Admitted) {
-        // Events are small and should not wait for each other.
-        let _ = stream.set_nodelay(true);
-        let activity = &admitted.activity;
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(self.options.header_timeout)
-            .max_headers(MAX_HEADERS)
-            .max_buf_size(MAX_HEADER_BYTES);
-        let stream = WriteTimeout::new(stream, self.options.write_timeout, activity.clone());
-        let router = self.router;
-        let answer = service_fn(|request| answer(router.clone(), request, activity.clone()));
-        let connection = http.serve_connection(TokioIo::new(stream), answer);
-        tokio::pin!(connection);
-        tokio::select! {
-            // A request that has just come is taken before the connection may close for another.
-            biased;
-            // An error here is the client's: it sent no HTTP, or is gone.
-            _ = &mut connection => return,
-            () = activity.must_close() => return,
-            _ = self.ending.wait_for(|is_ending| *is_ending) => {}
-        }
-        if !activity.waits_for_client() {
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
-        }
-    }
-}
-
-async fn answer(
-    router: Router,
-    request: Request<Incoming>,
-    activity: Activity,
-) -> Result<Response<TrackedBody>, Infallible> {
-    let guard = activity.answer();
-    let mut request = normalize(request).map(Body::new);
-    request.extensions_mut().insert(activity);
-    let reply = router.oneshot(request).await?;
-    Ok(reply.map(|body| TrackedBody { body, _guard: guard }))
-}
-
-/// A reply's body, with which the answer to a request ends.
-struct TrackedBody {
-    body: Body,
-    _guard: StageGuard,
-}
-
-impl HttpBody for TrackedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -279,8 +261,32 @@ async fn log_warnings(app: Arc<App>) {
         tokio::time::sleep(WARNINGS_PAUSE).await;
         for warning in app.loaded.engine().take_warnings() {
             if app.options.log_requests {
-                log(&format!("warning: {warning}"));
+                app.log(&format!("warning: {warning}"));
             }
+        }
+    }
+}
+
+/// Reads the file of keys again when it changes.
+async fn watch_keys(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(KEYS_PAUSE).await;
+        match app.callers.read_again() {
+            Ok(false) => {}
+            Ok(true) => app.log("the keys were read again"),
+            Err(err) => app.log(&format!("warning: the keys stay as they are: {err}")),
+        }
+    }
+}
+
+/// Reads the certificate again when it changes: authorities renew them every few weeks.
+async fn watch_certificate(app: Arc<App>, tls: Arc<Tls>) {
+    loop {
+        tokio::time::sleep(CERTIFICATE_PAUSE).await;
+        match tls.read_again() {
+            Ok(false) => {}
+            Ok(true) => app.log("the certificate was read again"),
+            Err(err) => app.log(&format!("warning: the certificate stays as it is: {err}")),
         }
     }
 }

@@ -7,7 +7,7 @@ use moeflux_text::{ChatModel, LeftToModel};
 
 use crate::error::{ApiError, ApiResult};
 use crate::ids::Ids;
-use crate::log::log;
+use crate::log::LogFormat;
 
 /// What a request is read with, its weights left aside.
 pub(crate) struct Model {
@@ -31,6 +31,8 @@ pub(crate) struct ModelFacts {
     pub(crate) thinking_budget: Option<usize>,
     /// Whether the log has a line for every request.
     pub(crate) log_requests: bool,
+    /// How it writes lines.
+    pub(crate) log_format: LogFormat,
     /// Whether fields that are not known are refused.
     pub(crate) is_strict: bool,
 }
@@ -80,8 +82,13 @@ impl Model {
             self.log_once(&part.to_string());
         }
         if parts.len() > MAX_LOGGED && self.facts.log_requests {
-            log(&format!("and {} more parts of schemas", parts.len() - MAX_LOGGED));
+            self.log(&format!("and {} more parts of schemas", parts.len() - MAX_LOGGED));
         }
+    }
+
+    /// Logs a line.
+    pub(crate) fn log(&self, line: &str) {
+        self.facts.log_format.log(line);
     }
 
     /// Logs a line that many requests may cause: for each of them where requests are logged, else
@@ -92,7 +99,7 @@ impl Model {
             logged.clear();
         }
         if logged.insert(line.to_owned()) || self.facts.log_requests {
-            log(line);
+            self.log(line);
         }
     }
 }

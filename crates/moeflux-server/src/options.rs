@@ -7,7 +7,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::log::LogFormat;
 use crate::origins::AllowedOrigin;
+use crate::tls::TlsFiles;
 
 /// What the page says of a model that can do little.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -18,15 +20,32 @@ pub struct Introduction {
     pub questions: Vec<String>,
 }
 
+/// A file by which programs of this machine reach a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Where it is. A socket at which no program listens is replaced.
+    pub path: PathBuf,
+    /// The rights of the file: who may write may connect.
+    pub mode: u32,
+}
+
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Where it listens. Any other address than the machine's own needs a key.
     pub addr: SocketAddr,
+    /// A Unix socket at which it listens in place of this address. It needs no key: its rights say
+    /// who may connect.
+    pub unix_socket: Option<UnixSocket>,
+    /// The certificate with which all connections are encrypted.
+    pub tls: Option<TlsFiles>,
     /// The port of the same host where it listens for Ollama's clients, too.
     pub ollama_port: Option<u16>,
     /// Keys of which a client must show one, where there are any.
     pub api_keys: Vec<String>,
+    /// A file of keys with names and limits ([`KeyFile`](crate::KeyFile)), of which a client must show
+    /// one. It is read again when it changes.
+    pub keys_file: Option<PathBuf>,
     /// What the model is called; the first is its name, others mean it too.
     pub model_names: Vec<String>,
     /// Whether every other name means it too.
@@ -57,8 +76,10 @@ pub struct ServerOptions {
     pub grace: Duration,
     /// Origins whose pages may use the server in addition to its own.
     pub cors_origins: Vec<AllowedOrigin>,
-    /// Whether every request is logged on standard error: route, status, tokens.
+    /// Whether every request is logged on standard error: its id, key, route, status and tokens.
     pub log_requests: bool,
+    /// How lines of the log are written.
+    pub log_format: LogFormat,
     /// Whether every prompt is written to standard error.
     pub log_prompts: bool,
     /// Whether requests with fields that are not known are refused.
@@ -90,7 +111,7 @@ impl ServerOptions {
     /// apps may use it.
     pub(crate) fn for_ollama(&self) -> ServerOptions {
         let local = OLLAMA_ORIGINS.iter().filter_map(|origin| origin.parse().ok());
-        let mut options = self.clone();
+        let mut options = ServerOptions { unix_socket: None, ..self.clone() };
         options.cors_origins.extend(local);
         options
     }
@@ -99,8 +120,11 @@ impl ServerOptions {
     pub fn new(addr: SocketAddr, model_name: String) -> ServerOptions {
         ServerOptions {
             addr,
+            unix_socket: None,
+            tls: None,
             ollama_port: None,
             api_keys: Vec::new(),
+            keys_file: None,
             model_names: vec![model_name],
             any_model: false,
             introduction: None,
@@ -117,6 +141,7 @@ impl ServerOptions {
             grace: Duration::from_secs(10),
             cors_origins: Vec::new(),
             log_requests: false,
+            log_format: LogFormat::Text,
             log_prompts: false,
             is_strict: false,
         }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
+use crate::log::LogFormat;
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
 use crate::openai::{ChatRequest, chat};
@@ -118,6 +119,7 @@ impl ChatPrompt {
             n_logits: tokenizer.vocab_size(),
             thinking_budget: None,
             log_requests: false,
+            log_format: LogFormat::Text,
             is_strict: false,
         };
         let text = Arc::new(ChatModel::new(Arc::new(tokenizer), usize::MAX));

@@ -2,7 +2,8 @@
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -10,6 +11,7 @@ use moeflux_core::OptionId;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::encoding::{ENCODINGS, UNKNOWN_ENCODING};
 use crate::error::{ApiError, Overflow};
 
 pub(crate) type Reply = Response;
@@ -91,6 +93,9 @@ fn refusal(error: &ApiError, dialect: Dialect) -> Reply {
     if let Some(after) = error.retry_after {
         let seconds = HeaderValue::from(after.as_secs().max(1));
         reply.headers_mut().insert(RETRY_AFTER, seconds);
+    }
+    if error.code == Some(UNKNOWN_ENCODING) {
+        set(&mut reply, ACCEPT_ENCODING, ENCODINGS);
     }
     if error.status == StatusCode::UNAUTHORIZED {
         set(&mut reply, WWW_AUTHENTICATE, "Bearer");

@@ -2,10 +2,9 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -15,13 +14,14 @@ use axum::routing::{MethodRouter, delete, get, post};
 use serde_json::Value;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::access::{self, AccessLine};
 use crate::anthropic::messages;
 use crate::app::App;
 use crate::auth::Gate;
 use crate::body::JsonBody;
 use crate::error::{ApiError, ApiResult};
+use crate::guarded::Guarded;
 use crate::kept::Owner;
-use crate::log::log;
 #[cfg(feature = "markdown")]
 use crate::markdown;
 use crate::openai::{chat, completions, models, responses};
@@ -165,8 +165,7 @@ async fn respond(
     headers: HeaderMap,
     body: JsonBody,
 ) -> ApiResult<Reply> {
-    let has_keys = !app.options.api_keys.is_empty();
-    let owner = if has_keys { Owner::of(&headers) } else { Owner::everyone() };
+    let owner = if app.callers.are_needed() { Owner::of(&headers) } else { Owner::everyone() };
     body.share.held_by(responses::handle(app, owner, body.value)).await
 }
 
@@ -212,7 +211,12 @@ async fn wrong_method(method: Method) -> ApiError {
 
 async fn check_key(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Reply {
     match gate.check_key(request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(caller) => {
+            if let (Some(caller), Some(record)) = (caller, access::current()) {
+                record.set_caller(caller, gate.is_shared());
+            }
+            next.run(request).await
+        }
         Err(error) => error.into_response(),
     }
 }
@@ -235,24 +239,22 @@ async fn write_errors(request: Request, next: Next) -> Reply {
     reply::with_error_body(next.run(request).await, dialect)
 }
 
-/// Counts requests, and logs them by their routes: paths are the clients' own.
+/// Gives a request its id, counts its reply, and logs it when the reply has ended.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Reply {
-    let start = Instant::now();
-    let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let reply = next.run(request).await;
+    let dialect = Dialect::of(request.uri().path(), request.headers());
+    let mut line = AccessLine::new(&app, request.method(), route, request.headers());
+    let record = Arc::clone(line.record());
+    let mut reply = record.held_by(next.run(request)).await;
     app.metrics.replied(reply.status().as_u16());
-    if app.options.log_requests {
-        let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
-        let (status, ms) = (reply.status().as_u16(), start.elapsed().as_millis());
-        log(&format!("{method} {route} {status} {ms} ms"));
-    }
-    reply
+    record.set_headers(&mut reply, dialect);
+    line.replied(reply.status().as_u16());
+    reply.map(|body| Body::new(Guarded::new(body, line)))
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::body::{Body, to_bytes};
+    use axum::body::to_bytes;
     use tower::ServiceExt;
 
     use super::*;

@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::connections::Activity;
+use crate::half_closed::Sides;
 
 /// A stream whose writes must progress within a time.
 pub(crate) struct WriteTimeout<S> {
@@ -49,6 +50,12 @@ impl<S> WriteTimeout<S> {
             }
             Poll::Pending => Poll::Pending,
         }
+    }
+}
+
+impl<S: Sides> Sides for WriteTimeout<S> {
+    fn sides(&self, cx: &mut Context<'_>) -> Ready {
+        self.inner.sides(cx)
     }
 }
 

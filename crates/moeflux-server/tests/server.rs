@@ -4,16 +4,26 @@
 mod common;
 #[path = "server/edges.rs"]
 mod edges;
+#[path = "server/encodings.rs"]
+mod encodings;
+#[path = "server/half_closed.rs"]
+mod half_closed;
 #[path = "server/infill.rs"]
 mod infill;
 #[path = "server/kept.rs"]
 mod kept;
+#[path = "server/keys.rs"]
+mod keys;
+#[path = "server/request_ids.rs"]
+mod request_ids;
 #[path = "server/scores.rs"]
 mod scores;
 #[path = "server/thinker.rs"]
 mod thinker;
 #[path = "server/thinking.rs"]
 mod thinking;
+#[path = "server/transports.rs"]
+mod transports;
 
 use common::{options, question, start, start_with};
 use moeflux_engine::Speculation;

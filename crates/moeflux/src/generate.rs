@@ -24,6 +24,8 @@ pub struct Order {
     /// Whether the probabilities of the prompt's tokens are reported, as
     /// [`Settings::top_logprobs`](crate::Settings) says.
     pub scores_prompt: bool,
+    /// Whose order it is: owners get sessions in turns.
+    pub owner: Option<Arc<str>>,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Receives the events on the model's thread. It must not block.
@@ -54,6 +56,7 @@ pub(crate) fn answer_prepared(
         settings,
         keeps_answer: !is_last,
         scores_prompt: false,
+        owner: None,
         cancelled: Arc::clone(&cancelled),
         // An answer that was dropped receives nothing.
         listener: Box::new(move |event| drop(sender.send(event))),
@@ -94,7 +97,8 @@ pub(crate) fn start<'chat>(
 
 impl Order {
     fn into_job(self) -> Job {
-        let Order { prepared, settings, keeps_answer, scores_prompt, cancelled, listener } = self;
+        let Order { prepared, settings, keeps_answer, scores_prompt, owner, cancelled, listener } =
+            self;
         let Prepared { turn, expected, constraint, no_calls, thoughts, shown, .. } = prepared;
         let Settings { max_tokens, stop, sampling, bias, top_logprobs } = settings;
         let sampler = sampling;
@@ -112,7 +116,7 @@ impl Order {
             expected,
         };
         let prompt_logprobs = top_logprobs.filter(|_| scores_prompt);
-        Job { prompt: turn, decoding, keeps_answer, prompt_logprobs, cancelled, listener }
+        Job { prompt: turn, decoding, keeps_answer, prompt_logprobs, owner, cancelled, listener }
     }
 }
 

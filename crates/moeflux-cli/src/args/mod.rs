@@ -5,6 +5,7 @@ mod completions;
 mod conversation;
 mod doctor;
 mod inspect;
+mod keys;
 mod launch;
 mod man;
 mod measure;
@@ -24,6 +25,7 @@ pub(crate) use self::completions::{CompletionsArgs, Shell};
 pub(crate) use self::conversation::{ChatArgs, RunArgs};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::inspect::{InspectArgs, PlanArgs, ShapeArgs};
+pub(crate) use self::keys::{KeysAction, KeysArgs};
 pub(crate) use self::launch::{Agent, LaunchArgs};
 pub(crate) use self::man::ManArgs;
 pub(crate) use self::measure::{BenchArgs, LogitsArgs, PerplexityArgs, ReplayArgs};
@@ -54,6 +56,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Run a coding agent on a model of this machine
     Launch(LaunchArgs),
+    /// Make, list and remove keys with names for `serve`
+    Keys(KeysArgs),
     /// Convert a checkpoint to a packed container, quantised if wanted
     Pack(PackArgs),
     /// Check a model's files: checksums, structure and values

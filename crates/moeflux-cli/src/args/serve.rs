@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
-use moeflux_server::AllowedOrigin;
+use moeflux_server::{AllowedOrigin, LogFormat, TlsFiles, UnixSocket};
 
 use super::cache::PromptCacheArgs;
 use super::model::ModelArgs;
@@ -17,21 +17,33 @@ Examples:
   moeflux serve -m org/name
   moeflux serve -m ./model --host 0.0.0.0 --api-key-file keys.txt")]
 pub(crate) struct ServeArgs {
-    /// Where to listen
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = address, conflicts_with_all = ["host", "port"])]
-    addr: SocketAddr,
+    /// Where to listen; unix:PATH for a Unix socket
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = place, conflicts_with_all = ["host", "port"])]
+    addr: Place,
     /// Only the host; 0.0.0.0 needs --api-key-file
     #[arg(long, value_name = "HOST", value_parser = host)]
     host: Option<IpAddr>,
     /// Only the port
     #[arg(long, short, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
     port: Option<u16>,
+    /// The socket's rights, as in chmod
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
+    socket_mode: u32,
+    /// Certificate with its chain (PEM), for HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Also listen for Ollama's clients (11434)
     #[arg(long, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
     pub(crate) ollama_port: Option<u16>,
     /// API keys [default: $MOEFLUX_API_KEY, else none]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
+    /// Keys with names and limits, of `moeflux keys`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keys: Option<PathBuf>,
     /// Name in the API; repeatable [default: its own]
     #[arg(long, value_name = "NAME")]
     #[arg(aliases = ["served-model-name", "alias"])]
@@ -64,9 +76,12 @@ pub(crate) struct ServeArgs {
     /// Allow pages of this origin; repeatable
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<AllowedOrigin>,
-    /// Log every request
+    /// Log every request, with its key and tokens
     #[arg(long)]
     pub(crate) log_requests: bool,
+    /// Lines of the log: text, or json
+    #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
     /// Log every prompt
     #[arg(long)]
     pub(crate) log_prompts: bool,
@@ -88,9 +103,49 @@ pub(crate) struct ServeArgs {
 impl ServeArgs {
     /// The address to listen on, from `--addr` or from `--host` and `--port`.
     pub(crate) fn address(&self) -> SocketAddr {
-        let ip = self.host.unwrap_or(self.addr.ip());
-        SocketAddr::new(ip, self.port.unwrap_or(self.addr.port()))
+        let addr = match &self.addr {
+            Place::Tcp(addr) => *addr,
+            Place::Unix(_) => SocketAddr::new(DEFAULT_HOST, DEFAULT_PORT),
+        };
+        let ip = self.host.unwrap_or(addr.ip());
+        SocketAddr::new(ip, self.port.unwrap_or(addr.port()))
     }
+
+    /// The Unix socket to listen on in place of the address.
+    pub(crate) fn unix_socket(&self) -> Option<UnixSocket> {
+        match &self.addr {
+            Place::Tcp(_) => None,
+            Place::Unix(path) => Some(UnixSocket { path: path.clone(), mode: self.socket_mode }),
+        }
+    }
+
+    /// The files of the certificate.
+    pub(crate) fn tls(&self) -> Option<TlsFiles> {
+        let (cert, key) = (self.tls_cert.clone()?, self.tls_key.clone()?);
+        Some(TlsFiles { cert, key })
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug)]
+enum Place {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// Reads `unix:PATH`, or an address.
+fn place(text: &str) -> Result<Place, String> {
+    match text.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
+        Some("") => Err(String::from("write the path of the socket, such as unix:/run/m.sock")),
+        Some(path) => Ok(Place::Unix(PathBuf::from(path))),
+        None => address(text).map(Place::Tcp),
+    }
+}
+
+/// Reads the rights of a file.
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| String::from("write three octal digits, such as 660"))
 }
 
 /// The address of a server without flags.

@@ -8,6 +8,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod inspect;
+pub(crate) mod keys;
 pub(crate) mod launch;
 pub(crate) mod logits;
 pub(crate) mod man;

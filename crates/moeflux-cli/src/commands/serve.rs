@@ -29,6 +29,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let sessions = Sessions::of_server(args.sessions, args.model.ctx);
     let mut options = ServerOptions {
         api_keys: keys(args.api_key_file.as_deref())?,
+        unix_socket: args.unix_socket(),
+        tls: args.tls(),
+        keys_file: args.keys.clone(),
         model_names: names,
         any_model: args.any_model,
         introduction: args.model.model.is_none().then(introduction),
@@ -46,6 +49,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         grace: Duration::from_secs(args.grace),
         cors_origins: args.cors_origin.clone(),
         log_requests: args.log_requests,
+        log_format: args.log_format,
         log_prompts: args.log_prompts,
         is_strict: args.strict,
         ..ServerOptions::new(args.address(), String::new())
@@ -61,9 +65,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         report::note(args.quiet, &format!("warning: {warning}"));
     }
     report::device_aside(args.quiet, &device);
-    report::note(args.quiet, &format!("listening on http://{}", server.addr()));
+    let scheme = if args.tls().is_some() { "https" } else { "http" };
+    let place = match args.unix_socket() {
+        Some(socket) => format!("unix:{} ({scheme})", socket.path.display()),
+        None => format!("{scheme}://{}", server.addr()),
+    };
+    report::note(args.quiet, &format!("listening on {place}"));
     if let Some(addr) = server.ollama_addr() {
-        report::note(args.quiet, &format!("listening on http://{addr} for Ollama's clients"));
+        report::note(args.quiet, &format!("listening on {scheme}://{addr} for Ollama's clients"));
     }
     crate::interrupt::take_over(&[SIGINT, SIGTERM]);
     Ok(server.run()?)

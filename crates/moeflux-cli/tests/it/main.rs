@@ -1,5 +1,6 @@
 //! The binary from outside: arguments, files and signals in, text and exit codes out.
 
+mod access_log;
 mod bad_files;
 mod bad_input;
 mod bench;
@@ -16,6 +17,7 @@ mod hostile_text;
 mod hub;
 mod interrupts;
 mod keeping;
+mod keys;
 mod launch;
 mod limits;
 mod models;
@@ -34,6 +36,7 @@ mod stdin;
 mod terminal;
 mod thinking;
 mod tool_loops;
+mod transports;
 mod words;
 
 #[path = "../../../moeflux-hub/tests/it/server.rs"]

@@ -123,10 +123,50 @@ fn command_lines_in_documents_are_understood() {
 #[test]
 fn the_pages_of_the_server_are_current() {
     let demo = Copy::of_demo();
-    let server = Server::start_with(demo.path(), &["--model-name", "demo", "--ctx", "512"]);
-    let api: Value = serde_json::from_str(&server.get("/openapi.json")).unwrap();
+    let keys = demo.path().join("keys.json");
+    let key = finish(moeflux(&["keys", "add", "anna", "--keys"]).arg(&keys)).0;
+    let key = format!("x-api-key: {}", key.trim_end());
+    let keys = keys.to_str().unwrap();
+    let flags = ["--model-name", "demo", "--ctx", "512", "--keys", keys];
+    let server = Server::start_with(demo.path(), &flags);
+    let api: Value = serde_json::from_str(&server.get_with("/openapi.json", &key)).unwrap();
     check_page("http-api.md", &api_page(&api));
-    check_page("metrics.md", &metrics_table(&server.get("/metrics")));
+    // Series with a key are there when it was used.
+    let asked =
+        serde_json::json!({"max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]});
+    assert_eq!(server.post_with("/v1/chat/completions", &key, &asked).0, 200);
+    let metrics = server.get_with("/metrics", &key);
+    check_page("metrics.md", &metrics_table(&metrics));
+    check_dashboard(&metrics);
+}
+
+/// All metrics that the dashboard names are there. Histograms have series of their own names.
+fn check_dashboard(metrics: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/grafana/moeflux.json");
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let types: Vec<(&str, &str)> = types.collect();
+    let is_there = |name: &str| {
+        types.iter().any(|(metric, kind)| match *kind {
+            "histogram" => ["_bucket", "_sum", "_count"]
+                .iter()
+                .any(|end| name.strip_suffix(end) == Some(metric)),
+            _ => name == *metric,
+        })
+    };
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    let queries = variables.filter_map(|variable| variable["definition"].as_str());
+    let mut n_named = 0;
+    for text in targets.map(|target| target["expr"].as_str().unwrap()).chain(queries) {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("moeflux_")) {
+            assert!(is_there(name), "tools/grafana/moeflux.json: there is no {name}");
+            n_named += 1;
+        }
+    }
+    assert!(n_named > 20, "{n_named} names");
 }
 
 /// Names, types and meanings of the metrics.

@@ -35,7 +35,8 @@ fn help_of_a_command_is_short_and_has_an_example() {
         for columns in ["80", "100"] {
             let mut all = moeflux(&[command, "--help"]);
             let (all, _) = common::finish(all.env("COLUMNS", columns));
-            assert!(all.lines().count() <= 60, "{command}: {} lines", all.lines().count());
+            // A server has the most flags, and all those of a model.
+            assert!(all.lines().count() < 70, "{command}: {} lines", all.lines().count());
             let example = format!("  moeflux {command} ");
             assert!(all.contains(&example) || all.ends_with(example.trim_end()), "{all}");
             assert!(all.contains("--help"), "{all}");

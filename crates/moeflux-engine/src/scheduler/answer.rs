@@ -9,6 +9,7 @@ use moeflux_core::TokenId;
 use moeflux_text::Turn;
 
 use super::job::{Answer, Event, Job, Listener};
+use super::turns::Owner;
 use crate::decoding::{Decoding, Evaluated, Finish, TokenLogprob};
 use crate::error::EngineError;
 use crate::rows::RequestedRows;
@@ -25,6 +26,7 @@ pub(super) struct Running {
     /// How many of the likeliest tokens are reported with each token of the prompt.
     pub(super) prompt_logprobs: Option<usize>,
     pub(super) n_reused: usize,
+    pub(super) owner: Owner,
     arrived: Instant,
     pub(super) started: Instant,
     cancelled: Arc<AtomicBool>,
@@ -49,7 +51,7 @@ impl Running {
         n_reused: usize,
         arrived: Instant,
     ) -> Running {
-        let Job { prompt, prompt_logprobs, cancelled, listener, .. } = job;
+        let Job { prompt, prompt_logprobs, owner, cancelled, listener, .. } = job;
         Running {
             prompt,
             phase: Phase::Prompt(n_reused),
@@ -57,6 +59,7 @@ impl Running {
             decoding,
             prompt_logprobs,
             n_reused,
+            owner,
             arrived,
             started: Instant::now(),
             cancelled,

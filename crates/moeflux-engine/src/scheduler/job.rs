@@ -24,6 +24,8 @@ pub struct Job {
     /// How many of the likeliest tokens are reported with the probability of each token of the prompt
     /// ([`Event::Scored`]), which is evaluated anew then; where absent, none are.
     pub prompt_logprobs: Option<usize>,
+    /// Whose job it is: owners get sessions in turns, each in the order of its jobs.
+    pub owner: Option<Arc<str>>,
     /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Receives the events of this job.

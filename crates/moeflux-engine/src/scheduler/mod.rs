@@ -8,8 +8,9 @@ mod runner;
 pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
+mod turns;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -62,7 +63,7 @@ impl Scheduler {
     ) -> std::io::Result<Scheduler> {
         let (commands, inbox) = mpsc::channel();
         let shared = Arc::new(Shared {
-            n_waiting: AtomicUsize::new(0),
+            waiting: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             is_device_lost: AtomicBool::new(false),
             stats: Mutex::default(),
@@ -85,7 +86,8 @@ impl Scheduler {
         self.submit_all(vec![job])
     }
 
-    /// Queues jobs, all or none of them.
+    /// Queues jobs, all or none of them. An owner may leave no fewer places of the queue free than it
+    /// takes; jobs without an owner may take all.
     ///
     /// # Errors
     /// As [`Scheduler::submit`].
@@ -93,12 +95,15 @@ impl Scheduler {
         if self.shared.is_stopped.load(Ordering::Acquire) {
             return Err(SubmitError::Stopped);
         }
-        let limit = self.options.max_waiting;
-        let count = |n: usize| (n + jobs.len() <= limit).then_some(n + jobs.len());
-        let counted =
-            self.shared.n_waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, count);
-        if let Err(n_waiting) = counted {
-            return Err(SubmitError::QueueFull { n_waiting, retry_after: self.retry_after() });
+        let most = self.options.max_waiting;
+        for (i, job) in jobs.iter().enumerate() {
+            let mut waiting = self.shared.waiting();
+            if !waiting.enter(&job.owner, 1, most) {
+                jobs[..i].iter().for_each(|job| waiting.leave(&job.owner));
+                let n_waiting = waiting.n();
+                drop(waiting);
+                return Err(SubmitError::QueueFull { n_waiting, retry_after: self.retry_after() });
+            }
         }
         for job in jobs {
             let sent = self.commands.send(Command::Run(Box::new(job)));
@@ -145,7 +150,7 @@ impl Scheduler {
 
     /// Current counts of jobs, and totals since the start.
     pub fn stats(&self) -> SchedulerStats {
-        let n_waiting = self.shared.n_waiting.load(Ordering::Acquire);
+        let n_waiting = self.shared.waiting().n();
         SchedulerStats { n_waiting, ..*self.shared.stats() }
     }
 

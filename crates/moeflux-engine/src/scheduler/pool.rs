@@ -3,6 +3,7 @@
 use moeflux_core::TokenId;
 
 use super::answer::{Phase, Running};
+use super::turns::Owner;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::session::Session;
@@ -43,6 +44,17 @@ impl Pool {
 
     pub(super) fn n_running(&self) -> usize {
         self.slots.iter().filter(|slot| slot.running.is_some()).count()
+    }
+
+    /// Whether a session has no job.
+    pub(super) fn has_free(&self) -> bool {
+        self.slots.iter().any(|slot| slot.running.is_none())
+    }
+
+    /// Jobs of an owner that have a session.
+    pub(super) fn n_running_of(&self, owner: &Owner) -> usize {
+        let running = self.slots.iter().filter_map(|slot| slot.running.as_ref());
+        running.filter(|running| running.owner == *owner).count()
     }
 
     /// The free session for a prompt: the one that holds the longest prefix of it, unless that

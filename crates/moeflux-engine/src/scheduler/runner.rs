@@ -13,6 +13,7 @@ use moeflux_text::{Tokenizer, Turn};
 use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
 use super::pool::{Pool, Slot, Unsaved};
+use super::turns::Turns;
 use crate::decoding::{Decoding, Evaluated, Finish};
 use crate::drafting::drafter::{Draft, DraftContext};
 use crate::drafting::mtp::{MtpRequest, mtp_draft};
@@ -33,6 +34,7 @@ pub(super) struct Runner {
     shared: Arc<Shared>,
     inbox: Receiver<Command>,
     waiting: VecDeque<(Box<Job>, Instant)>,
+    turns: Turns,
     visits: VecDeque<Visit>,
     pool: Pool,
     /// After a shutdown began, the time at which running jobs are cancelled.
@@ -83,7 +85,8 @@ impl Runner {
     ) -> Runner {
         let pool = Pool::new(&engine, options.n_sessions);
         let (waiting, visits) = (VecDeque::new(), VecDeque::new());
-        Runner { engine, tokenizer, shared, inbox, waiting, visits, pool, stop_at: None }
+        let turns = Turns::default();
+        Runner { engine, tokenizer, shared, inbox, waiting, turns, visits, pool, stop_at: None }
     }
 
     pub(super) fn run(mut self) {
@@ -152,7 +155,7 @@ impl Runner {
         self.waiting.retain_mut(|(job, arrived)| {
             let cancelled = is_over || job.is_cancelled();
             if cancelled {
-                self.shared.n_waiting.fetch_sub(1, Ordering::AcqRel);
+                self.shared.waiting().leave(&job.owner);
                 let answer = Answer::cancelled_in_queue(job, *arrived);
                 (job.listener)(Event::Done(answer));
             }
@@ -160,22 +163,27 @@ impl Runner {
         });
     }
 
-    /// Gives free sessions to the jobs that have waited longest, except those that wait for
+    /// Gives free sessions to waiting jobs, whose owners take turns, except those that wait for
     /// another job to evaluate the same prefix.
     fn admit(&mut self) {
-        let mut i = 0;
-        while let Some((job, _)) = self.waiting.get(i) {
-            let tokens = &job.prompt.tokens;
-            if self.pool.is_being_evaluated(tokens) {
-                i += 1;
-                continue;
-            }
-            let Some(slot) = self.pool.choose(tokens) else { break };
-            if let Some((job, arrived)) = self.waiting.remove(i) {
-                self.shared.n_waiting.fetch_sub(1, Ordering::AcqRel);
+        while self.pool.has_free()
+            && let Some(i) = self.next_waiting()
+            && let Some((job, arrived)) = self.waiting.remove(i)
+        {
+            self.shared.waiting().leave(&job.owner);
+            self.turns.took(&job.owner);
+            if let Some(slot) = self.pool.choose(&job.prompt.tokens) {
                 self.begin(slot, *job, arrived);
             }
         }
+    }
+
+    fn next_waiting(&self) -> Option<usize> {
+        let may_begin = |job: &Job| !self.pool.is_being_evaluated(&job.prompt.tokens);
+        let waiting = self.waiting.iter().enumerate();
+        let waiting = waiting.filter(|(_, (job, _))| may_begin(job));
+        let waiting = waiting.map(|(i, (job, _))| (i, &job.owner));
+        self.turns.next(waiting, |owner| self.pool.n_running_of(owner))
     }
 
     /// Lends a session to those who asked for one, once no job has it.

@@ -1,12 +1,13 @@
 //! State that the thread of a scheduler shares with its callers.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceError;
 
 use super::job::Job;
+use super::turns::Waiting;
 use crate::error::EngineError;
 use crate::session::Session;
 use crate::speculation::options::SpeculationStats;
@@ -59,7 +60,7 @@ pub(super) enum Command {
 
 /// State that the scheduler's thread shares with its handles.
 pub(super) struct Shared {
-    pub(super) n_waiting: AtomicUsize,
+    pub(super) waiting: Mutex<Waiting>,
     pub(super) is_stopped: AtomicBool,
     /// Whether a job failed because the device was lost.
     pub(super) is_device_lost: AtomicBool,
@@ -72,6 +73,11 @@ impl Shared {
         if matches!(err, EngineError::Device(DeviceError::Lost { .. })) {
             self.is_device_lost.store(true, Ordering::Release);
         }
+    }
+
+    pub(super) fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // Plain counters are valid after a panic too.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn stats(&self) -> MutexGuard<'_, SchedulerStats> {

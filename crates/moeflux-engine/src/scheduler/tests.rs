@@ -53,6 +53,7 @@ fn of(tokens: Vec<TokenId>, checkpoints: Vec<usize>) -> (Job, Receiver<Event>) {
         decoding: DecodingOptions { max_tokens: Some(5), ..DecodingOptions::default() },
         keeps_answer: true,
         prompt_logprobs: None,
+        owner: None,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

@@ -230,6 +230,7 @@ fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> R
         },
         keeps_answer: true,
         prompt_logprobs: None,
+        owner: None,
         cancelled: Arc::default(),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

@@ -158,6 +158,7 @@ fn drafts_whose_rows_are_read_change_no_text() {
                 decoding,
                 keeps_answer: true,
                 prompt_logprobs: None,
+                owner: None,
                 cancelled,
                 listener,
             })

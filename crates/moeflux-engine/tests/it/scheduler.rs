@@ -73,6 +73,7 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
         },
         keeps_answer: true,
         prompt_logprobs: None,
+        owner: None,
         cancelled: Arc::clone(&cancelled),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

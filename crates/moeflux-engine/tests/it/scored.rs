@@ -33,6 +33,7 @@ fn ask(
         decoding,
         keeps_answer: true,
         prompt_logprobs: n_top,
+        owner: None,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

@@ -97,6 +97,7 @@ fn ask(
         },
         keeps_answer: true,
         prompt_logprobs: None,
+        owner: None,
         cancelled: Arc::new(AtomicBool::new(false)),
         listener: Box::new(move |event| drop(sender.send(event))),
     };

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::{Encoder, EventStream, KEEP_ALIVE};
 use crate::app::App;
 use crate::ask::PendingAnswers;
+use crate::callers::Callers;
 use crate::options::ServerOptions;
 
 /// Time in the queue, and then for the prompt.
@@ -28,7 +29,8 @@ pub(crate) fn app() -> Arc<App> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
     let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), String::from("demo"));
     let engine = EngineOptions::default().sessions(Some(1));
-    Arc::new(App::new(Engine::open(&dir, &engine).unwrap(), options).unwrap())
+    let callers = Arc::new(Callers::new(&options).unwrap());
+    Arc::new(App::new(Engine::open(&dir, &engine).unwrap(), options, callers).unwrap())
 }
 
 /// The events of an [answer](text), of which none is a comment: their data.

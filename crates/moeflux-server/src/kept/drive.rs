@@ -13,7 +13,7 @@ use moeflux_core::private;
 
 use super::key::Key;
 use super::record::{MAX_RECORD, Record};
-use crate::log::log;
+use crate::log::LogFormat;
 
 /// Bytes of all files; the least recently used leave.
 const MAX_BYTES: u64 = 256 << 20;
@@ -36,14 +36,14 @@ pub(super) struct Drive {
 impl Drive {
     /// A folder, which is made where it is missing. Where it cannot be written to, the log says so, and
     /// records stay in memory alone.
-    pub(super) fn open(dir: &Path) -> Drive {
+    pub(super) fn open(dir: &Path, log: LogFormat) -> Drive {
         let dir = dir.to_owned();
         let (queue, waiting) = mpsc::channel::<(PathBuf, Arc<Record>)>();
         if let Err(err) = private::create_own_dir(&dir) {
-            log(&format!("responses are not kept in {}: {err}", dir.display()));
+            log.log(&format!("responses are not kept in {}: {err}", dir.display()));
             return Drive { dir, queue: None, writer: None };
         }
-        let folder = Folder { dir: dir.clone() };
+        let folder = Folder { dir: dir.clone(), log };
         let write_all = move || {
             remove_abandoned_in(&folder.dir, |name| has_extension(Path::new(name)));
             let mut n_bytes = folder.evict();
@@ -57,7 +57,7 @@ impl Drive {
         match thread::Builder::new().name(String::from("responses")).spawn(write_all) {
             Ok(writer) => Drive { dir, queue: Some(queue), writer: Some(writer) },
             Err(err) => {
-                log(&format!("responses are not kept in {}: {err}", dir.display()));
+                log.log(&format!("responses are not kept in {}: {err}", dir.display()));
                 Drive { dir, queue: None, writer: None }
             }
         }
@@ -97,6 +97,8 @@ impl Drop for Drive {
 /// The folder as its writer has it.
 struct Folder {
     dir: PathBuf,
+    /// How lines of the log are written.
+    log: LogFormat,
 }
 
 struct File {
@@ -112,7 +114,10 @@ impl Folder {
         match write(path, &bytes, Access::Private, Durability::Cached) {
             Ok(()) => bytes.len() as u64,
             Err(err) => {
-                log(&format!("a response is not kept: cannot write {}: {err}", path.display()));
+                self.log.log(&format!(
+                    "a response is not kept: cannot write {}: {err}",
+                    path.display()
+                ));
                 0
             }
         }

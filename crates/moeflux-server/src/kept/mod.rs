@@ -21,6 +21,7 @@ pub(crate) use self::owner::Owner;
 use self::record::MAX_RECORD;
 pub(crate) use self::record::Record;
 use crate::error::{ApiError, ApiResult};
+use crate::log::LogFormat;
 
 /// Bytes of all records in memory.
 const MAX_BYTES: usize = 64 << 20;
@@ -53,8 +54,9 @@ struct Entry {
 
 impl KeptResponses {
     /// In memory, and below a folder where there is one.
-    pub(crate) fn new(dir: Option<&Path>) -> KeptResponses {
-        KeptResponses { held: Mutex::default(), drive: dir.map(Drive::open) }
+    pub(crate) fn new(dir: Option<&Path>, log: LogFormat) -> KeptResponses {
+        let drive = dir.map(|dir| Drive::open(dir, log));
+        KeptResponses { held: Mutex::default(), drive }
     }
 
     /// Keeps a response.

@@ -31,7 +31,7 @@ fn keys_are_the_same_wherever_they_are_shown() {
 
 #[test]
 fn a_conversation_is_all_its_turns() {
-    let (kept, owner) = (KeptResponses::new(None), owner("key"));
+    let (kept, owner) = (KeptResponses::new(None, LogFormat::Text), owner("key"));
     let item = keep(&kept, &owner, FIRST, &json!({"input": "Why?"}));
     let body = json!({
         "previous_response_id": FIRST,
@@ -48,7 +48,8 @@ fn a_conversation_is_all_its_turns() {
 
 #[test]
 fn what_is_not_there_or_another_keys_is_not_found() {
-    let (kept, owner, other) = (KeptResponses::new(None), owner("key"), owner("other"));
+    let (kept, owner, other) =
+        (KeptResponses::new(None, LogFormat::Text), owner("key"), owner("other"));
     let item = keep(&kept, &owner, FIRST, &json!({"input": "Why?"}));
     let error = kept.resolver(&other).conversation(FIRST).unwrap_err();
     assert_eq!(error.status, 404);
@@ -64,7 +65,7 @@ fn what_is_not_there_or_another_keys_is_not_found() {
 
 #[test]
 fn many_references_to_much_are_refused() {
-    let (kept, owner) = (KeptResponses::new(None), owner("key"));
+    let (kept, owner) = (KeptResponses::new(None, LogFormat::Text), owner("key"));
     let item = item_id("msg_", FIRST, 0);
     let output = json!([{"type": "message", "id": item, "content": "x".repeat(1 << 20)}]);
     let record = Record::of_request(owner.clone(), &json!({"input": "Why?"}));
@@ -77,7 +78,7 @@ fn many_references_to_much_are_refused() {
 
 #[test]
 fn the_least_recently_used_leaves() {
-    let (kept, owner) = (KeptResponses::new(None), owner("key"));
+    let (kept, owner) = (KeptResponses::new(None, LogFormat::Text), owner("key"));
     let id = |i: usize| format!("resp_{i:024x}");
     let text = "x".repeat(MAX_RECORD / 2);
     for i in 0..8 {
@@ -96,11 +97,11 @@ fn the_least_recently_used_leaves() {
 fn a_folder_has_them_after_a_restart() {
     let dir = std::env::temp_dir().join(format!("moeflux-kept-{}", std::process::id()));
     let (owner, other) = (owner("key"), owner("other"));
-    let kept = KeptResponses::new(Some(&dir));
+    let kept = KeptResponses::new(Some(&dir), LogFormat::Text);
     let item = keep(&kept, &owner, FIRST, &json!({"input": "Why?"}));
     // What was handed over is written.
     drop(kept);
-    let kept = KeptResponses::new(Some(&dir));
+    let kept = KeptResponses::new(Some(&dir), LogFormat::Text);
     assert_eq!(kept.resolver(&owner).conversation(FIRST).unwrap().len(), 2);
     assert!(kept.resolver(&other).conversation(FIRST).is_err());
     drop(kept);
@@ -108,7 +109,7 @@ fn a_folder_has_them_after_a_restart() {
     let file = file.unwrap().path();
     for damaged in ["", "{}", "{\"version\": 2, \"input\": [], \"output\": []}"] {
         std::fs::write(&file, damaged).unwrap();
-        let kept = KeptResponses::new(Some(&dir));
+        let kept = KeptResponses::new(Some(&dir), LogFormat::Text);
         let refer = json!({"type": "item_reference", "id": item});
         assert!(kept.resolver(&owner).resolved(refer).is_err(), "{damaged}");
     }

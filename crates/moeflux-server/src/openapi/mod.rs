@@ -84,11 +84,15 @@ fn describe_operation(
         content.insert(String::from("text/event-stream"), events);
     }
     let mut answer = json!({"description": operation.summary, "content": content});
+    answer["headers"] = json!({"x-request-id": {
+        "description": "The request's id: the client's own of this name, else a new one.",
+        "schema": {"type": "string"},
+    }});
     if operation.request.is_some() {
-        answer["headers"] = json!({"x-moeflux-ignored-fields": {
+        answer["headers"]["x-moeflux-ignored-fields"] = json!({
             "description": "Fields of the request that are not known here, separated by commas.",
             "schema": {"type": "string"},
-        }});
+        });
     }
     responses.insert(String::from("200"), answer);
     for (status, meaning) in operation.errors() {

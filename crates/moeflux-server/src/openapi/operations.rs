@@ -166,8 +166,8 @@ impl Operation {
             ("404", "There is no such model", takes_body || names_model),
             ("408", "The body did not arrive in time", takes_body),
             ("413", "The body is too large", takes_body),
-            ("415", "The body is not JSON", takes_body),
-            ("429", "The queue is full", takes_body),
+            ("415", "The body is not JSON, or has an encoding that is not read", takes_body),
+            ("429", "The queue is full, or a limit of the key is reached", takes_body),
             ("500", "The engine failed", takes_body),
             ("503", "The server is shutting down", takes_body || self.is_public),
         ];

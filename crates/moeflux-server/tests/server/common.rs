@@ -56,6 +56,14 @@ fn start_model(dir: &Path, options: ServerOptions, drafts: Speculation) -> Runni
     Running { addr, stop: Some(stop), thread: Some(thread) }
 }
 
+/// Why a server with these options does not listen.
+pub(crate) fn bind(options: ServerOptions) -> Result<(), String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
+    let engine = EngineOptions::default().sessions(Some(1));
+    let bound = Server::bind(Engine::open(&dir, &engine).unwrap(), options);
+    bound.map(drop).map_err(|err| err.to_string())
+}
+
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) head: String,
@@ -75,10 +83,20 @@ impl Running {
     }
 
     pub(crate) fn send_to(&self, host: &str, head: &str, body: &str) -> Reply {
+        self.exchange(host, head, body.as_bytes())
+    }
+
+    /// As [`send`](Running::send), with any bytes for a body.
+    pub(crate) fn send_bytes(&self, head: &str, body: &[u8]) -> Reply {
+        self.exchange(&self.addr.to_string(), head, body)
+    }
+
+    fn exchange(&self, host: &str, head: &str, body: &[u8]) -> Reply {
         let mut stream = TcpStream::connect(self.addr).unwrap();
         let head = format!("{head}\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
+        // One that is refused by its header is not read to its end.
+        let _ = stream.write_all(body);
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();

@@ -105,7 +105,7 @@ fn slots_are_busy_while_answers_are_made() {
     let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n\
                 Content-Type: application/json";
     write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{asked}", asked.len()).unwrap();
-    stream.read_exact(&mut [0; 200]).unwrap();
+    stream.read_exact(&mut [0; 500]).unwrap();
     assert_eq!(server.get("/slots").json()[0]["is_processing"], true);
     assert_eq!(server.get("/slots?fail_on_no_slot=1").status, 503);
 }

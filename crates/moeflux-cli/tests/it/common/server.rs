@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -12,6 +13,7 @@ use serde_json::Value;
 pub(crate) struct Server {
     child: Child,
     addr: String,
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
@@ -35,9 +37,24 @@ impl Server {
         let mut lines = lines.map(Result::unwrap);
         let line = lines.find(|line| line.contains("listening on http://")).unwrap();
         // Read on, so that the server never waits for this pipe.
-        std::thread::spawn(move || lines.for_each(drop));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&log);
+        std::thread::spawn(move || lines.for_each(|line| written.lock().unwrap().push(line)));
         let addr = line.split("http://").nth(1).unwrap().trim().to_owned();
-        Server { child, addr }
+        Server { child, addr, log }
+    }
+
+    /// The first line of the log since the server listens that has this text.
+    pub(crate) fn logged(&self, text: &str) -> String {
+        let began = Instant::now();
+        loop {
+            let log = self.log.lock().unwrap().clone();
+            if let Some(line) = log.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{text} is not in {log:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Where it listens.
@@ -47,21 +64,43 @@ impl Server {
 
     /// The body of a reply to GET.
     pub(crate) fn get(&self, path: &str) -> String {
-        let host = &self.addr;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
-        let (status, body) = self.exchange(&request);
+        self.get_with(path, "accept: */*")
+    }
+
+    /// As [`get`](Server::get), with further header lines.
+    pub(crate) fn get_with(&self, path: &str, headers: &str) -> String {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close", self.addr);
+        let request = format!("{head}\r\n{headers}\r\n\r\n");
+        let (status, _, body) = self.exchange(&request);
         assert_eq!(status, 200, "{path}: {body}");
         body
     }
 
     /// Status and body of a reply to POST.
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        let (status, _, body) = self.post_with(path, "accept: */*", body);
+        (status, body)
+    }
+
+    /// Status, head and body of a reply to POST with further header lines.
+    pub(crate) fn post_with(
+        &self,
+        path: &str,
+        headers: &str,
+        body: &Value,
+    ) -> (u16, String, String) {
         let (body, host) = (body.to_string(), &self.addr);
+        let head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close");
+        let length = body.len();
         self.exchange(&format!(
-            "POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
+            "{head}\r\n{headers}\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
         ))
+    }
+
+    /// All lines of the log since the server listens.
+    pub(crate) fn whole_log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
     }
 
     /// The states of its child processes, as `/proc` has them: `Z` for a zombie.
@@ -81,14 +120,15 @@ impl Server {
         stats.filter_map(child).collect()
     }
 
-    fn exchange(&self, request: &str) -> (u16, String) {
+    fn exchange(&self, request: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(&self.addr).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         let status = reply.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, reply.split_once("\r\n\r\n").map_or("", |parts| parts.1).to_owned())
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap_or_default();
+        (status, head.to_owned(), body.to_owned())
     }
 }
 
