@@ -246,7 +246,11 @@ impl Panel {
         decode_params(isa, block_type, stored.weight, &mut self.scales, &mut self.biases);
     }
 
-    /// With `lanes` scales and biases are left to [`fill_params`](super::avx512::fill_params).
+    /// With `lanes` scales and biases are decoded with rows as lanes.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "only kernels of x86-64 take lanes")
+    )]
     fn decode(&mut self, isa: Isa, block_type: BlockType, stored: &MatrixView<'_>, lanes: bool) {
         let n = stored.rows * stored.cols;
         let n_groups = n / block_type.group_cols();
