@@ -26,10 +26,6 @@ pub(super) struct IntegerProduct<'a> {
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "always absent"))]
     pub(super) prepacked: Option<prepacked::Input<'a>>,
     /// The matrix that is likely to be wanted next, and from which row on.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        expect(dead_code, reason = "only kernels of x86-64 prefetch")
-    )]
     pub(super) next: Option<(MatrixView<'a>, usize)>,
     /// Where the matrix is a decoded panel: the stored one that the next panel is decoded from, and
     /// from which row on.
