@@ -12,6 +12,7 @@ pub(crate) fn flag(option: OptionId, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         OptionId::CheckpointBytes => "checkpoint_memory",
         OptionId::CorsOrigins => "cors_origin",
         OptionId::Format => "schema",
+        OptionId::KeysFile => "keys",
         OptionId::Expected
         | OptionId::Messages
         | OptionId::Thinking

@@ -74,6 +74,8 @@ options! {
     ApiKeys: "api_keys";
     /// The origins of web pages that may use a server.
     CorsOrigins: "cors_origins";
+    /// The file of the keys with names of a server's clients.
+    KeysFile: "keys_file";
     /// Bytes of a request to a server.
     MaxBody: "max_body";
     /// The port at which a server listens for clients of Ollama.

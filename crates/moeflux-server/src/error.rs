@@ -41,7 +41,11 @@ pub enum ServerError {
         reason: String,
     },
     /// Others could reach it without a key.
-    #[error("{addr} is open to other machines: give {}, or listen on 127.0.0.1", OptionId::ApiKeys)]
+    #[error(
+        "{addr} is open to other machines: give {} or {}, or listen on 127.0.0.1",
+        OptionId::ApiKeys,
+        OptionId::KeysFile
+    )]
     Open {
         /// The address.
         addr: SocketAddr,

@@ -20,7 +20,7 @@ pub(crate) struct ServeArgs {
     /// Where to listen; unix:PATH for a Unix socket
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = place, conflicts_with_all = ["host", "port"])]
     addr: Place,
-    /// Only the host; 0.0.0.0 needs --api-key-file
+    /// Only the host; 0.0.0.0 needs --api-key-file or --keys
     #[arg(long, value_name = "HOST", value_parser = host)]
     host: Option<IpAddr>,
     /// Only the port

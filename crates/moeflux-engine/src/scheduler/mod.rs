@@ -96,8 +96,8 @@ impl Scheduler {
             return Err(SubmitError::Stopped);
         }
         let most = self.options.max_waiting;
+        let mut waiting = self.shared.waiting();
         for (i, job) in jobs.iter().enumerate() {
-            let mut waiting = self.shared.waiting();
             if !waiting.enter(&job.owner, 1, most) {
                 jobs[..i].iter().for_each(|job| waiting.leave(&job.owner));
                 let n_waiting = waiting.n();
@@ -105,6 +105,7 @@ impl Scheduler {
                 return Err(SubmitError::QueueFull { n_waiting, retry_after: self.retry_after() });
             }
         }
+        drop(waiting);
         for job in jobs {
             let sent = self.commands.send(Command::Run(Box::new(job)));
             sent.map_err(|_| SubmitError::Stopped)?;

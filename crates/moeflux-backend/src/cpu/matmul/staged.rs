@@ -258,10 +258,7 @@ impl Panel {
         #[cfg(target_arch = "x86_64")]
         if lanes {
             unpack_codes(isa, block_type, stored.weight, &mut self.codes);
-            let (blocks, params) = (stored.weight, &mut self.params);
-            // SAFETY: `takes_lanes` says that the machine has these parts of AVX-512.
-            unsafe { super::avx512::fill_params(block_type, blocks, stored.rows, params) };
-            return;
+            return fill_params(isa, block_type, stored, &mut self.params);
         }
         self.scales.resize(n_groups, 0.0);
         self.biases.resize(n_groups, 0.0);
@@ -273,6 +270,18 @@ impl Panel {
         let at = n_unpacked / block_type.block_cols() * block_type.block_bytes();
         block_type.decode_codes(&stored.weight[at..], &mut codes[n_unpacked..]);
         decode_params(isa, block_type, stored.weight, scales, biases);
+    }
+}
+
+/// The scales and biases of a panel for which [`takes_lanes`] holds.
+#[cfg(target_arch = "x86_64")]
+fn fill_params(isa: Isa, block_type: BlockType, stored: &MatrixView<'_>, out: &mut LaneParams) {
+    match isa.level() {
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        Level::Avx512 | Level::Amx => unsafe {
+            super::avx512::fill_params(block_type, stored.weight, stored.rows, out);
+        },
+        _ => unreachable!("`takes_lanes` says so"),
     }
 }
 

@@ -66,6 +66,20 @@ fn panels_end_within_a_task() {
     }
 }
 
+/// Rows that are whole tiles of sixteen, in several panels of a kernel, and rows of whole steps of 256
+/// columns: scales are read with rows as lanes. From 32 rows of activations on AMX multiplies.
+#[test]
+fn whole_tiles_of_every_type_give_the_bits_of_scalar() {
+    let mut noise = Noise(17);
+    for block_type in BlockType::all() {
+        for (rows, n) in [(112, 5), (80, 37)] {
+            let matrix = TestMatrix::new(&mut noise, rows, 512, MatrixFormat::Ggml(block_type));
+            let x: Vec<f32> = (0..n * 512).map(|_| noise.float()).collect();
+            check_integer(&matrix, &x);
+        }
+    }
+}
+
 /// The definition, from the matrix's elements and in `f64`. Activations lose up to a 65,024th of
 /// their group's largest, 3e-5 of what is added up where they are half as large on average; what
 /// centred codes add and biases take away again rounds by as much.
