@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Looks at a half-closed connection before its client is asked.
 const LOOKS: u32 = 4;
 
+/// Bytes that are discarded at most when a connection is closed.
+const MAX_DISCARDED: usize = 256 << 10;
+
 /// What asks a client whether it is there.
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -123,7 +126,22 @@ impl<S: AsyncRead + Unpin> AsyncRead for HalfClosed<S> {
     }
 }
 
-impl<S: Sides + AsyncWrite + Unpin> AsyncWrite for HalfClosed<S> {
+impl<S: AsyncRead + Unpin> HalfClosed<S> {
+    /// Discards what has come and will not be read: a connection that is closed with unread bytes is
+    /// reset, and a client whose connection is reset may lose the reply.
+    fn discard(&mut self, cx: &mut Context<'_>) {
+        let mut room = [0; 4096];
+        for _ in 0..MAX_DISCARDED.div_ceil(room.len()) {
+            let mut buf = ReadBuf::new(&mut room);
+            match Pin::new(&mut self.inner).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+impl<S: Sides + AsyncRead + AsyncWrite + Unpin> AsyncWrite for HalfClosed<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -154,6 +172,8 @@ impl<S: Sides + AsyncWrite + Unpin> AsyncWrite for HalfClosed<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        ready!(Pin::new(&mut self.inner).poll_shutdown(cx))?;
+        self.discard(cx);
+        Poll::Ready(Ok(()))
     }
 }
