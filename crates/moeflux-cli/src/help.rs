@@ -74,6 +74,10 @@ pub(crate) fn command() -> Command {
             } else {
                 sub
             };
+            let sub = match sub.get_name() {
+                "serve" => sub.mut_arg("model", |arg| arg.action(ArgAction::Append)),
+                _ => sub,
+            };
             with_usage(sub)
                 .disable_help_flag(true)
                 .disable_version_flag(true)

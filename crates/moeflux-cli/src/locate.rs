@@ -65,12 +65,16 @@ fn fetch(remote: &Remote, is_quiet: bool) -> Result<PathBuf> {
     let needed = remote.describe();
     if needed.missing_bytes > 0 {
         needed.check_room()?;
-        // A model that cannot be run is not worth its download.
-        let headers = read_headers(remote, is_quiet)?;
-        let checked = moeflux_engine::check(headers.model());
-        checked.map_err(|err| named_as_on_hub(err, &headers, &needed)).context("not downloaded")?;
+        check_remote(remote, &needed, is_quiet)?;
     }
     download(remote, is_quiet)
+}
+
+/// Refuses a model that cannot be run: it is not worth its download.
+pub(crate) fn check_remote(remote: &Remote, needed: &Download, is_quiet: bool) -> Result<()> {
+    let headers = read_headers(remote, is_quiet)?;
+    let checked = moeflux_engine::check(headers.model());
+    checked.map_err(|err| named_as_on_hub(err, &headers, needed)).context("not downloaded")
 }
 
 /// Which copy is wanted of a model that is in the cache.
@@ -331,7 +335,7 @@ fn tell(event: &Event<'_>, is_quiet: bool) {
 }
 
 /// What an event that needs no bar is in a sentence.
-fn in_words(event: &Event<'_>) -> Option<String> {
+pub(crate) fn in_words(event: &Event<'_>) -> Option<String> {
     sentence(event).map(|text| one_line(&text))
 }
 

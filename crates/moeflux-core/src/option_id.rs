@@ -74,6 +74,10 @@ options! {
     ApiKeys: "api_keys";
     /// The origins of web pages that may use a server.
     CorsOrigins: "cors_origins";
+    /// Whether a server has the models of the Hub's cache, too.
+    Hub: "hub";
+    /// Whether clients with a key may download and remove models.
+    Manage: "manage";
     /// The file of the keys with names of a server's clients.
     KeysFile: "keys_file";
     /// Bytes of a request to a server.

@@ -14,8 +14,8 @@ use axum::http::{HeaderMap, Method};
 use moeflux_engine::Event;
 use serde::Serialize;
 
-use crate::app::App;
 use crate::callers::Caller;
+use crate::common::Common;
 use crate::error::ApiResult;
 use crate::guarded::Guard;
 use crate::limits::Quota;
@@ -47,6 +47,8 @@ pub(crate) struct Record {
     caller: OnceLock<Arc<Caller>>,
     /// Whose turn it is to get a session, where keys share the server.
     owner: OnceLock<Arc<str>>,
+    /// The model that answers.
+    model: OnceLock<Box<str>>,
     /// Whether the answers count among those of the key.
     is_taken: AtomicBool,
     counts: Mutex<Option<Counts>>,
@@ -115,6 +117,11 @@ impl Record {
         self.caller.get_or_init(|| caller);
     }
 
+    /// Notes which model answers.
+    pub(crate) fn set_model(&self, name: &str) {
+        self.model.get_or_init(|| name.into());
+    }
+
     /// What the key may use.
     fn quota(&self) -> Option<&Quota> {
         self.caller.get().map(|caller| &caller.quota)
@@ -126,11 +133,11 @@ impl Record {
     }
 
     /// Takes what `n_answers` to prompts of `n_tokens` need of the key's limits.
-    pub(crate) fn take(&self, n_answers: usize, n_tokens: usize, app: &App) -> ApiResult<()> {
+    pub(crate) fn take(&self, n_answers: usize, n_tokens: usize, common: &Common) -> ApiResult<()> {
         let Some(caller) = self.caller.get() else { return Ok(()) };
         let n_answers = u32::try_from(n_answers).unwrap_or(u32::MAX);
         caller.quota.take(n_answers, n_tokens, Instant::now()).map_err(|exceeded| {
-            app.metrics.limited(&caller.name, exceeded.limit.name());
+            common.metrics.limited(&caller.name, exceeded.limit.name());
             caller.refusal(&exceeded)
         })?;
         self.is_taken.store(true, Ordering::Relaxed);
@@ -227,7 +234,7 @@ fn chosen_id(headers: &HeaderMap) -> Option<HeaderValue> {
 /// The line of a request in the log, which is written when this is dropped: with the end of the
 /// reply's body, or when the client leaves.
 pub(crate) struct AccessLine {
-    app: Arc<App>,
+    common: Arc<Common>,
     record: Arc<Record>,
     method: Method,
     /// Paths are the clients' own and may hold what they asked.
@@ -239,23 +246,24 @@ pub(crate) struct AccessLine {
 
 impl AccessLine {
     pub(crate) fn new(
-        app: &Arc<App>,
+        common: &Arc<Common>,
         method: &Method,
         route: Option<MatchedPath>,
         headers: &HeaderMap,
     ) -> AccessLine {
         let own_id =
-            || HeaderValue::from_str(&app.ids.draw("req_")).expect("an id is a word of letters");
+            || HeaderValue::from_str(&common.ids.draw("req_")).expect("an id is a word of letters");
         let record = Record {
             id: chosen_id(headers).unwrap_or_else(own_id),
             api: Api::of(route.as_ref().map_or("unknown", MatchedPath::as_str)),
             caller: OnceLock::new(),
             owner: OnceLock::new(),
+            model: OnceLock::new(),
             is_taken: AtomicBool::new(false),
             counts: Mutex::default(),
         };
         AccessLine {
-            app: Arc::clone(app),
+            common: Arc::clone(common),
             record: Arc::new(record),
             method: method.clone(),
             route,
@@ -275,6 +283,11 @@ impl AccessLine {
         self.status = Some(status);
     }
 
+    /// The model that answers, or would.
+    fn model_name(&self) -> &str {
+        self.record.model.get().map_or(self.common.only_name(), |name| name)
+    }
+
     fn entry(&self) -> Entry<'_> {
         let counts = *self.record.lock();
         let end = match (self.status, counts) {
@@ -291,7 +304,7 @@ impl AccessLine {
             id: self.record.id.to_str().unwrap_or_default(),
             key: self.record.caller.get().map(|caller| &*caller.name),
             api: self.record.api.name(),
-            model: counts.map(|_| self.app.model_name()),
+            model: counts.map(|_| self.model_name()),
             tokens_in: counts.map(|counts| counts.n_prompt),
             tokens_cached: counts.map(|counts| counts.n_reused),
             tokens_out: counts.map(|counts| counts.n_generated),
@@ -310,19 +323,19 @@ impl Drop for AccessLine {
     fn drop(&mut self) {
         let entry = self.entry();
         let labels = Labels {
-            model: self.app.model_name().to_owned(),
+            model: self.model_name().to_owned(),
             api: self.record.api.name(),
             key: entry.key.unwrap_or_default().to_owned(),
         };
-        let metrics = &self.app.metrics;
+        let metrics = &self.common.metrics;
         metrics.ended(&labels, entry.status);
         if let Some(counts) = *self.record.lock() {
             let Counts { n_prompt, n_reused, n_generated, .. } = counts;
             metrics.used(&labels, Used { n_prompt, n_reused, n_generated });
             metrics.lasted(&labels, self.began.elapsed());
         }
-        if self.app.options.log_requests {
-            self.app.options.log_format.log_entry(&entry);
+        if self.common.options.log_requests {
+            self.common.options.log_format.log_entry(&entry);
         }
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
         if n_prompt >= ctx {
             return Err(ApiError::too_long(Overflow { n_prompt, is_exact: true, ctx }));
         }
-        if app.options.log_prompts {
+        if app.options().log_prompts {
             app.log(&marked(app.text.tokenizer(), &prompt.turn.tokens));
         }
         for i in 0..settings.n {
@@ -96,7 +96,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
             readers.push(prompt.reader.clone());
             orders.push(Order {
                 prepared: prompt.clone(),
-                settings: settings.of_answer(i, app.options.max_tokens),
+                settings: settings.of_answer(i, app.options().max_tokens),
                 keeps_answer: true,
                 scores_prompt: scores_prompts,
                 owner: record.as_ref().and_then(|record| record.owner()),
@@ -108,10 +108,10 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
     let n_open = orders.len();
     parsed_room::give_up();
     let n_tokens = prompts.iter().map(|prompt| prompt.turn.tokens.len()).sum();
-    record.as_ref().map_or(Ok(()), |record| record.take(n_open, n_tokens, app))?;
+    record.as_ref().map_or(Ok(()), |record| record.take(n_open, n_tokens, &app.common))?;
     app.loaded.submit(orders).inspect_err(|_| {
         record.inspect(|record| record.give_back(n_tokens));
-        app.metrics.refused();
+        app.common.metrics.refused();
     })?;
     let app = Arc::clone(app);
     Ok(PendingAnswers { app, events, readers, n_open, cancelled, n_prompt, may_think })
@@ -176,11 +176,11 @@ impl PendingAnswers {
                 Update::Failed(ApiError::shutting_down())
             }
             Event::Done(answer) => {
-                self.app.metrics.answered(&answer);
+                self.app.common.metrics.answered(&answer);
                 Update::Done(self.readers[i].finish(), answer)
             }
             Event::Failed(err) => {
-                self.app.metrics.failed();
+                self.app.common.metrics.failed();
                 Update::Failed(failure(&err))
             }
         };

@@ -11,7 +11,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::app::App;
 use crate::connections::Activity;
 use crate::encoding::{Encoding, Unpacked};
 use crate::error::{ApiError, ApiResult};
@@ -21,6 +20,7 @@ use crate::options::ServerOptions;
 use crate::parsed_room::{MAX_PARSED, ParsedShare};
 use crate::reply::Dialect;
 use crate::room::{Place, Room};
+use crate::site::Site;
 use crate::surrogates::replace_lone_surrogates;
 
 use std::io;
@@ -33,20 +33,20 @@ pub(crate) struct JsonBody {
     pub(crate) share: ParsedShare,
 }
 
-impl FromRequest<Arc<App>> for JsonBody {
+impl FromRequest<Arc<Site>> for JsonBody {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> ApiResult<JsonBody> {
+    async fn from_request(request: Request, site: &Arc<Site>) -> ApiResult<JsonBody> {
         let dialect = Dialect::of(request.uri().path(), request.headers());
         check_content_type(request.headers(), dialect)?;
         let encoding = Encoding::of(request.headers())?;
         let activity = request.extensions().get::<Activity>().cloned().unwrap_or_default();
         // A client that sends its body slowly gives way to others where connections run out.
         let receiving = activity.receive();
-        let received = read(request.into_body(), encoding, &app.options).await?;
+        let received = read(request.into_body(), encoding, &site.common.options).await?;
         drop(receiving);
         let received = match encoding {
-            Some(encoding) => received.unpack(encoding, &app.options).await?,
+            Some(encoding) => received.unpack(encoding, &site.common.options).await?,
             None => received,
         };
         received.parse().await

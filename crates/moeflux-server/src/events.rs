@@ -7,13 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use hyper::body::{Body, Bytes, Frame};
 use serde::Serialize;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::ask::{PendingAnswers, Update};
-use crate::reply::{NDJSON, Reply, set, text};
+use crate::reply::{self, NDJSON, Reply, text};
 
 /// Time without an event after which a dialect sends one that changes nothing. Clients give up
 /// after minutes without an event; most do not count comments.
@@ -163,10 +162,5 @@ pub(crate) fn lines(events: EventStream) -> Reply {
 }
 
 fn stream_of(events: EventStream, mime: &'static str) -> Reply {
-    let mut reply = axum::response::Response::new(axum::body::Body::new(events));
-    set(&mut reply, CONTENT_TYPE, mime);
-    set(&mut reply, CACHE_CONTROL, "no-store");
-    // Proxies that collect answers would hold them back.
-    set(&mut reply, HeaderName::from_static("x-accel-buffering"), "no");
-    reply
+    reply::stream(mime, axum::body::Body::new(events))
 }

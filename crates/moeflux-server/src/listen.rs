@@ -16,14 +16,17 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::app::App;
 use crate::auth::Gate;
 use crate::callers::Callers;
+use crate::common::Common;
 use crate::connections::Connections;
 use crate::error::ServerError;
+use crate::fleet::Fleet;
+use crate::library::Library;
 use crate::options::{ServerOptions, UnixSocket};
 use crate::routes::{Root, router};
 use crate::service::Service;
+use crate::site::Site;
 #[cfg(unix)]
 use crate::socket_file::SocketFile;
 use crate::stream::ClientStream;
@@ -52,7 +55,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server that listens and does not answer yet.
 pub struct Server {
-    app: Arc<App>,
+    site: Arc<Site>,
     main: Port,
     ollama: Option<Port>,
     tls: Option<Arc<Tls>>,
@@ -78,6 +81,35 @@ impl Server {
     /// # Errors
     /// Where the address is in use or needs a key, or the model has no usable tokenizer.
     pub fn bind(engine: Engine, options: ServerOptions) -> Result<Server, ServerError> {
+        Server::bind_fleet(options, |common| Ok(Fleet::of_engine(engine, common)?))
+    }
+
+    /// Binds the address, to serve the models of a library: each is loaded by the first request for
+    /// it. Requests that name none mean `default`, if there is one. `loaded` is a model of the library
+    /// that is open already, with its name.
+    ///
+    /// # Errors
+    /// Where the address is in use or needs a key, or the model that is loaded has no usable
+    /// tokenizer.
+    pub fn bind_library(
+        library: Arc<dyn Library>,
+        default: Option<String>,
+        loaded: Option<(String, Engine)>,
+        options: ServerOptions,
+    ) -> Result<Server, ServerError> {
+        Server::bind_fleet(options, |common| {
+            let fleet = Fleet::of_library(library, default, common);
+            if let Some((name, engine)) = loaded {
+                fleet.put(&name, engine)?;
+            }
+            Ok(fleet)
+        })
+    }
+
+    fn bind_fleet(
+        options: ServerOptions,
+        fleet: impl FnOnce(Arc<Common>) -> Result<Fleet, ServerError>,
+    ) -> Result<Server, ServerError> {
         let callers = Arc::new(Callers::new(&options)?);
         let gate = Gate::new(&options, &callers)?;
         let tls = options.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
@@ -92,13 +124,15 @@ impl Server {
                 Some((bind(addr, OptionId::OllamaPort)?, gate))
             }
         };
-        let app = Arc::new(App::new(engine, options, callers)?);
-        let main = Port { listener, addr, router: router(Arc::clone(&app), gate, Root::Page) };
+        let common = Arc::new(Common::new(options, callers));
+        let fleet = Arc::new(fleet(Arc::clone(&common))?);
+        let site = Arc::new(Site { common, fleet });
+        let main = Port { listener, addr, router: router(Arc::clone(&site), gate, Root::Page) };
         let ollama = ollama.map(|((listener, addr), gate)| {
-            let router = router(Arc::clone(&app), gate, Root::Ollama);
+            let router = router(Arc::clone(&site), gate, Root::Ollama);
             Port { listener, addr, router }
         });
-        Ok(Server { app, main, ollama, tls })
+        Ok(Server { site, main, ollama, tls })
     }
 
     /// Where it listens, unless this is a Unix socket.
@@ -106,9 +140,10 @@ impl Server {
         self.main.addr
     }
 
-    /// What the user should know of the model's files although nothing failed.
-    pub fn warnings(&self) -> &[String] {
-        self.app.text.tokenizer().warnings()
+    /// What the user should know of the files of the model that is loaded although nothing failed.
+    pub fn warnings(&self) -> Vec<String> {
+        let current = self.site.fleet.roster.current();
+        current.map(|served| served.text.tokenizer().warnings().to_vec()).unwrap_or_default()
     }
 
     /// Where it listens for Ollama's clients as well.
@@ -132,23 +167,24 @@ impl Server {
     pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let runtime =
             start_runtime().map_err(|err| ServerError::Start(explain_thread_error(err)))?;
-        let app = Arc::clone(&self.app);
+        let fleet = Arc::clone(&self.site.fleet);
         let result = runtime.block_on(self.serve(stop));
-        app.loaded.scheduler().shutdown(Duration::ZERO);
+        fleet.shutdown(Duration::ZERO);
         runtime.shutdown_timeout(Duration::from_secs(1));
         result
     }
 
     async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Server { app, main, ollama, tls } = self;
+        let Server { site, main, ollama, tls } = self;
         let (is_ending, ending) = watch::channel(false);
-        let connections = Arc::new(Connections::new(app.options.max_connections));
-        let options: Arc<ServerOptions> = app.options.clone().into();
+        let connections = Arc::new(Connections::new(site.common.options.max_connections));
+        let options: Arc<ServerOptions> = site.common.options.clone().into();
         let mut tasks = JoinSet::new();
-        tasks.spawn(log_warnings(Arc::clone(&app)));
-        tasks.spawn(watch_keys(Arc::clone(&app)));
+        tasks.spawn(log_warnings(Arc::clone(&site)));
+        tasks.spawn(Arc::clone(&site.fleet).unload_expired());
+        tasks.spawn(watch_keys(Arc::clone(&site.common)));
         if let Some(tls) = &tls {
-            tasks.spawn(watch_certificate(Arc::clone(&app), Arc::clone(tls)));
+            tasks.spawn(watch_certificate(Arc::clone(&site.common), Arc::clone(tls)));
         }
         // The file of a Unix socket is removed when no more connections are accepted.
         #[cfg(unix)]
@@ -178,7 +214,7 @@ impl Server {
         }
         let ended = tokio::select! {
             () = stop => Ok(()),
-            () = device_lost(&app) => Err(ServerError::DeviceLost),
+            () = device_lost(&site.fleet) => Err(ServerError::DeviceLost),
         };
         tasks.shutdown().await;
         #[cfg(unix)]
@@ -186,7 +222,7 @@ impl Server {
         // There may be no connections.
         let _ = is_ending.send(true);
         // This blocks one thread; the others serve the open connections.
-        app.loaded.scheduler().shutdown(app.options.grace);
+        site.fleet.shutdown(site.common.options.grace);
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connections.all_closed()).await;
         ended
     }
@@ -256,44 +292,47 @@ fn start_runtime() -> io::Result<Runtime> {
 }
 
 /// Logs the warnings of the prompt cache, where requests are logged: they name files.
-async fn log_warnings(app: Arc<App>) {
+async fn log_warnings(site: Arc<Site>) {
     loop {
         tokio::time::sleep(WARNINGS_PAUSE).await;
-        for warning in app.loaded.engine().take_warnings() {
-            if app.options.log_requests {
-                app.log(&format!("warning: {warning}"));
+        let loaded = site.fleet.roster.loaded();
+        let warnings =
+            loaded.iter().flat_map(|loaded| loaded.served.loaded.engine().take_warnings());
+        for warning in warnings {
+            if site.common.options.log_requests {
+                site.common.log(&format!("warning: {warning}"));
             }
         }
     }
 }
 
 /// Reads the file of keys again when it changes.
-async fn watch_keys(app: Arc<App>) {
+async fn watch_keys(common: Arc<Common>) {
     loop {
         tokio::time::sleep(KEYS_PAUSE).await;
-        match app.callers.read_again() {
+        match common.callers.read_again() {
             Ok(false) => {}
-            Ok(true) => app.log("the keys were read again"),
-            Err(err) => app.log(&format!("warning: the keys stay as they are: {err}")),
+            Ok(true) => common.log("the keys were read again"),
+            Err(err) => common.log(&format!("warning: the keys stay as they are: {err}")),
         }
     }
 }
 
 /// Reads the certificate again when it changes: authorities renew them every few weeks.
-async fn watch_certificate(app: Arc<App>, tls: Arc<Tls>) {
+async fn watch_certificate(common: Arc<Common>, tls: Arc<Tls>) {
     loop {
         tokio::time::sleep(CERTIFICATE_PAUSE).await;
         match tls.read_again() {
             Ok(false) => {}
-            Ok(true) => app.log("the certificate was read again"),
-            Err(err) => app.log(&format!("warning: the certificate stays as it is: {err}")),
+            Ok(true) => common.log("the certificate was read again"),
+            Err(err) => common.log(&format!("warning: the certificate stays as it is: {err}")),
         }
     }
 }
 
 /// Ready when the device was lost: all answers fail then, and another process may begin anew.
-async fn device_lost(app: &App) {
-    while !app.loaded.scheduler().is_device_lost() {
+async fn device_lost(fleet: &Fleet) {
+    while !fleet.roster.is_device_lost() {
         tokio::time::sleep(DEVICE_PAUSE).await;
     }
 }

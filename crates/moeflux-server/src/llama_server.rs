@@ -6,11 +6,14 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::app::App;
 use crate::error::{ApiError, ApiResult};
 use crate::reply::{self, Reply};
+use crate::request::{Body, Request, object, read};
+use crate::served::Served;
 use crate::settings::Settings;
+use crate::site::Site;
 
 /// What llama-server says of itself.
 #[derive(Debug, Serialize)]
@@ -105,8 +108,39 @@ struct NextToken {
     stopping_word: &'static str,
 }
 
+/// The model that a request means, where it is loaded.
+fn loaded(site: &Site, name: Option<&str>) -> ApiResult<Arc<Served>> {
+    let Some(name) = name else {
+        return site.fleet.roster.current().ok_or_else(|| unloaded("no model is loaded"));
+    };
+    let name = site.fleet.find(Some(name))?;
+    let mut loaded = site.fleet.roster.loaded().into_iter().map(|loaded| loaded.served);
+    loaded
+        .find(|served| *served.model_name() == *name)
+        .ok_or_else(|| unloaded("this model is not loaded"))
+}
+
+fn unloaded(what: &str) -> ApiError {
+    let message = format!("{what}: the first request for an answer loads one");
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
+}
+
+/// The query of `/props`.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct PropsQuery {
+    model: Option<String>,
+}
+
 /// `/props`
-pub(crate) fn props(app: &App) -> Reply {
+pub(crate) async fn props(
+    State(site): State<Arc<Site>>,
+    query: Result<Query<PropsQuery>, QueryRejection>,
+) -> ApiResult<Reply> {
+    let name = query.ok().and_then(|Query(query)| query.model);
+    Ok(props_of(&*loaded(&site, name.as_deref())?))
+}
+
+fn props_of(app: &Served) -> Reply {
     let token = |id| id_text(app, id);
     let (engine, tokenizer) = (app.loaded.engine(), app.text.tokenizer());
     let calls_tools = app.text.format().syntax().is_some();
@@ -117,7 +151,7 @@ pub(crate) fn props(app: &App) -> Reply {
             prompt: "",
             next_token: NextToken::new(false),
         },
-        total_slots: app.options.n_sessions,
+        total_slots: app.n_sessions,
         model_alias: app.model_name(),
         model_path: engine.root().display().to_string(),
         chat_template: tokenizer.chat_template_source(false).unwrap_or_default(),
@@ -140,7 +174,7 @@ pub(crate) fn props(app: &App) -> Reply {
     reply::json(StatusCode::OK, &props)
 }
 
-fn id_text(app: &App, id: moeflux_engine::TokenId) -> String {
+fn id_text(app: &Served, id: moeflux_engine::TokenId) -> String {
     String::from_utf8_lossy(app.text.tokenizer().token_bytes(id)).into_owned()
 }
 
@@ -148,17 +182,20 @@ fn id_text(app: &App, id: moeflux_engine::TokenId) -> String {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct SlotsQuery {
     fail_on_no_slot: Option<String>,
+    model: Option<String>,
 }
 
 /// `/slots`: an entry for each session. Sessions are alike, so the first ones stand for those that
 /// are at work.
 pub(crate) async fn slots(
-    State(app): State<Arc<App>>,
+    State(site): State<Arc<Site>>,
     query: Result<Query<SlotsQuery>, QueryRejection>,
 ) -> ApiResult<Reply> {
+    let query = query.map(|Query(query)| query).unwrap_or_default();
+    let app = loaded(&site, query.model.as_deref())?;
     let n_running = app.loaded.scheduler().stats().n_running;
-    let fails = query.ok().and_then(|Query(query)| query.fail_on_no_slot);
-    if fails.is_some_and(|value| value != "0") && n_running >= app.options.n_sessions {
+    let fails = query.fail_on_no_slot;
+    if fails.is_some_and(|value| value != "0") && n_running >= app.n_sessions {
         let message = "all sessions are at work";
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message));
     }
@@ -170,21 +207,21 @@ pub(crate) async fn slots(
             next_token: NextToken::new(is_processing),
         }
     };
-    let slots: Vec<Slot> = (0..app.options.n_sessions).map(slot).collect();
+    let slots: Vec<Slot> = (0..app.n_sessions).map(slot).collect();
     Ok(reply::json(StatusCode::OK, &slots))
 }
 
 impl SlotHead {
-    fn new(app: &App, id: usize, is_processing: bool) -> SlotHead {
+    fn new(app: &Served, id: usize, is_processing: bool) -> SlotHead {
         let n_ctx = app.loaded.engine().plan().ctx;
         SlotHead { id, id_task: -1, n_ctx, speculative: false, is_processing }
     }
 }
 
 impl Params {
-    fn of(app: &App) -> Params {
+    fn of(app: &Served) -> Params {
         let sampler = Settings::of(app).sampler;
-        let max_tokens = or_no_limit(app.options.max_tokens);
+        let max_tokens = or_no_limit(app.options().max_tokens);
         Params {
             n_predict: max_tokens,
             max_tokens,
@@ -219,4 +256,41 @@ impl NextToken {
             stopping_word: "",
         }
     }
+}
+
+/// A request about a model of the server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct ModelRequest {
+    /// Its name.
+    model: String,
+}
+
+object!(ModelRequest);
+
+impl Body for ModelRequest {
+    const HINTS: &'static [&'static [&'static str]] = &[];
+}
+
+#[derive(Debug, Serialize)]
+struct Success {
+    success: bool,
+}
+
+/// `/models/load`: loads a model, and answers when it is loaded.
+pub(crate) async fn load(site: Arc<Site>, body: Value) -> ApiResult<Reply> {
+    let Request { body, ignored } = read::<ModelRequest>(body)?;
+    let found = site.fleet.model(&body.model)?;
+    let ignored = ignored.accept_by(&site.common.journal)?;
+    drop(site.fleet.lease(Some(found.name())).await?);
+    Ok(ignored.mark(reply::json(StatusCode::OK, &Success { success: true })))
+}
+
+/// `/models/unload`: unloads a model when its last answer has ended.
+pub(crate) async fn unload(site: Arc<Site>, body: Value) -> ApiResult<Reply> {
+    let Request { body, ignored } = read::<ModelRequest>(body)?;
+    let found = site.fleet.model(&body.model)?;
+    let ignored = ignored.accept_by(&site.common.journal)?;
+    site.fleet.dismiss(found.name());
+    Ok(ignored.mark(reply::json(StatusCode::OK, &Success { success: true })))
 }

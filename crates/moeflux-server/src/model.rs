@@ -1,21 +1,19 @@
 //! What requests are read with: the text side of the model, its names, and the log.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use moeflux_text::{ChatModel, LeftToModel};
 
 use crate::error::{ApiError, ApiResult};
 use crate::ids::Ids;
-use crate::log::LogFormat;
+use crate::journal::Journal;
 
 /// What a request is read with, its weights left aside.
 pub(crate) struct Model {
     pub(crate) text: Arc<ChatModel>,
     pub(crate) ids: Ids,
     pub(crate) facts: ModelFacts,
-    /// Lines about requests that the log has.
-    logged: Mutex<HashSet<String>>,
+    pub(crate) journal: Arc<Journal>,
 }
 
 /// What is known of a model without its text.
@@ -29,22 +27,21 @@ pub(crate) struct ModelFacts {
     pub(crate) n_logits: usize,
     /// Tokens of thoughts at most, where a request does not say it.
     pub(crate) thinking_budget: Option<usize>,
-    /// Whether the log has a line for every request.
-    pub(crate) log_requests: bool,
-    /// How it writes lines.
-    pub(crate) log_format: LogFormat,
-    /// Whether fields that are not known are refused.
-    pub(crate) is_strict: bool,
+}
+
+/// Whether one of a model's names is meant. Ollama's clients write a tag, and names of Ollama are the
+/// same in any case.
+pub(crate) fn is_called(names: &[String], asked: &str) -> bool {
+    let untagged = |name: &str| name.strip_suffix(":latest").unwrap_or(name).to_ascii_lowercase();
+    names.iter().any(|own| untagged(own) == untagged(asked))
 }
 
 /// Parts of tools' schemas that are logged for one request.
 const MAX_LOGGED: usize = 20;
-/// Lines that are remembered so that the log has them once.
-const MAX_REMEMBERED: usize = 1000;
 
 impl Model {
-    pub(crate) fn new(text: Arc<ChatModel>, facts: ModelFacts) -> Model {
-        Model { text, ids: Ids::new(), facts, logged: Mutex::default() }
+    pub(crate) fn new(text: Arc<ChatModel>, facts: ModelFacts, journal: Arc<Journal>) -> Model {
+        Model { text, ids: Ids::new(), facts, journal }
     }
 
     /// The model's name.
@@ -54,10 +51,7 @@ impl Model {
 
     /// Refuses requests to other models.
     pub(crate) fn check_model(&self, name: &str) -> ApiResult<()> {
-        // Ollama's clients write a tag.
-        let untagged = name.strip_suffix(":latest").unwrap_or(name);
-        let is_own = |own: &String| own == name || own == untagged;
-        if self.facts.any_name || self.facts.names.iter().any(is_own) {
+        if self.facts.any_name || is_called(&self.facts.names, name) {
             return Ok(());
         }
         let shown: String = name.chars().take(100).collect();
@@ -81,25 +75,18 @@ impl Model {
         for part in parts.iter().take(MAX_LOGGED) {
             self.log_once(&part.to_string());
         }
-        if parts.len() > MAX_LOGGED && self.facts.log_requests {
+        if parts.len() > MAX_LOGGED && self.journal.has_requests {
             self.log(&format!("and {} more parts of schemas", parts.len() - MAX_LOGGED));
         }
     }
 
     /// Logs a line.
     pub(crate) fn log(&self, line: &str) {
-        self.facts.log_format.log(line);
+        self.journal.log(line);
     }
 
-    /// Logs a line that many requests may cause: for each of them where requests are logged, else
-    /// once.
+    /// As [`Journal::log_once`].
     pub(crate) fn log_once(&self, line: &str) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.len() == MAX_REMEMBERED {
-            logged.clear();
-        }
-        if logged.insert(line.to_owned()) || self.facts.log_requests {
-            self.log(line);
-        }
+        self.journal.log_once(line);
     }
 }

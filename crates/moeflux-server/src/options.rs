@@ -64,6 +64,13 @@ pub struct ServerOptions {
     pub max_tokens: Option<usize>,
     /// Tokens of thoughts at most, where a request does not say it; 0 for none.
     pub thinking_budget: Option<usize>,
+    /// How long a model stays loaded without requests, where they do not say it and another one could
+    /// be loaded; without this, as long as the server runs.
+    pub idle_timeout: Option<Duration>,
+    /// Models that are loaded at a time at most; without this, as many as memory has room for.
+    pub max_loaded: Option<usize>,
+    /// Whether clients may download and remove models.
+    pub manages_models: bool,
     /// Where responses are kept that later requests may refer to; in memory alone where this is absent.
     pub response_dir: Option<PathBuf>,
     /// How long a client may take for a request's header.
@@ -134,6 +141,9 @@ impl ServerOptions {
             max_body: 16 << 20,
             max_tokens: None,
             thinking_budget: None,
+            idle_timeout: None,
+            max_loaded: None,
+            manages_models: false,
             response_dir: None,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::app::App;
 use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
-use crate::log::LogFormat;
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
 use crate::openai::{ChatRequest, chat};
@@ -118,13 +117,10 @@ impl ChatPrompt {
             any_name: true,
             n_logits: tokenizer.vocab_size(),
             thinking_budget: None,
-            log_requests: false,
-            log_format: LogFormat::Text,
-            is_strict: false,
         };
         let text = Arc::new(ChatModel::new(Arc::new(tokenizer), usize::MAX));
         text.read_templates().map_err(|err| RequestError(err.to_string()))?;
-        let model = Model::new(text, facts);
+        let model = Model::new(text, facts, Arc::default());
         let (request, _) = read(&model, request).map_err(|err| RequestError(err.message))?;
         Ok((model, request))
     }

@@ -59,6 +59,16 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Reply {
     reply
 }
 
+/// A reply that is sent as it is made.
+pub(crate) fn stream(mime: &'static str, body: Body) -> Reply {
+    let mut reply = Response::new(body);
+    set(&mut reply, CONTENT_TYPE, mime);
+    set(&mut reply, CACHE_CONTROL, "no-store");
+    // Proxies that collect answers would hold them back.
+    set(&mut reply, HeaderName::from_static("x-accel-buffering"), "no");
+    reply
+}
+
 /// A reply as JSON in one line.
 pub(crate) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("replies are plain data with texts for keys")

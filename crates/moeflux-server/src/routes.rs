@@ -24,21 +24,24 @@ use crate::guarded::Guarded;
 use crate::kept::Owner;
 #[cfg(feature = "markdown")]
 use crate::markdown;
+use crate::ollama::keep_alive;
+use crate::ollama::reply::Shape;
 use crate::openai::{chat, completions, models, responses};
 use crate::reply::{self, Dialect, Reply};
+use crate::site::Site;
 use crate::{exposition, infill, llama_server, ollama, openapi, page, prompt, status};
 
 /// A path with the handlers of its methods.
-type Route = (&'static str, MethodRouter<Arc<App>>);
+type Route = (&'static str, MethodRouter<Arc<Site>>);
 
 /// The routes that `/openapi.json` describes. All but `/health` need a key where there are keys.
 pub(crate) fn described() -> Vec<Route> {
     vec![
         ("/health", get(health)),
-        ("/metrics", read(|app| Ok(exposition::reply(&app)))),
-        ("/status", read(|app| Ok(reply::json(StatusCode::OK, &status::status(&app))))),
-        ("/openapi.json", read(|app| Ok(reply::json(StatusCode::OK, &openapi::describe(&app))))),
-        ("/v1/models", read(|app| Ok(reply::json(StatusCode::OK, &models::list(&app))))),
+        ("/metrics", read(|site| Ok(exposition::reply(&site)))),
+        ("/status", read(|site| Ok(reply::json(StatusCode::OK, &status::status(&site))))),
+        ("/openapi.json", read(|site| Ok(reply::json(StatusCode::OK, &openapi::describe(&site))))),
+        ("/v1/models", read(|site| Ok(reply::json(StatusCode::OK, &models::list(&site.fleet))))),
         ("/v1/models/{*model}", get(model)),
         ("/v1/chat/completions", post_json(chat::handle)),
         ("/v1/completions", post_json(completions::handle)),
@@ -67,10 +70,13 @@ const NOT_MADE: [&str; 7] = [
 fn undescribed() -> Vec<Route> {
     let not_made = NOT_MADE.map(|path| (path, post(not_made)));
     let mut routes = vec![
-        ("/props", read(|app| Ok(llama_server::props(&app)))),
+        ("/props", get(llama_server::props)),
         ("/slots", get(llama_server::slots)),
+        // Clients of llama-server write these without `/v1`, which is added.
+        ("/v1/models/load", post_to_site(llama_server::load)),
+        ("/v1/models/unload", post_to_site(llama_server::unload)),
         #[cfg(feature = "markdown")]
-        ("/page/render", post_json(async |_, body| markdown::handle(body).await)),
+        ("/page/render", post_to_site(async |_, body| markdown::handle(body).await)),
     ];
     routes.extend(not_made);
     routes
@@ -81,18 +87,18 @@ fn ollama_routes() -> Vec<Route> {
     use ollama::manage::{fixed, no_embeddings};
     vec![
         ("/api/version", read(|_| Ok(ollama::models::version()))),
-        ("/api/tags", read(|app| Ok(ollama::models::tags(&app)))),
-        ("/api/ps", read(|app| Ok(ollama::models::running(&app)))),
-        ("/api/show", post_json(ollama::show::handle)),
-        ("/api/chat", post_json(ollama::chat::handle)),
-        ("/api/generate", post_json(ollama::generate::handle)),
-        ("/api/pull", post_json(ollama::manage::pull)),
+        ("/api/tags", read(|site| Ok(ollama::models::tags(&site.fleet)))),
+        ("/api/ps", read(|site| Ok(ollama::models::running(&site.fleet)))),
+        ("/api/show", post_to_site(ollama::show::handle)),
+        ("/api/chat", post_ollama(Shape::Chat, ollama::chat::handle)),
+        ("/api/generate", post_ollama(Shape::Text { prompt: None }, ollama::generate::handle)),
+        ("/api/pull", post_to_site(ollama::manage::pull)),
         ("/api/embed", post(no_embeddings)),
         ("/api/embeddings", post(no_embeddings)),
         ("/api/create", post(fixed)),
         ("/api/copy", post(fixed)),
         ("/api/push", post(fixed)),
-        ("/api/delete", delete(fixed)),
+        ("/api/delete", delete_from_site(ollama::manage::delete)),
         ("/api/blobs/{digest}", post(fixed).head(ollama::manage::no_blob)),
     ]
 }
@@ -107,7 +113,7 @@ pub(crate) enum Root {
 }
 
 /// All routes, with the checks that requests pass before them.
-pub(crate) fn router(app: Arc<App>, gate: Gate, root: Root) -> Router {
+pub(crate) fn router(site: Arc<Site>, gate: Gate, root: Root) -> Router {
     let gate = Arc::new(gate);
     let (mut public, mut private) = (Router::new(), Router::new());
     let undescribed = undescribed().into_iter().chain(ollama_routes());
@@ -138,43 +144,96 @@ pub(crate) fn router(app: Arc<App>, gate: Gate, root: Root) -> Router {
     router
         .layer(from_fn_with_state(gate, check_origin))
         .layer(from_fn(write_errors))
-        .layer(from_fn_with_state(Arc::clone(&app), observe))
-        .with_state(app)
+        .layer(from_fn_with_state(Arc::clone(&site), observe))
+        .with_state(site)
 }
 
 /// A route for GET that needs nothing but what all requests share.
-fn read(handle: fn(Arc<App>) -> ApiResult<Reply>) -> MethodRouter<Arc<App>> {
-    get(move |State(app): State<Arc<App>>| async move { handle(app) })
+fn read(handle: fn(Arc<Site>) -> ApiResult<Reply>) -> MethodRouter<Arc<Site>> {
+    get(move |State(site): State<Arc<Site>>| async move { handle(site) })
 }
 
-/// A route for POST whose body is JSON.
-fn post_json<F, Fut>(handle: F) -> MethodRouter<Arc<App>>
+/// A route for POST whose body is JSON, and which a model answers: the one that the body names.
+fn post_json<F, Fut>(handle: F) -> MethodRouter<Arc<Site>>
 where
     F: Fn(Arc<App>, Value) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
 {
-    let handle = move |State(app): State<Arc<App>>, body: JsonBody| {
-        body.share.held_by(handle(app, body.value))
-    };
-    post(handle)
+    post(move |State(site): State<Arc<Site>>, body: JsonBody| {
+        let answer = async move { handle(lease(&site, &body.value).await?, body.value).await };
+        body.share.held_by(answer)
+    })
+}
+
+/// As [`post_json`], for Ollama's clients, who say how long a model stays loaded.
+fn post_ollama<F, Fut>(shape: Shape, handle: F) -> MethodRouter<Arc<Site>>
+where
+    F: Fn(Arc<App>, Value) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
+{
+    post(move |State(site): State<Arc<Site>>, body: JsonBody| {
+        let answer = async move {
+            let keep = keep_alive::of(&body.value)?;
+            if keep_alive::unloads(&body.value, keep) {
+                return keep_alive::unload(&site, &body.value, shape);
+            }
+            let app = lease(&site, &body.value).await?;
+            if let Some(keep) = keep {
+                site.fleet.set_keep(app.model_name(), keep);
+            }
+            handle(app, body.value).await
+        };
+        body.share.held_by(answer)
+    })
+}
+
+/// A route for POST whose body is JSON, and which needs no model.
+fn post_to_site<F, Fut>(handle: F) -> MethodRouter<Arc<Site>>
+where
+    F: Fn(Arc<Site>, Value) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
+{
+    post(move |State(site): State<Arc<Site>>, body: JsonBody| {
+        body.share.held_by(handle(site, body.value))
+    })
+}
+
+/// As [`post_to_site`], for DELETE.
+fn delete_from_site<F, Fut>(handle: F) -> MethodRouter<Arc<Site>>
+where
+    F: Fn(Arc<Site>, Value) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
+{
+    delete(move |State(site): State<Arc<Site>>, body: JsonBody| {
+        body.share.held_by(handle(site, body.value))
+    })
+}
+
+/// The model that a request names, or the one that it means if it names none. Other kinds of names are
+/// refused by those who read the request.
+async fn lease(site: &Arc<Site>, body: &Value) -> ApiResult<Arc<App>> {
+    let name = body.get("model").and_then(Value::as_str);
+    Ok(App::new(site.fleet.lease(name).await?))
 }
 
 /// `/v1/responses`, whose requests refer to earlier ones of the same key.
 async fn respond(
-    State(app): State<Arc<App>>,
+    State(site): State<Arc<Site>>,
     headers: HeaderMap,
     body: JsonBody,
 ) -> ApiResult<Reply> {
-    let owner = if app.callers.are_needed() { Owner::of(&headers) } else { Owner::everyone() };
-    body.share.held_by(responses::handle(app, owner, body.value)).await
+    let is_shared = site.common.callers.are_needed();
+    let owner = if is_shared { Owner::of(&headers) } else { Owner::everyone() };
+    let answer =
+        async move { responses::handle(lease(&site, &body.value).await?, owner, body.value).await };
+    body.share.held_by(answer).await
 }
 
-async fn health(State(app): State<Arc<App>>) -> ApiResult<Reply> {
-    let scheduler = app.loaded.scheduler();
-    if scheduler.is_device_lost() {
+async fn health(State(site): State<Arc<Site>>) -> ApiResult<Reply> {
+    if site.fleet.roster.is_device_lost() {
         return Err(ApiError::device_lost());
     }
-    if scheduler.is_running() {
+    if site.fleet.roster.is_running() {
         Ok(reply::json(StatusCode::OK, &status::health()))
     } else {
         Err(ApiError::shutting_down())
@@ -182,12 +241,12 @@ async fn health(State(app): State<Arc<App>>) -> ApiResult<Reply> {
 }
 
 async fn model(
-    State(app): State<Arc<App>>,
+    State(site): State<Arc<Site>>,
     name: Result<Path<String>, PathRejection>,
 ) -> ApiResult<Reply> {
     // Where the name is not UTF-8.
     let Ok(Path(name)) = name else { return Err(no_route().await) };
-    Ok(reply::json(StatusCode::OK, &models::one(&app, &name)?))
+    Ok(reply::json(StatusCode::OK, &models::one(&site.fleet, &name)?))
 }
 
 async fn no_route() -> ApiError {
@@ -240,13 +299,13 @@ async fn write_errors(request: Request, next: Next) -> Reply {
 }
 
 /// Gives a request its id, counts its reply, and logs it when the reply has ended.
-async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Reply {
+async fn observe(State(site): State<Arc<Site>>, request: Request, next: Next) -> Reply {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let dialect = Dialect::of(request.uri().path(), request.headers());
-    let mut line = AccessLine::new(&app, request.method(), route, request.headers());
+    let mut line = AccessLine::new(&site.common, request.method(), route, request.headers());
     let record = Arc::clone(line.record());
     let mut reply = record.held_by(next.run(request)).await;
-    app.metrics.replied(reply.status().as_u16());
+    site.common.metrics.replied(reply.status().as_u16());
     record.set_headers(&mut reply, dialect);
     line.replied(reply.status().as_u16());
     reply.map(|body| Body::new(Guarded::new(body, line)))

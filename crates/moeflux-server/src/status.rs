@@ -4,9 +4,10 @@ use moeflux_core::system::resident_memory_bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::app::App;
 use crate::options::Introduction;
+use crate::served::Served;
 use crate::settings::Settings;
+use crate::site::Site;
 
 /// Whether the server answers.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -16,11 +17,11 @@ pub(crate) struct Health {
     status: &'static str,
 }
 
-/// Facts of the model, memory and load.
+/// Facts of the model that was used last, of memory and load.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Status<'a> {
-    /// What the model is.
-    model: Model<'a>,
+pub(crate) struct Status {
+    /// What the model is; null where none is loaded.
+    model: Option<Model>,
     /// Bytes that are planned and used.
     memory: Memory,
     /// What goes on, and counts since the start.
@@ -30,13 +31,13 @@ pub(crate) struct Status<'a> {
 /// What the model is.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ModelStatus")]
-struct Model<'a> {
+struct Model {
     /// Its name.
-    name: &'a str,
+    name: String,
     /// What the page says of the model.
-    introduction: Option<&'a Introduction>,
+    introduction: Option<Introduction>,
     /// Its family.
-    family: &'a str,
+    family: &'static str,
     /// Its layers.
     layers: usize,
     /// Routed experts of a layer.
@@ -74,7 +75,7 @@ struct Sampling {
 }
 
 /// Bytes that are planned and used.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "MemoryStatus")]
 struct Memory {
     /// Bytes of the process; null where the system does not say it.
@@ -94,7 +95,7 @@ struct Memory {
 }
 
 /// What goes on, and counts since the start.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 struct Now {
     /// Seconds since the start.
     uptime_seconds: f64,
@@ -130,54 +131,77 @@ pub(crate) fn health() -> Health {
 }
 
 /// What does not change, and what does.
-pub(crate) fn status(app: &App) -> Status<'_> {
-    let (shape, plan) = (app.loaded.engine().shape(), app.loaded.engine().plan());
-    let (load, store) = (app.loaded.scheduler().stats(), app.loaded.engine().stats());
-    let sampler = Settings::of(app).sampler;
+pub(crate) fn status(site: &Site) -> Status {
+    let current = site.fleet.roster.current();
     Status {
-        model: Model {
-            name: app.model_name(),
-            introduction: app.options.introduction.as_ref(),
-            family: app.loaded.engine().family(),
-            layers: shape.n_layers,
-            experts: shape.n_experts,
-            experts_per_token: shape.top_k,
-            context: plan.ctx,
-            thinks: app.text.format().can_think(),
-            calls_tools: app.text.format().syntax().is_some(),
-            sampling: Sampling {
-                temperature: sampler.temperature.into(),
-                top_k: sampler.top_k,
-                top_p: sampler.top_p.into(),
-                min_p: sampler.min_p.into(),
-                repetition_penalty: sampler.repeat_penalty.into(),
-                presence_penalty: 0.0,
-                frequency_penalty: 0.0,
-            },
-        },
-        memory: Memory {
+        model: current.as_deref().map(model),
+        memory: current.as_deref().map(memory).unwrap_or_else(|| Memory {
             resident_bytes: resident_memory_bytes(),
-            planned_bytes: plan.total_bytes(),
-            weights_bytes: plan.resident_bytes,
-            experts_bytes: plan.expert_bytes,
-            cache_bytes: store.cache_bytes,
-            session_bytes: plan.session_bytes(),
-            expert_io: plan.io_mode.to_string(),
-        },
-        now: Now {
-            uptime_seconds: app.started.elapsed().as_secs_f64(),
-            running: load.n_running,
-            waiting: load.n_waiting,
-            sessions: app.options.n_sessions,
-            prompt_tokens: load.n_prompt,
-            reused_tokens: load.n_reused,
-            generated_tokens: load.n_generated,
-            draft_tokens: load.speculation.drafted,
-            accepted_tokens: load.speculation.accepted,
-            rows: load.n_rows,
-            expert_hits: store.hits,
-            expert_misses: store.misses,
-            bytes_read: store.bytes_read,
+            ..Memory::default()
+        }),
+        now: now(site),
+    }
+}
+
+fn model(served: &Served) -> Model {
+    let (shape, plan) = (served.loaded.engine().shape(), served.loaded.engine().plan());
+    let sampler = Settings::of(served).sampler;
+    Model {
+        name: served.model_name().to_owned(),
+        introduction: served.options().introduction.clone(),
+        family: served.loaded.engine().family(),
+        layers: shape.n_layers,
+        experts: shape.n_experts,
+        experts_per_token: shape.top_k,
+        context: plan.ctx,
+        thinks: served.text.format().can_think(),
+        calls_tools: served.text.format().syntax().is_some(),
+        sampling: Sampling {
+            temperature: sampler.temperature.into(),
+            top_k: sampler.top_k,
+            top_p: sampler.top_p.into(),
+            min_p: sampler.min_p.into(),
+            repetition_penalty: sampler.repeat_penalty.into(),
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
         },
     }
+}
+
+fn memory(served: &Served) -> Memory {
+    let (plan, store) = (served.loaded.engine().plan(), served.loaded.engine().stats());
+    Memory {
+        resident_bytes: resident_memory_bytes(),
+        planned_bytes: plan.total_bytes(),
+        weights_bytes: plan.resident_bytes,
+        experts_bytes: plan.expert_bytes,
+        cache_bytes: store.cache_bytes,
+        session_bytes: plan.session_bytes(),
+        expert_io: plan.io_mode.to_string(),
+    }
+}
+
+fn now(site: &Site) -> Now {
+    let figures = site.fleet.roster.figures();
+    let mut now = Now {
+        uptime_seconds: site.common.started.elapsed().as_secs_f64(),
+        waiting: site.fleet.roster.n_waiting(),
+        prompt_tokens: figures.n_prompt,
+        reused_tokens: figures.n_reused,
+        generated_tokens: figures.n_generated,
+        draft_tokens: figures.n_drafted,
+        accepted_tokens: figures.n_accepted,
+        rows: figures.n_rows,
+        expert_hits: figures.hits,
+        expert_misses: figures.misses,
+        bytes_read: figures.bytes_read,
+        ..Now::default()
+    };
+    for loaded in site.fleet.roster.loaded() {
+        let load = loaded.served.loaded.scheduler().stats();
+        now.running += load.n_running;
+        now.waiting += load.n_waiting;
+        now.sessions += loaded.served.n_sessions;
+    }
+    now
 }

@@ -6,6 +6,8 @@ mod common;
 mod edges;
 #[path = "server/encodings.rs"]
 mod encodings;
+#[path = "server/fleet.rs"]
+mod fleet;
 #[path = "server/half_closed.rs"]
 mod half_closed;
 #[path = "server/infill.rs"]

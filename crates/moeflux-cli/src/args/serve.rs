@@ -1,10 +1,12 @@
 //! `serve`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::Args;
-use moeflux_server::{AllowedOrigin, LogFormat, TlsFiles, UnixSocket};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use moeflux_server::{AllowedOrigin, LogFormat, TlsFiles, UnixSocket, parse_duration};
 
 use super::cache::PromptCacheArgs;
 use super::model::ModelArgs;
@@ -15,6 +17,7 @@ use crate::values::{Sessions, count, seed, sessions, whole_number};
 #[command(after_help = "\
 Examples:
   moeflux serve -m org/name
+  moeflux serve -m ./models --hub --idle-timeout 10m
   moeflux serve -m ./model --host 0.0.0.0 --api-key-file keys.txt")]
 pub(crate) struct ServeArgs {
     /// Where to listen; unix:PATH for a Unix socket
@@ -94,10 +97,61 @@ pub(crate) struct ServeArgs {
     /// Print errors only
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Also serve the models of the Hub's cache
+    #[arg(long)]
+    pub(crate) hub: bool,
+    /// With keys: let clients pull and delete models
+    #[arg(long, requires = "hub")]
+    pub(crate) manage: bool,
+    /// Unload a model after this time unused, as 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_negative_numbers = true)]
+    #[arg(aliases = ["keep-alive", "sleep-idle-seconds"])]
+    pub(crate) idle_timeout: Option<Duration>,
+    /// Models in memory [default: as it allows]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(aliases = ["models-max", "max-loaded-models"])]
+    pub(crate) max_loaded: Option<usize>,
+    // Before the next field, which takes the values out of the matches.
+    #[command(flatten)]
+    pub(crate) models: NamedModels,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) prompt_cache: PromptCacheArgs,
+}
+
+/// All values of `--model`, which may be repeated here: [`ModelArgs`] defines it and has the first.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedModels(Vec<String>);
+
+impl Deref for NamedModels {
+    type Target = [String];
+
+    fn deref(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl FromArgMatches for NamedModels {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<NamedModels, clap::Error> {
+        let named = matches.get_many::<String>("model").into_iter().flatten();
+        Ok(NamedModels(named.cloned().collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = NamedModels::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for NamedModels {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
 }
 
 impl ServeArgs {

@@ -15,6 +15,8 @@ use super::{Encoder, EventStream, KEEP_ALIVE};
 use crate::app::App;
 use crate::ask::PendingAnswers;
 use crate::callers::Callers;
+use crate::common::Common;
+use crate::fleet::Fleet;
 use crate::options::ServerOptions;
 
 /// Time in the queue, and then for the prompt.
@@ -30,7 +32,9 @@ pub(crate) fn app() -> Arc<App> {
     let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), String::from("demo"));
     let engine = EngineOptions::default().sessions(Some(1));
     let callers = Arc::new(Callers::new(&options).unwrap());
-    Arc::new(App::new(Engine::open(&dir, &engine).unwrap(), options, callers).unwrap())
+    let common = Arc::new(Common::new(options, callers));
+    let fleet = Fleet::of_engine(Engine::open(&dir, &engine).unwrap(), common);
+    App::new(Arc::new(fleet.unwrap()).lease_now("demo").unwrap())
 }
 
 /// The events of an [answer](text), of which none is a comment: their data.

@@ -52,7 +52,7 @@ pub(crate) struct ChatRequest {
     /// Whether they are left out, too, where little room would be left for the answer; true where this is
     /// left out.
     shift: Option<bool>,
-    /// How long the model stays loaded: it always does. 0 without messages is answered as unloaded.
+    /// How long the model stays loaded; 0 without messages unloads it.
     keep_alive: Option<Value>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     names::check(&app, &body.model)?;
     let List(messages) = body.messages.unwrap_or_default();
     if messages.is_empty() {
-        return Ok(loaded(&body.model, Shape::Chat, Loading::of(body.keep_alive.as_ref())));
+        return Ok(loaded(&body.model, Shape::Chat, Loading::Load));
     }
     let top = options::top_logprobs(body.logprobs, body.top_logprobs);
     let settings = body.options.unwrap_or_default().settings(&app, top)?;

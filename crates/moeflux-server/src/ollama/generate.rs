@@ -56,7 +56,7 @@ pub(crate) struct GenerateRequest {
     logprobs: Option<bool>,
     /// How many of the likeliest tokens are wanted for every token.
     top_logprobs: Option<Integer<0, MAX_TOP>>,
-    /// How long the model stays loaded: it always does. 0 without a prompt is answered as unloaded.
+    /// How long the model stays loaded; 0 without a prompt unloads it.
     keep_alive: Option<Value>,
     /// Text that follows the answer. The prompt is read as the text before it then, without control
     /// tokens. Refused where the vocabulary has no tokens around a gap in a text.
@@ -104,7 +104,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let suffix = body.suffix.filter(|text| !text.is_empty());
     if prompt.is_empty() && suffix.is_none() && n_images == 0 {
         let shape = Shape::Text { prompt: None };
-        return Ok(loaded(&body.model, shape, Loading::of(body.keep_alive.as_ref())));
+        return Ok(loaded(&body.model, shape, Loading::Load));
     }
     let prompt = with_images(prompt, n_images, true)
         .map_err(|problem| ApiError::field("images", problem))?;

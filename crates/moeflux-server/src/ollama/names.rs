@@ -2,7 +2,7 @@
 //! not matter.
 
 use crate::error::{ApiError, ApiResult};
-use crate::model::Model;
+use crate::model::{Model, is_called};
 
 /// The tag of a name without one.
 const LATEST: &str = ":latest";
@@ -15,17 +15,19 @@ pub(super) fn tagged(name: &str) -> String {
 
 /// Refuses names of other models, in words that clients look for.
 pub(super) fn check(model: &Model, name: &str) -> ApiResult<()> {
-    let is_own = |own: &String| tagged(own).eq_ignore_ascii_case(&tagged(name));
-    if model.facts.any_name || model.facts.names.iter().any(is_own) {
+    if model.facts.any_name || is_called(&model.facts.names, name) {
         return Ok(());
     }
-    if name.is_empty() {
-        return Err(ApiError::field("model", "it is missing"));
-    }
+    check_given(name)?;
     let shown: String = name.chars().take(100).collect();
     let own = tagged(model.model_name());
     let message = format!("model '{shown}' not found: this server has '{own}'");
     Err(ApiError { param: Some(String::from("model")), ..ApiError::not_found(message) })
+}
+
+/// Refuses a request that names no model.
+pub(super) fn check_given(name: &str) -> ApiResult<()> {
+    if name.is_empty() { Err(ApiError::field("model", "it is missing")) } else { Ok(()) }
 }
 
 #[cfg(test)]

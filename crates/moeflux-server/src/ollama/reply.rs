@@ -29,7 +29,7 @@ pub(super) struct Target {
 
 /// The object that an answer is made of.
 #[derive(Clone, Debug)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// A message.
     Chat,
     /// Text. The prompt's tokens come back with the answer's as `context`, where there is one.
@@ -38,27 +38,12 @@ pub(super) enum Shape {
 
 /// What a request without a prompt asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loading {
+pub(crate) enum Loading {
     Load,
     Unload,
 }
 
-impl Loading {
-    /// By `keep_alive`: a number of seconds, or a duration such as `5m`; 0 unloads.
-    pub(super) fn of(keep_alive: Option<&Value>) -> Loading {
-        let is_zero = match keep_alive {
-            Some(Value::Number(number)) => number.as_f64() == Some(0.0),
-            Some(Value::String(text)) => {
-                let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-                number.parse::<f64>().is_ok_and(|number| number == 0.0)
-            }
-            _ => false,
-        };
-        if is_zero { Loading::Unload } else { Loading::Load }
-    }
-}
-
-/// The reply to a request that only loads or unloads the model. It stays loaded.
+/// The reply to a request that only loads or unloads the model.
 pub(super) fn loaded(model: &str, shape: Shape, loading: Loading) -> Reply {
     let reason = match loading {
         Loading::Load => "load",
@@ -377,16 +362,5 @@ mod tests {
         assert_eq!(last["prompt_eval_duration"], 420_000_000_000_u64);
         assert_eq!(last["total_duration"], 550_003_000_000_u64);
         assert_eq!(last["prompt_eval_count"], slow::N_PROMPT);
-    }
-
-    #[test]
-    fn zero_in_any_unit_unloads() {
-        for value in [json!(0), json!(0.0), json!("0"), json!("0s"), json!("0m")] {
-            assert_eq!(Loading::of(Some(&value)), Loading::Unload, "{value}");
-        }
-        for value in [json!(-1), json!("5m"), json!("-1s"), json!(""), json!(null), json!(10)] {
-            assert_eq!(Loading::of(Some(&value)), Loading::Load, "{value}");
-        }
-        assert_eq!(Loading::of(None), Loading::Load);
     }
 }

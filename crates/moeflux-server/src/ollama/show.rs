@@ -1,4 +1,4 @@
-//! `/api/show`: what is known of the model.
+//! `/api/show`: what is known of a model.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use moeflux::Sampling;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::models::{Details, capabilities, details, modified_at};
+use super::models::{Details, details, modified_at};
 use super::names;
 
-use crate::app::App;
 use crate::error::ApiResult;
-use crate::model::Model;
+use crate::fleet::About;
 use crate::reply::{self, Reply};
 use crate::request::{Body, Request, object, read};
+use crate::site::Site;
 
 /// A request for what is known of a model.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,7 +33,7 @@ struct Shown<'a> {
     modelfile: String,
     parameters: String,
     template: &'a str,
-    details: Details<'a>,
+    details: Details,
     model_info: Map<String, Value>,
     capabilities: Vec<&'static str>,
     modified_at: String,
@@ -46,27 +46,29 @@ impl Body for ShowRequest {
         &[&["verbose", "system", "template", "options"]];
 }
 
-pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
+pub(crate) async fn handle(site: Arc<Site>, body: Value) -> ApiResult<Reply> {
     let Request { body, ignored } = read::<ShowRequest>(body)?;
-    let name = body.model.filter(|name| !name.is_empty()).or(body.name).unwrap_or_default();
-    names::check(&app, &name)?;
-    let has_tools = app.text.format().syntax().is_some();
-    let template = app.text.tokenizer().chat_template_source(has_tools).unwrap_or_default();
+    let asked = body.model.filter(|name| !name.is_empty()).or(body.name).unwrap_or_default();
+    names::check_given(&asked)?;
+    let found = site.fleet.model(&asked)?;
+    let ignored = ignored.accept_by(&site.common.journal)?;
+    let name = found.name();
+    let about = site.fleet.catalog.about(name).await?;
     let shown = Shown {
-        modelfile: format!("# A model that moeflux serves.\nFROM {}\n", app.model_name()),
-        parameters: parameters(&app),
-        template,
-        details: details(&app),
-        model_info: model_info(&app),
-        capabilities: capabilities(&app),
-        modified_at: modified_at(&app),
+        modelfile: format!("# A model that moeflux serves.\nFROM {name}\n"),
+        parameters: parameters(&about),
+        template: &about.template,
+        details: details(&about),
+        model_info: model_info(&about, name),
+        capabilities: about.capabilities(),
+        modified_at: modified_at(&site.fleet, &found),
     };
-    Ok(ignored.accept(&app)?.mark(reply::json(StatusCode::OK, &shown)))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &shown)))
 }
 
 /// How answers are made where a request does not say it: a line for each option.
-fn parameters(model: &Model) -> String {
-    let defaults = model.text.tokenizer().generation_defaults();
+fn parameters(about: &About) -> String {
+    let defaults = &about.defaults;
     let Sampling { temperature, top_p, min_p, repeat_penalty, top_k, .. } =
         Sampling::recommended(defaults);
     // Where nothing is named all of what is usual applies.
@@ -91,19 +93,19 @@ fn parameters(model: &Model) -> String {
     if is_usual || defaults.top_k.is_some() {
         let _ = writeln!(text, "{:<30} {top_k}", "top_k");
     }
-    let _ = write!(text, "{:<30} {}", "num_ctx", model.text.ctx());
+    let _ = write!(text, "{:<30} {}", "num_ctx", about.ctx);
     text
 }
 
 /// Figures by the names that GGUF files have for them. The context is the one that the server
 /// planned: what clients may use.
-fn model_info(app: &App) -> Map<String, Value> {
-    let (family, shape) = (app.loaded.engine().family(), app.loaded.engine().shape());
+fn model_info(about: &About, name: &str) -> Map<String, Value> {
+    let (family, shape) = (about.family, &about.shape);
     let mut info = Map::new();
     info.insert("general.architecture".into(), family.into());
-    info.insert("general.basename".into(), app.model_name().into());
+    info.insert("general.basename".into(), name.into());
     for (name, number) in [
-        ("context_length", app.loaded.engine().plan().ctx),
+        ("context_length", about.ctx),
         ("embedding_length", shape.hidden),
         ("block_count", shape.n_layers),
         ("expert_count", shape.n_experts),

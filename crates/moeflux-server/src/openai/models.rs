@@ -4,14 +4,15 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::app::App;
 use crate::error::ApiResult;
+use crate::fleet::{About, Fleet};
+use crate::library::LibraryModel;
 
 /// A model.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ModelCard<'a> {
+pub(crate) struct ModelCard {
     /// Its name.
-    id: &'a str,
+    id: String,
     /// `model`.
     object: &'static str,
     /// Seconds since 1970.
@@ -22,28 +23,44 @@ pub(crate) struct ModelCard<'a> {
     /// Anthropic's: `model`.
     r#type: &'static str,
     /// Anthropic's: its name.
-    display_name: &'a str,
+    display_name: String,
     /// Anthropic's: when it appeared.
     created_at: &'static str,
+    /// What is known of it: all of a model that has been loaded.
+    #[serde(flatten)]
+    facts: Option<CardFacts>,
+    /// OpenRouter's: what it reads and writes.
+    architecture: Architecture,
+    /// llama-server's: whether it is loaded.
+    status: CardStatus,
+}
+
+/// What is known of a model.
+#[derive(Debug, Serialize, JsonSchema)]
+struct CardFacts {
     /// Anthropic's: tokens of a prompt at most.
     max_input_tokens: usize,
     /// Anthropic's: tokens of an answer at most.
     max_tokens: usize,
     /// Anthropic's and Mistral's: what it can do.
     capabilities: Capabilities,
-
     /// Tokens of a conversation at most.
     context_length: usize,
     /// vLLM's: tokens of a conversation at most.
     max_model_len: usize,
     /// OpenRouter's: fields of requests that are used.
     supported_parameters: Vec<&'static str>,
-    /// OpenRouter's: what it reads and writes.
-    architecture: Architecture,
     /// OpenRouter's: its limits.
     top_provider: TopProvider,
     /// llama-server's: its sizes.
     meta: Meta,
+}
+
+/// Whether a model is loaded.
+#[derive(Debug, Serialize, JsonSchema)]
+struct CardStatus {
+    /// `loaded`, or `unloaded`: it is loaded by the first request for it.
+    value: &'static str,
 }
 
 /// What a model can do.
@@ -131,68 +148,93 @@ struct Meta {
 
 /// The models.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ModelList<'a> {
+pub(crate) struct ModelList {
     /// `list`.
     object: &'static str,
-    /// The models: one, under each of its names.
-    data: Vec<ModelCard<'a>>,
+    /// The models, each under each of its names.
+    data: Vec<ModelCard>,
     /// The models as llama-server and Ollama list them.
-    models: Vec<ListedModel<'a>>,
+    models: Vec<ListedModel>,
     /// Anthropic's: always false.
     has_more: bool,
     /// Anthropic's: the first name.
-    first_id: Option<&'a str>,
+    first_id: Option<String>,
     /// Anthropic's: the last name.
-    last_id: Option<&'a str>,
+    last_id: Option<String>,
 }
 
 /// A model as llama-server and Ollama list it.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ListedModel<'a> {
+struct ListedModel {
     /// Its name.
-    name: &'a str,
+    name: String,
     /// Its name.
-    model: &'a str,
+    model: String,
     /// `model`.
     r#type: &'static str,
     /// What it can do.
     capabilities: Vec<&'static str>,
 }
 
-fn model<'a>(app: &App, name: &'a str) -> ModelCard<'a> {
-    let (shape, ctx) = (app.loaded.engine().shape(), app.loaded.engine().plan().ctx);
-    let max_tokens = app.options.max_tokens.map_or(ctx, |n| n.min(ctx));
-    ModelCard {
-        id: name,
-        object: "model",
-        created: app.created,
-        owned_by: "moeflux",
-        r#type: "model",
-        display_name: name,
-        created_at: "1970-01-01T00:00:00Z",
-        max_input_tokens: ctx,
-        max_tokens,
-        capabilities: capabilities(app),
-        context_length: ctx,
-        max_model_len: ctx,
-        supported_parameters: supported_parameters(app),
-        architecture: Architecture {
-            modality: "text->text",
-            input_modalities: ["text"],
-            output_modalities: ["text"],
-        },
-        top_provider: TopProvider { context_length: ctx, max_completion_tokens: max_tokens },
-        meta: Meta {
-            n_ctx: ctx,
-            n_ctx_train: shape.max_positions,
-            n_vocab: shape.vocab,
-            n_embd: shape.hidden,
-        },
+/// Writes cards of the models of a server.
+struct Cards<'a> {
+    fleet: &'a Fleet,
+    max_tokens: Option<usize>,
+    created: u64,
+}
+
+impl Cards<'_> {
+    fn of(fleet: &Fleet) -> Cards<'_> {
+        let (max_tokens, created) = (fleet.common.options.max_tokens, fleet.common.created);
+        Cards { fleet, max_tokens, created }
+    }
+
+    /// The card of a model under one of its names.
+    fn card(&self, model: &LibraryModel, name: &str) -> ModelCard {
+        let about = self.fleet.catalog.known(model.name());
+        let value = if self.fleet.roster.is_loaded(model.name()) { "loaded" } else { "unloaded" };
+        ModelCard {
+            id: name.to_owned(),
+            object: "model",
+            created: model.modified_at().unwrap_or(self.created),
+            owned_by: "moeflux",
+            r#type: "model",
+            display_name: name.to_owned(),
+            created_at: "1970-01-01T00:00:00Z",
+            facts: about.map(|about| CardFacts::of(&about, self.max_tokens)),
+            architecture: Architecture {
+                modality: "text->text",
+                input_modalities: ["text"],
+                output_modalities: ["text"],
+            },
+            status: CardStatus { value },
+        }
     }
 }
 
-fn capabilities(app: &App) -> Capabilities {
-    let thinks = app.text.format().can_think();
+impl CardFacts {
+    fn of(about: &About, most: Option<usize>) -> CardFacts {
+        let (shape, ctx) = (&about.shape, about.ctx);
+        let max_tokens = most.map_or(ctx, |n| n.min(ctx));
+        CardFacts {
+            max_input_tokens: ctx,
+            max_tokens,
+            capabilities: capabilities(about),
+            context_length: ctx,
+            max_model_len: ctx,
+            supported_parameters: supported_parameters(about),
+            top_provider: TopProvider { context_length: ctx, max_completion_tokens: max_tokens },
+            meta: Meta {
+                n_ctx: ctx,
+                n_ctx_train: shape.max_positions,
+                n_vocab: shape.vocab,
+                n_embd: shape.hidden,
+            },
+        }
+    }
+}
+
+fn capabilities(about: &About) -> Capabilities {
     let support = |supported| Support { supported };
     Capabilities {
         batch: support(false),
@@ -202,16 +244,19 @@ fn capabilities(app: &App) -> Capabilities {
         pdf_input: support(false),
         structured_outputs: support(true),
         thinking: ThinkingSupport {
-            supported: thinks,
-            types: ThinkingTypes { enabled: support(thinks), adaptive: support(thinks) },
+            supported: about.thinks,
+            types: ThinkingTypes {
+                enabled: support(about.thinks),
+                adaptive: support(about.thinks),
+            },
         },
-        completion_chat: app.text.tokenizer().chat_template_source(false).is_some(),
-        function_calling: app.text.format().syntax().is_some(),
+        completion_chat: about.chats,
+        function_calling: about.calls_tools,
         vision: false,
     }
 }
 
-fn supported_parameters(app: &App) -> Vec<&'static str> {
+fn supported_parameters(about: &About) -> Vec<&'static str> {
     let mut names = vec![
         "frequency_penalty",
         "logit_bias",
@@ -229,42 +274,43 @@ fn supported_parameters(app: &App) -> Vec<&'static str> {
         "top_logprobs",
         "top_p",
     ];
-    if app.text.format().syntax().is_some() {
+    if about.calls_tools {
         names.extend(["tool_choice", "tools"]);
     }
-    if app.text.format().can_think() {
+    if about.thinks {
         names.extend(["include_reasoning", "reasoning"]);
     }
     names
 }
 
 /// The list, also in the form of llama-server and Ollama.
-pub(crate) fn list(app: &App) -> ModelList<'_> {
-    let names = &app.options.model_names;
-    let mut capabilities = vec!["completion"];
-    if app.text.format().syntax().is_some() {
-        capabilities.push("tools");
-    }
-    if app.text.format().can_think() {
-        capabilities.push("thinking");
-    }
-    let listed = |name| ListedModel {
-        name,
-        model: name,
-        r#type: "model",
-        capabilities: capabilities.clone(),
+pub(crate) fn list(fleet: &Fleet) -> ModelList {
+    let cards = Cards::of(fleet);
+    let models = fleet.catalog.models();
+    let named =
+        || models.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
+    let listed = |(model, name): (&LibraryModel, &String)| {
+        let about = fleet.catalog.known(model.name());
+        // What is left out here is found out when the model is loaded.
+        let mut capabilities =
+            about.map_or_else(|| vec!["completion"], |about| about.capabilities());
+        capabilities.retain(|name| *name != "insert");
+        ListedModel { name: name.clone(), model: name.clone(), r#type: "model", capabilities }
     };
     ModelList {
         object: "list",
-        data: names.iter().map(|name| model(app, name)).collect(),
-        models: names.iter().map(|name| listed(name.as_str())).collect(),
+        data: named().map(|(model, name)| cards.card(model, name)).collect(),
+        models: named().map(listed).collect(),
         has_more: false,
-        first_id: names.first().map(String::as_str),
-        last_id: names.last().map(String::as_str),
+        first_id: named().next().map(|(_, name)| name.clone()),
+        last_id: named().last().map(|(_, name)| name.clone()),
     }
 }
 
-pub(crate) fn one<'a>(app: &App, name: &'a str) -> ApiResult<ModelCard<'a>> {
-    app.check_model(name)?;
-    Ok(model(app, name))
+/// One model, under the name that is asked for.
+///
+/// # Errors
+/// Where there is none of this name.
+pub(crate) fn one(fleet: &Fleet, name: &str) -> ApiResult<ModelCard> {
+    Ok(Cards::of(fleet).card(&fleet.model(name)?, name))
 }

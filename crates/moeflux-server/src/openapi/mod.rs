@@ -8,15 +8,16 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::app::App;
 use crate::request::schema::ANY_TOKEN;
+use crate::site::Site;
 use operations::{OPERATIONS, Operation};
 
 /// The description of this server.
-pub(crate) fn describe(app: &App) -> Value {
+pub(crate) fn describe(site: &Site) -> Value {
     let mut value = description();
-    let last_token = app.loaded.engine().shape().vocab.saturating_sub(1);
-    fill_in(&mut value, &app.options.model_names, last_token);
+    let loaded = site.fleet.roster.loaded();
+    let vocab = loaded.iter().map(|loaded| loaded.served.loaded.engine().shape().vocab);
+    fill_in(&mut value, &site.fleet.catalog.names(), vocab.max().map(|n| n.saturating_sub(1)));
     value
 }
 
@@ -123,14 +124,17 @@ fn describe_operation(
     described
 }
 
-/// Says what only a running server knows: the names of the model and its largest token.
-fn fill_in(value: &mut Value, names: &[String], last_token: usize) {
+/// Says what only a running server knows: the names of its models, and the largest token of those that
+/// are loaded.
+fn fill_in(value: &mut Value, names: &[String], last_token: Option<usize>) {
     match value {
         Value::Array(items) => {
             items.iter_mut().for_each(|item| fill_in(item, names, last_token));
         }
         Value::Object(fields) => {
-            if fields.get("maximum") == Some(&json!(ANY_TOKEN)) {
+            if fields.get("maximum") == Some(&json!(ANY_TOKEN))
+                && let Some(last_token) = last_token
+            {
                 fields.insert(String::from("maximum"), json!(last_token));
             }
             if fields.get("name") == Some(&json!("model")) && fields.contains_key("in") {
@@ -194,7 +198,7 @@ mod tests {
     #[test]
     fn a_server_fills_in_its_names_and_its_largest_token() {
         let mut value = description();
-        fill_in(&mut value, &[String::from("m")], 9);
+        fill_in(&mut value, &[String::from("m")], Some(9));
         let schemas = &value["components"]["schemas"];
         assert_eq!(schemas["ChatRequest"]["properties"]["model"]["enum"], json!(["m", null]));
         let tokens = &schemas["DetokenizeRequest"]["properties"]["tokens"];

@@ -45,10 +45,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         mime: "text/plain; version=0.0.4; charset=utf-8",
         ..get::<String>("/metrics", "metrics", "Figures for Prometheus")
     },
-    get::<Status<'static>>("/status", "status", "Facts of the model, memory and load"),
+    get::<Status>("/status", "status", "Facts of the model, memory and load"),
     get::<Map<String, Value>>("/openapi.json", "openapi", "This description"),
-    get::<ModelList<'static>>("/v1/models", "listModels", "The models"),
-    get::<ModelCard<'static>>("/v1/models/{model}", "getModel", "One model"),
+    get::<ModelList>("/v1/models", "listModels", "The models"),
+    get::<ModelCard>("/v1/models/{model}", "getModel", "One model"),
     Operation {
         streams: true,
         ..post::<Sampled<ChatRequest>, ChatCompletion<'static>>(

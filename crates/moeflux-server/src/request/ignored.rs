@@ -6,6 +6,7 @@ use hyper::header::{HeaderName, HeaderValue};
 
 use super::place::Place;
 use crate::error::{ApiError, ApiResult};
+use crate::journal::Journal;
 use crate::model::Model;
 use crate::reply::Reply;
 
@@ -77,13 +78,19 @@ impl Ignored {
     /// Logs these fields: for every request where requests are logged, else once. A strict server
     /// refuses the first of them.
     pub(crate) fn accept(self, model: &Model) -> ApiResult<Accepted> {
-        if model.facts.is_strict
+        self.accept_by(&model.journal)
+    }
+
+    /// As [`Ignored::accept`], of a request that no model answers.
+    pub(crate) fn accept_by(self, journal: &Journal) -> ApiResult<Accepted> {
+        if journal.is_strict
             && let Some(field) = self.fields.first()
         {
             return Err(ApiError::unsupported(field.path.as_str()));
         }
         for Field { pattern, .. } in &self.fields {
-            model.log_once(&format!("{pattern}: this part of a request is not known and not used"));
+            journal
+                .log_once(&format!("{pattern}: this part of a request is not known and not used"));
         }
         Ok(Accepted(self.header().and_then(|text| HeaderValue::from_str(&text).ok())))
     }

@@ -259,6 +259,7 @@ def test_the_model_is_described(client, port_server):
     assert "completion" in shown.capabilities and "tools" in shown.capabilities
     assert "tools" in shown.template and "num_ctx" in shown.parameters
     assert shown.details.family == family
+    client.generate(MODEL, keep_alive=-1)
     (running,) = client.ps().models
     assert running.context_length == 4096 and running.expires_at.year > 2100
     with httpx.Client(base_url=f"http://{port_server.ollama}") as http:
@@ -291,8 +292,8 @@ def test_what_is_not_here_is_refused_in_ollamas_form(client, port_server):
         (lambda: client.pull("llama3.2"), "not found"),
         (lambda: client.embed(model=MODEL, input="x"), "embeddings"),
         (lambda: client.embeddings(model=MODEL, prompt="x"), "embeddings"),
-        (lambda: client.create(model="new", from_=MODEL), "not changed"),
-        (lambda: client.push(MODEL), "not changed"),
+        (lambda: client.create(model="new", from_=MODEL), "makes no models"),
+        (lambda: client.push(MODEL), "makes no models"),
     ]:
         with pytest.raises(ollama.ResponseError) as refused:
             ask()

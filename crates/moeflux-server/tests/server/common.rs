@@ -47,13 +47,7 @@ pub(crate) fn start_at(dir: &Path, options: ServerOptions) -> Running {
 fn start_model(dir: &Path, options: ServerOptions, drafts: Speculation) -> Running {
     let sessions = Some(options.n_sessions);
     let engine = EngineOptions::default().sessions(sessions).speculation(drafts);
-    let server = Server::bind(Engine::open(dir, &engine).unwrap(), options).unwrap();
-    let addr = server.addr();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let thread = thread::spawn(move || {
-        server.run_until(async { drop(stopped.await) }).unwrap();
-    });
-    Running { addr, stop: Some(stop), thread: Some(thread) }
+    Running::of(Server::bind(Engine::open(dir, &engine).unwrap(), options).unwrap())
 }
 
 /// Why a server with these options does not listen.
@@ -77,6 +71,16 @@ impl Reply {
 }
 
 impl Running {
+    /// Runs a server on a thread of its own.
+    pub(crate) fn of(server: Server) -> Running {
+        let addr = server.addr();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = thread::spawn(move || {
+            server.run_until(async { drop(stopped.await) }).unwrap();
+        });
+        Running { addr, stop: Some(stop), thread: Some(thread) }
+    }
+
     /// Sends a request whose head lacks `Host` and `Connection`.
     pub(crate) fn send(&self, head: &str, body: &str) -> Reply {
         self.send_to(&self.addr.to_string(), head, body)

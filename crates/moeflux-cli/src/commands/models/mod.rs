@@ -6,6 +6,8 @@ mod here;
 mod offer;
 mod table;
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
 use moeflux_engine::{EngineOptions, Forecast, ModelSizes, Plan, Rate};
 use moeflux_hub::{HubEnv, free_bytes};
@@ -20,6 +22,11 @@ use crate::model::inspect_shape;
 use crate::published;
 use crate::rates::{MachineRates, Place};
 use crate::report;
+
+/// The paths of the models in a folder and the folders in it.
+pub(super) fn find_in_folder(dir: &Path) -> Vec<PathBuf> {
+    folders::find(dir).into_iter().map(|found| found.path).collect()
+}
 
 /// Tokens a second below which a model is not proposed while a faster one fits.
 const USABLE_RATE: f64 = 5.0;

@@ -81,7 +81,7 @@ async fn referred(app: &Arc<App>, owner: Owner, mut body: Value) -> ApiResult<Re
     }
     let app = Arc::clone(app);
     let resolve = move || {
-        let mut resolver = app.kept.resolver(&owner);
+        let mut resolver = app.common.kept.resolver(&owner);
         if let Some(items) = body.get_mut("input").and_then(Value::as_array_mut) {
             for item in items {
                 *item = resolver.resolved(item.take())?;
