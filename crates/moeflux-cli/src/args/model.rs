@@ -86,7 +86,7 @@ pub(crate) struct ModelArgs {
 /// Holds the default of `--device`.
 pub(crate) const DEVICE_VARIABLE: &str = "MOEFLUX_DEVICE";
 
-const MODEL: &str = "Model";
+pub(super) const MODEL: &str = "Model";
 pub(super) const MEMORY: &str = "Memory and streaming";
 const ADVANCED: &str = "Advanced";
 

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use moeflux_server::{AllowedOrigin, LogFormat, TlsFiles, UnixSocket, parse_duration};
 
 use super::cache::PromptCacheArgs;
-use super::model::ModelArgs;
+use super::model::{MODEL, ModelArgs};
 use crate::bytes;
 use crate::values::{Sessions, count, seed, sessions, whole_number};
 
@@ -98,17 +98,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Also serve the models of the Hub's cache
-    #[arg(long)]
+    #[arg(long, help_heading = MODEL)]
     pub(crate) hub: bool,
     /// With keys: let clients pull and delete models
-    #[arg(long, requires = "hub")]
+    #[arg(long, requires = "hub", help_heading = MODEL)]
     pub(crate) manage: bool,
     /// Unload a model after this time unused, as 5m
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_negative_numbers = true, help_heading = MODEL)]
     #[arg(aliases = ["keep-alive", "sleep-idle-seconds"])]
     pub(crate) idle_timeout: Option<Duration>,
     /// Models in memory [default: as it allows]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
     #[arg(aliases = ["models-max", "max-loaded-models"])]
     pub(crate) max_loaded: Option<usize>,
     // Before the next field, which takes the values out of the matches.

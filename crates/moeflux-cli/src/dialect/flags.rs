@@ -172,7 +172,10 @@ const FLAGS: &[Foreign] = &[
         &["--embedding", "--embeddings", "--reranking"],
         Does::Other("models here answer; for embeddings run a model of them in another program"),
     ),
-    all(&["--keepalive"], Does::Other("a server keeps its model until it ends: leave it out")),
+    all(
+        &["--keepalive"],
+        Does::Other("moeflux serve --idle-timeout 5m unloads a model that is not used"),
+    ),
 ];
 
 /// The flag of another program that `name` is where a command is written.

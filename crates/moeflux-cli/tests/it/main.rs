@@ -31,6 +31,7 @@ mod results;
 mod routing;
 mod run;
 mod sessions;
+mod several_models;
 mod stand_ins;
 mod stdin;
 mod terminal;

@@ -56,8 +56,14 @@ impl Shelf {
     /// is called `names` where there are any; its name is returned.
     pub(super) fn add(&mut self, model: Option<&str>, names: &[String]) -> Result<Option<String>> {
         let path = locate::locate(model, "--model", self.setup.is_quiet)?;
-        let is_model = moeflux_engine::check(&path).is_ok();
-        if path.is_dir() && !is_model && !find_in_folder(&path).is_empty() {
+        let found = if path.is_dir() { find_in_folder(&path) } else { Vec::new() };
+        let has_others = !found.is_empty() && !found.contains(&path);
+        if has_others && moeflux_engine::check(&path).is_err() {
+            // Where none of them can be run the first one says why.
+            let refused = found.iter().map(|path| moeflux_engine::check(path).err());
+            if let Some(first) = refused.collect::<Option<Vec<_>>>().and_then(first) {
+                return Err(first.into());
+            }
             self.folders.push(path);
             return Ok(None);
         }
@@ -152,6 +158,10 @@ impl Entry {
     fn name(&self) -> &str {
         self.model.names.first().map_or("", String::as_str)
     }
+}
+
+fn first<T>(all: Vec<T>) -> Option<T> {
+    all.into_iter().next()
 }
 
 /// The models in the Hub's cache. What cannot be read is none.

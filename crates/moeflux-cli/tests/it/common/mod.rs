@@ -145,7 +145,8 @@ pub(crate) fn header(bytes: &[u8]) -> (usize, Value) {
     (start, serde_json::from_slice(&bytes[8..start]).unwrap())
 }
 
-fn copy_into(from: &Path, to: &Path) {
+/// Copies all files of a folder, and of the folders in it.
+pub(crate) fn copy_into(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

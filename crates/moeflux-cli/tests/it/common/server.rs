@@ -24,11 +24,18 @@ impl Server {
 
     /// As [`start`](Server::start), with further flags.
     pub(crate) fn start_with(model: &Path, flags: &[&str]) -> Server {
+        let mut args = vec!["--model", model.to_str().unwrap()];
+        args.extend(flags);
+        Server::start_in(model, &args)
+    }
+
+    /// A server with these flags, whose cache, and the Hub's, is in a folder.
+    pub(crate) fn start_in(cache: &Path, flags: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_moeflux"))
-            .args(["serve", "--addr", "127.0.0.1:0", "--model"])
-            .arg(model)
+            .args(["serve", "--addr", "127.0.0.1:0"])
             .args(flags)
-            .env("MOEFLUX_CACHE", model)
+            .env("MOEFLUX_CACHE", cache)
+            .env("HF_HUB_CACHE", cache)
             .env("HF_HUB_OFFLINE", "1")
             .stderr(Stdio::piped())
             .spawn()
@@ -80,6 +87,18 @@ impl Server {
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, String) {
         let (status, _, body) = self.post_with(path, "accept: */*", body);
         (status, body)
+    }
+
+    /// The status of a reply to DELETE.
+    pub(crate) fn delete(&self, path: &str, headers: &str, body: &Value) -> u16 {
+        let (body, host) = (body.to_string(), &self.addr);
+        let head = format!("DELETE {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close");
+        let length = body.len();
+        let (status, _, _) = self.exchange(&format!(
+            "{head}\r\n{headers}\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        ));
+        status
     }
 
     /// Status, head and body of a reply to POST with further header lines.
