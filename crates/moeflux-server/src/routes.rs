@@ -246,7 +246,10 @@ async fn model(
 ) -> ApiResult<Reply> {
     // Where the name is not UTF-8.
     let Ok(Path(name)) = name else { return Err(no_route().await) };
-    Ok(reply::json(StatusCode::OK, &models::one(&site.fleet, &name)?))
+    let found = site.fleet.model(&name)?;
+    // What cannot be found out is left out.
+    let _ = site.fleet.catalog.about(found.name()).await;
+    Ok(reply::json(StatusCode::OK, &models::one(&site.fleet, &found, &name)))
 }
 
 async fn no_route() -> ApiError {

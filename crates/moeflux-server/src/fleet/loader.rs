@@ -63,8 +63,10 @@ impl Loader {
     }
 
     async fn load(&self, name: &Arc<str>) -> ApiResult<Served> {
-        let plan = self.catalog.inspect(name).await?.plan;
-        self.make_room(name, &plan).await?;
+        if !self.roster.is_empty() {
+            let plan = self.catalog.inspect(name).await?.plan;
+            self.make_room(name, &plan).await?;
+        }
         self.common.log(&format!("loading {name}"));
         let engine = self.catalog.open(name).await?;
         let (model, common) = (self.catalog.listed(name), Arc::clone(&self.common));
@@ -92,8 +94,7 @@ impl Loader {
         }
     }
 
-    /// Refuses a model that would not fit if the others were gone. Where none is loaded opening it says
-    /// more.
+    /// Refuses a model that would not fit if the others were gone, which then stay.
     fn check_fits(&self, name: &str, plan: &Plan) -> ApiResult<()> {
         let room = self.roster.room_bytes().unwrap_or(u64::MAX);
         if plan.needed_bytes() <= room {

@@ -73,10 +73,15 @@ impl Roster {
 
     /// Adds a model that took `loading` to load.
     pub(super) fn arrive(&self, served: Served, keep: Keep, loading: Duration) {
-        self.room().get_or_insert(served.loaded.engine().plan().memory.available);
         let name: Arc<str> = served.model_name().into();
         let times = Arrival { now: Instant::now(), loading };
-        self.state().arrive(&name, Arc::new(served), keep, times);
+        {
+            let mut state = self.state();
+            if state.residents().is_empty() {
+                *self.room() = Some(served.loaded.engine().plan().memory.available);
+            }
+            state.arrive(&name, Arc::new(served), keep, times);
+        }
         self.changed.notify_waiters();
     }
 
@@ -181,11 +186,14 @@ impl Roster {
         let residents = state.residents().iter();
         let others: Vec<&Plan> =
             residents.map(|resident| resident.served.loaded.engine().plan()).collect();
-        if others.is_empty() {
-            *self.room() = Some(plan.memory.available);
-            return true;
-        }
-        others.len() < self.limits.max_loaded && may_join(plan, &others, self.room().unwrap_or(0))
+        let has_place = others.is_empty() || others.len() < self.limits.max_loaded;
+        has_place && may_join(plan, &others, self.room().unwrap_or(0))
+    }
+
+    /// Whether no model has memory.
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.state();
+        state.residents().is_empty() && state.n_unloading == 0
     }
 
     /// Bytes that models may take; not known before the first is loaded.

@@ -4,7 +4,6 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::error::ApiResult;
 use crate::fleet::{About, Fleet};
 use crate::library::LibraryModel;
 
@@ -308,9 +307,6 @@ pub(crate) fn list(fleet: &Fleet) -> ModelList {
 }
 
 /// One model, under the name that is asked for.
-///
-/// # Errors
-/// Where there is none of this name.
-pub(crate) fn one(fleet: &Fleet, name: &str) -> ApiResult<ModelCard> {
-    Ok(Cards::of(fleet).card(&fleet.model(name)?, name))
+pub(crate) fn one(fleet: &Fleet, model: &LibraryModel, name: &str) -> ModelCard {
+    Cards::of(fleet).card(model, name)
 }

@@ -1,7 +1,8 @@
 """Many clients at a time, of which a tenth hang up: every answer is the one that a client gets alone, there is no
 error but a full queue's, and memory does not grow. With one model, and with two of which one is loaded at a time.
 
-MOEFLUX_LOAD_SECONDS says for how long, and MOEFLUX_LOAD_MODELS names the folders of two other models."""
+MOEFLUX_LOAD_SECONDS says for how long, MOEFLUX_LOAD_MODELS names the folders of two other models, and
+MOEFLUX_LOAD_TOKENS the longest answer."""
 
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 from conftest import MODEL, Server, until
 
 SECONDS = float(os.environ.get("MOEFLUX_LOAD_SECONDS", "20"))
+MAX_TOKENS = int(os.environ.get("MOEFLUX_LOAD_TOKENS", "80"))
 N_CLIENTS = 64
 QUESTIONS = ["What does `Vec::push` do?", "What is 23 + 45?", "What is `Option::unwrap_or` for?",
              "Tell me about ownership.", "What type is `Vec`?"]
@@ -27,7 +29,7 @@ def bodies(models):
     for i in range(24):
         system = {"role": "system", "content": "You are brief. " * rng.choice([1, 20])}
         question = {"role": "user", "content": rng.choice(QUESTIONS) + " " * rng.randint(0, 9)}
-        yield {"model": models[i % len(models)], "stream": True, "max_tokens": rng.randint(5, 80), "temperature": 0.8, "seed": i,
+        yield {"model": models[i % len(models)], "stream": True, "max_tokens": rng.randint(5, MAX_TOKENS), "temperature": 0.8, "seed": i,
                "messages": [system, question]}
 
 
@@ -82,7 +84,8 @@ def test_many_clients(n_models, tmp_path):
         return text
 
     with httpx.Client(base_url=server.url, timeout=120) as client:
-        alone = [(body, ask(client, body)) for body in bodies(names)]
+        in_turn = sorted(bodies(names), key=lambda body: body["model"])
+        alone = [(body, ask(client, body)) for body in in_turn]
     first_tokens.clear()
     ends = time.monotonic() + SECONDS
 

@@ -314,10 +314,14 @@ fn clients_download_and_remove_models_where_they_may() {
 fn facts_of_a_model_are_known_before_it_is_loaded() {
     let shelf = Shelf::new(&["a"]);
     let server = serve(&shelf, several());
+    let listed = server.get("/v1/models").json();
+    assert_eq!(listed["data"][0]["id"], "a");
+    assert!(listed["data"][0].get("context_length").is_none(), "nothing was asked about it yet");
+    let card = server.get("/v1/models/a").json();
+    assert!(card["context_length"].is_u64() && card["status"]["value"] == "unloaded", "{card}");
     let shown = server.post("/api/show", &json!({"model": "a"})).json();
     assert_eq!(shown["model_info"]["general.architecture"], shown["details"]["family"]);
     assert!(shown["template"].as_str().unwrap().contains("messages"), "{shown}");
+    assert_eq!(server.get("/v1/models/none").status, 404);
     assert_eq!(shelf.n_opened.load(Ordering::Relaxed), 0);
-    let card = server.get("/v1/models/a").json();
-    assert!(card["context_length"].is_u64() && card["status"]["value"] == "unloaded", "{card}");
 }
