@@ -248,6 +248,9 @@ pub(crate) fn list(app: &App) -> ModelList<'_> {
     if app.text.format().can_think() {
         capabilities.push("thinking");
     }
+    if app.text.can_infill() {
+        capabilities.push("insert");
+    }
     let listed = |name| ListedModel {
         name,
         model: name,
