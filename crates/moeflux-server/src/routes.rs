@@ -24,7 +24,8 @@ use crate::guarded::Guarded;
 use crate::kept::Owner;
 #[cfg(feature = "markdown")]
 use crate::markdown;
-use crate::openai::{chat, completions, models, responses};
+use crate::openai::responses::{self, kept};
+use crate::openai::{chat, completions, models};
 use crate::reply::{self, Dialect, Reply};
 use crate::{exposition, infill, llama_server, ollama, openapi, page, prompt, status};
 
@@ -43,6 +44,8 @@ pub(crate) fn described() -> Vec<Route> {
         ("/v1/chat/completions", post_json(chat::handle)),
         ("/v1/completions", post_json(completions::handle)),
         ("/v1/responses", post(respond)),
+        ("/v1/responses/{id}", get(kept_response).delete(delete_response)),
+        ("/v1/responses/{id}/input_items", get(kept_input)),
         ("/v1/messages", post_json(messages::handle)),
         ("/v1/messages/count_tokens", post_json(messages::count_tokens)),
         ("/infill", post_json(infill::handle)),
@@ -165,8 +168,46 @@ async fn respond(
     headers: HeaderMap,
     body: JsonBody,
 ) -> ApiResult<Reply> {
-    let owner = if app.callers.are_needed() { Owner::of(&headers) } else { Owner::everyone() };
+    let owner = owner(&app, &headers);
     body.share.held_by(responses::handle(app, owner, body.value)).await
+}
+
+/// Whose responses a request may have.
+fn owner(app: &App, headers: &HeaderMap) -> Owner {
+    if app.callers.are_needed() { Owner::of(headers) } else { Owner::everyone() }
+}
+
+async fn kept_response(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+    query: kept::Asked<kept::ResponseQuery>,
+) -> ApiResult<Reply> {
+    // Where the id is not UTF-8.
+    let Ok(Path(id)) = id else { return Err(no_route().await) };
+    let owner = owner(&app, &headers);
+    kept::get(app, owner, id, query).await
+}
+
+async fn delete_response(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> ApiResult<Reply> {
+    let Ok(Path(id)) = id else { return Err(no_route().await) };
+    let owner = owner(&app, &headers);
+    kept::delete(app, owner, id).await
+}
+
+async fn kept_input(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+    query: kept::Asked<kept::ItemsQuery>,
+) -> ApiResult<Reply> {
+    let Ok(Path(id)) = id else { return Err(no_route().await) };
+    let owner = owner(&app, &headers);
+    kept::input_items(app, owner, id, query).await
 }
 
 async fn health(State(app): State<Arc<App>>) -> ApiResult<Reply> {
