@@ -79,13 +79,18 @@ def expected(binary: Path, folder: Path, rows: list) -> list[float]:
     tokenizer = AutoTokenizer.from_pretrained(str(DEMO))
     def encode(text):
         return tokenizer.encode(text, add_special_tokens=False)
-    sequences, starts = [], []
+    sequences, lengths = [], []
     for context, continuation, *_ in rows:
         n_spaces = len(context) - len(context.rstrip())
         if n_spaces:
             context, continuation = context[:-n_spaces], context[-n_spaces:] + continuation
         sequences.append(encode(context + continuation))
-        starts.append(len(encode(context)))
+        lengths.append(len(encode(context)))
+    return summed(binary, folder, sequences, lengths)
+
+
+def summed(binary: Path, folder: Path, sequences: list[list[int]], lengths: list[int]) -> list[float]:
+    """The log-likelihoods of what follows the first tokens of sequences, of which there are `lengths`, by all logits."""
     (folder / "tokens.json").write_text(json.dumps(sequences))
     out = folder / "logits.safetensors"
     subprocess.run([binary, "logits", "-m", DEMO, "--tokens", folder / "tokens.json", "--out", out], check=True,
@@ -94,7 +99,7 @@ def expected(binary: Path, folder: Path, rows: list) -> list[float]:
     [n_header] = struct.unpack("<Q", content[:8])
     header = json.loads(content[8:8 + n_header])
     sums = []
-    for i, (tokens, start) in enumerate(zip(sequences, starts)):
+    for i, (tokens, start) in enumerate(zip(sequences, lengths)):
         about = header[f"logits.{i}"]
         begin, end = (8 + n_header + at for at in about["data_offsets"])
         logits, vocab = array("f", content[begin:end]), about["shape"][1]

@@ -7,6 +7,7 @@ mod bytes;
 mod commands;
 mod corpus;
 mod demo;
+mod dial;
 mod dialect;
 mod error;
 #[expect(unsafe_code, reason = "a global allocator and a signal handler")]

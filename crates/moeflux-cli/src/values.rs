@@ -81,6 +81,17 @@ pub(crate) fn whole_number(text: &str) -> Result<usize, String> {
     parse(text, |_| true, "write a whole number, at least 0")
 }
 
+/// Tokens of thoughts; `None` for no limit.
+pub(crate) fn thought_limit(text: &str) -> Result<Option<usize>, String> {
+    match text {
+        "-1" => Ok(None),
+        text => {
+            parse(text, |_| true, "write a whole number, 0 for no thoughts, or -1 for no limit")
+                .map(Some)
+        }
+    }
+}
+
 /// A seed, or another number of 64 bits.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     parse(text, |_| true, "write a whole number, at least 0")

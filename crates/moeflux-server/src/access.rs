@@ -13,6 +13,7 @@ use axum::http::header::{HeaderName, HeaderValue};
 use axum::http::{HeaderMap, Method};
 use moeflux_engine::Event;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use crate::callers::Caller;
 use crate::common::Common;
@@ -130,6 +131,12 @@ impl Record {
     /// Whose answers take turns.
     pub(crate) fn owner(&self) -> Option<Arc<str>> {
         self.owner.get().cloned()
+    }
+
+    /// What the key may take of the threads, where keys share the server.
+    pub(crate) fn threads(&self) -> Option<Arc<Semaphore>> {
+        self.owner.get()?;
+        self.caller.get().map(|caller| Arc::clone(&caller.threads))
     }
 
     /// Takes what `n_answers` to prompts of `n_tokens` need of the key's limits.

@@ -2,7 +2,7 @@
 //! it changes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,10 +10,12 @@ use axum::http::StatusCode;
 use axum::http::header::{HeaderName, HeaderValue};
 use chrono::{SecondsFormat, Utc};
 use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
 
 use crate::error::{ApiError, ServerError};
 use crate::key_file::{KeyFile, KeyLimits, NamedKey, hash};
 use crate::limits::{Exceeded, Level, Quota, whole_seconds};
+use crate::offload::share_of_key;
 use crate::options::ServerOptions;
 use crate::reply::{Dialect, Reply};
 
@@ -27,12 +29,14 @@ pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     hash: [u8; 32],
     pub(crate) quota: Quota,
+    /// What its requests may take of the threads that compute for requests.
+    pub(crate) threads: Arc<Semaphore>,
 }
 
 impl Caller {
     fn new(name: &str, hash: [u8; 32], limits: KeyLimits) -> Arc<Caller> {
         let quota = Quota::new(limits, Instant::now());
-        Arc::new(Caller { name: name.into(), hash, quota })
+        Arc::new(Caller { name: name.into(), hash, quota, threads: share_of_key() })
     }
 
     /// Why a request of this key is refused.
@@ -90,13 +94,33 @@ pub(crate) struct Callers {
     named: RwLock<Named>,
 }
 
+/// By which a file is told from the one before. Two that are written within a tick of the clock differ in
+/// their places on the drive.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    changed: SystemTime,
+    n_bytes: u64,
+    place: u64,
+}
+
+impl Seen {
+    fn of(path: &Path) -> Option<Seen> {
+        let facts = fs::metadata(path).ok()?;
+        #[cfg(unix)]
+        let place = std::os::unix::fs::MetadataExt::ino(&facts);
+        #[cfg(not(unix))]
+        let place = 0;
+        Some(Seen { changed: facts.modified().ok()?, n_bytes: facts.len(), place })
+    }
+}
+
 /// The keys of a file.
 #[derive(Debug, Default)]
 struct Named {
     callers: Vec<Arc<Caller>>,
     has_looked: bool,
-    /// By which a change is seen: when the file changed, and its bytes.
-    seen: Option<(SystemTime, u64)>,
+    /// By which a change is seen.
+    seen: Option<Seen>,
 }
 
 impl Callers {
@@ -157,8 +181,7 @@ impl Callers {
     /// Where it cannot be read or holds something else. Then the keys stay.
     pub(crate) fn read_again(&self) -> Result<bool, ServerError> {
         let Some(path) = &self.file else { return Ok(false) };
-        let facts = fs::metadata(path).ok();
-        let seen = facts.and_then(|facts| Some((facts.modified().ok()?, facts.len())));
+        let seen = Seen::of(path);
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
         // A file that is wrong is reported once, until it changes again.
         if named.has_looked && seen == named.seen {

@@ -23,6 +23,15 @@ pub(crate) struct Names {
 }
 
 impl ConversationRequest {
+    pub(crate) fn new(
+        conversation: Conversation,
+        names: Names,
+        settings: Settings,
+    ) -> ConversationRequest {
+        let conversation = conversation.within(settings.max_tokens);
+        ConversationRequest { conversation, names, settings }
+    }
+
     /// Refuses what an answer cannot be that has begun as text.
     pub(crate) fn check_continued(&self, model: &Model) -> ApiResult<()> {
         let checked = model.text.check_continued(&self.conversation);

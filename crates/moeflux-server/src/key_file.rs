@@ -52,7 +52,10 @@ pub enum KeyFileError {
         reason: String,
     },
     /// A name that a log could not show.
-    #[error("{name:?} is no name of a key: write 1 to 64 letters, digits or -_.@")]
+    #[error(
+        "{name:?} is no name of a key: write 1 to 64 letters, digits or -_.@, the first a letter or a digit, and \
+         not key-1 or the like, which the log calls keys of --api-key-file"
+    )]
     Name {
         /// What was written.
         name: String,
@@ -220,10 +223,13 @@ pub(crate) fn hash(key: &[u8]) -> [u8; 32] {
     Sha256::digest(key).into()
 }
 
-/// Whether a name can stand in a log and in a label.
+/// Whether a name can stand in a log and in a label, and stands for no other key there.
 fn is_name(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
-    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_fine)
+    let begins_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let number = name.strip_prefix("key-").unwrap_or_default();
+    let is_numbered = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    begins_well && name.len() <= LONGEST_NAME && name.bytes().all(is_fine) && !is_numbered
 }
 
 #[cfg(test)]
@@ -251,7 +257,19 @@ mod tests {
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert!(matches!(file.add("anna", limits), Err(KeyFileError::Taken { .. })));
-        for name in ["", "two words", "é", "a/b", &"x".repeat(65)] {
+        for name in [
+            "",
+            "two words",
+            "é",
+            "a/b",
+            "-",
+            "-x",
+            ".hidden",
+            "@",
+            "key-1",
+            "key-007",
+            &"x".repeat(65),
+        ] {
             assert!(matches!(file.add(name, limits), Err(KeyFileError::Name { .. })), "{name}");
         }
         file.remove("anna").unwrap();

@@ -81,7 +81,8 @@ impl Bucket {
     fn fill(&mut self, now: Instant) {
         let seconds = now.saturating_duration_since(self.filled).as_secs_f64();
         self.level = (self.level + seconds * f64::from(self.most) / 60.0).min(self.most.into());
-        self.filled = now;
+        // Another thread may have looked at a later time already.
+        self.filled = self.filled.max(now);
     }
 
     /// Time until the level is this high, or as high as it gets.
@@ -135,7 +136,7 @@ impl Quota {
     ) -> Result<(), Exceeded> {
         let mut state = self.lock(now);
         if let Some(most) = self.limits.sessions
-            && state.n_open + n_answers > most
+            && state.n_open.saturating_add(n_answers) > most
         {
             return Err(Exceeded { limit: Limit::Sessions, most, wait: ANSWER_WAIT });
         }
@@ -149,7 +150,7 @@ impl Quota {
                 return Err(Exceeded { limit, most: bucket.most, wait });
             }
         }
-        state.n_open += n_answers;
+        state.n_open = state.n_open.saturating_add(n_answers);
         let State { requests, tokens, .. } = &mut *state;
         requests.iter_mut().for_each(|bucket| bucket.level -= 1.0);
         tokens.iter_mut().for_each(|bucket| bucket.level -= n_tokens as f64);
@@ -259,5 +260,20 @@ mod tests {
         let none = Quota::new(KeyLimits::default(), now);
         assert!((0..1000).all(|_| none.take(9, 1_000_000, now).is_ok()));
         assert!(none.levels().is_empty());
+    }
+
+    /// A look at an earlier time, as of a thread that was slower, gives nothing back twice.
+    #[test]
+    fn time_counts_once() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let limits = KeyLimits { requests_per_minute: Some(60), ..KeyLimits::default() };
+        let quota = Quota::new(limits, begin);
+        (0..60).for_each(|_| quota.take(1, 1, begin).unwrap());
+        for seconds in [10, 0, 10, 0, 10] {
+            drop(quota.lock(at(seconds)));
+        }
+        let taken = (0..60).filter(|_| quota.take(1, 1, at(10)).is_ok()).count();
+        assert_eq!(taken, 10);
     }
 }

@@ -2,29 +2,47 @@
 //!
 //! Tokio's pool for such work panics, or lets the work wait without end, where the system starts
 //! no thread.
+//!
+//! Where keys share the server, one key takes half of the threads at most: its long prompts do not keep
+//! those of others waiting.
 
+use std::sync::Arc;
 use std::thread;
 
 use moeflux_engine::explain_thread_error;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::access;
 use crate::error::{ApiError, ApiResult};
 
-/// One for each thread that may work at a time.
-static PERMITS: Semaphore = Semaphore::const_new(8);
+/// Threads that may work at a time.
+const N_THREADS: usize = 8;
 
-/// Runs `work` on a thread of its own, once fewer than eight others do.
+/// One for each thread that may work at a time.
+static PERMITS: Semaphore = Semaphore::const_new(N_THREADS);
+
+/// What one key may take of the threads.
+pub(crate) fn share_of_key() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(N_THREADS / 2))
+}
+
+/// Runs `work` on a thread of its own, once fewer than eight others do, and fewer than four for the same
+/// key.
 ///
 /// # Errors
 /// 503 where the system starts no thread, and 500 where `work` panics.
 pub(crate) async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> ApiResult<T> {
-    // The semaphore is never closed.
+    // The semaphores are never closed. A key waits for its own first, so that it holds none of the others.
+    let own = match access::current().and_then(|record| record.threads()) {
+        Some(own) => Some(own.acquire_owned().await),
+        None => None,
+    };
     let permit = PERMITS.acquire().await;
     let (sender, result) = oneshot::channel();
     let run = move || {
-        let _permit = permit;
+        let _permits = (own, permit);
         // The client may be gone.
         let _ = sender.send(work());
     };

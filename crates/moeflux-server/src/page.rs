@@ -36,7 +36,7 @@ pub(crate) const ASSETS: &[Asset] = assets! {
     "text/css; charset=utf-8": "base.css", "chat.css", "content.css", "panels.css";
     "text/javascript; charset=utf-8":
         "answer.js", "api.js", "charts.js", "chats.js", "composer.js", "dom.js", "facts.js",
-        "files.js", "introduction.js", "keys.js", "main.js", "markdown.js", "message.js", "options.js", "search.js",
+        "files.js", "introduction.js", "keys.js", "main.js", "markdown.js", "message.js", "models.js", "options.js", "search.js",
         "settings.js", "sidebar.js", "storage.js", "theme.js", "thread.js", "transfer.js",
         "tree.js";
 };

@@ -26,7 +26,8 @@ use crate::kept::Owner;
 use crate::markdown;
 use crate::ollama::keep_alive;
 use crate::ollama::reply::Shape;
-use crate::openai::{chat, completions, models, responses};
+use crate::openai::responses::{self, kept};
+use crate::openai::{chat, completions, models};
 use crate::reply::{self, Dialect, Reply};
 use crate::site::Site;
 use crate::{exposition, infill, llama_server, ollama, openapi, page, prompt, status};
@@ -46,6 +47,8 @@ pub(crate) fn described() -> Vec<Route> {
         ("/v1/chat/completions", post_json(chat::handle)),
         ("/v1/completions", post_json(completions::handle)),
         ("/v1/responses", post(respond)),
+        ("/v1/responses/{id}", get(kept_response).delete(delete_response)),
+        ("/v1/responses/{id}/input_items", get(kept_input)),
         ("/v1/messages", post_json(messages::handle)),
         ("/v1/messages/count_tokens", post_json(messages::count_tokens)),
         ("/infill", post_json(infill::handle)),
@@ -222,11 +225,48 @@ async fn respond(
     headers: HeaderMap,
     body: JsonBody,
 ) -> ApiResult<Reply> {
-    let is_shared = site.common.callers.are_needed();
-    let owner = if is_shared { Owner::of(&headers) } else { Owner::everyone() };
+    let owner = owner(&site, &headers);
     let answer =
         async move { responses::handle(lease(&site, &body.value).await?, owner, body.value).await };
     body.share.held_by(answer).await
+}
+
+/// Whose responses a request may have.
+fn owner(site: &Site, headers: &HeaderMap) -> Owner {
+    if site.common.callers.are_needed() { Owner::of(headers) } else { Owner::everyone() }
+}
+
+async fn kept_response(
+    State(site): State<Arc<Site>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+    query: kept::Asked<kept::ResponseQuery>,
+) -> ApiResult<Reply> {
+    // Where the id is not UTF-8.
+    let Ok(Path(id)) = id else { return Err(no_route().await) };
+    let owner = owner(&site, &headers);
+    kept::get(Arc::clone(&site.common), owner, id, query).await
+}
+
+async fn delete_response(
+    State(site): State<Arc<Site>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> ApiResult<Reply> {
+    let Ok(Path(id)) = id else { return Err(no_route().await) };
+    let owner = owner(&site, &headers);
+    kept::delete(Arc::clone(&site.common), owner, id).await
+}
+
+async fn kept_input(
+    State(site): State<Arc<Site>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+    query: kept::Asked<kept::ItemsQuery>,
+) -> ApiResult<Reply> {
+    let Ok(Path(id)) = id else { return Err(no_route().await) };
+    let owner = owner(&site, &headers);
+    kept::input_items(Arc::clone(&site.common), owner, id, query).await
 }
 
 async fn health(State(site): State<Arc<Site>>) -> ApiResult<Reply> {

@@ -176,7 +176,7 @@ impl Request {
 
     /// A conversation that is answered so.
     pub(crate) fn conversation(&self, messages: &[Message]) -> Conversation {
-        Conversation {
+        let conversation = Conversation {
             tools: Tools { functions: self.tools.clone(), strict: self.strict.clone() },
             tool_choice: self.tool_choice.clone().unwrap_or(ToolChoice::Auto),
             may_call_many: !self.one_call,
@@ -186,7 +186,8 @@ impl Request {
             continues: self.continues,
             expected: self.expected.clone(),
             ..Conversation::new(messages.to_vec())
-        }
+        };
+        conversation.within(self.max_tokens)
     }
 
     /// How its tokens are chosen by the model of a tokenizer.

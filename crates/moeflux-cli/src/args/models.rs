@@ -1,11 +1,11 @@
 //! `models`, `pull`, `rm` and `ps`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::serve::address;
+use super::serve::place;
+use crate::dial::Place;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -60,11 +60,15 @@ pub(crate) struct RmArgs {
 #[command(after_help = "\
 Examples:
   moeflux ps
-  moeflux ps --address 127.0.0.1:9000 --json")]
+  moeflux ps --address 127.0.0.1:9000 --json
+  moeflux ps --address unix:/run/m.sock")]
 pub(crate) struct PsArgs {
-    /// Where the server listens
-    #[arg(long, alias = "addr", value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = address)]
-    pub(crate) address: SocketAddr,
+    /// Where the server listens; unix:PATH for a Unix socket
+    #[arg(long, alias = "addr", value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = place)]
+    pub(crate) address: Place,
+    /// The server's certificate or its authority's (PEM), for HTTPS
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
     /// The server's API keys [default: $MOEFLUX_API_KEY, else none]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,

@@ -11,6 +11,7 @@ use moeflux_server::{AllowedOrigin, LogFormat, TlsFiles, UnixSocket, parse_durat
 use super::cache::PromptCacheArgs;
 use super::model::{MODEL, ModelArgs};
 use crate::bytes;
+use crate::dial::Place;
 use crate::values::{Sessions, count, seed, sessions, whole_number};
 
 #[derive(Debug, Args)]
@@ -180,15 +181,8 @@ impl ServeArgs {
     }
 }
 
-/// Where a server listens.
-#[derive(Clone, Debug)]
-enum Place {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
 /// Reads `unix:PATH`, or an address.
-fn place(text: &str) -> Result<Place, String> {
+pub(super) fn place(text: &str) -> Result<Place, String> {
     match text.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
         Some("") => Err(String::from("write the path of the socket, such as unix:/run/m.sock")),
         Some(path) => Ok(Place::Unix(PathBuf::from(path))),

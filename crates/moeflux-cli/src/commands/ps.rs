@@ -1,17 +1,16 @@
 //! `moeflux ps`: what a running server does.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::{Value, json};
-use ureq::Agent;
 
 use super::print;
 use super::serve::keys;
 use crate::args::PsArgs;
 use crate::bytes::show;
+use crate::dial::{Dial, certificate_problem};
 use crate::progress::duration;
 
 /// How long a server may take for a reply: one that evaluates a prompt answers all the same.
@@ -30,7 +29,8 @@ pub(crate) fn run(args: &PsArgs) -> Result<()> {
         };
         bail!("the first key of {source} is no key: write one of printable ASCII without spaces");
     }
-    let server = Server { addr: args.address, key: keys.first().map(String::as_str) };
+    let dial = Dial::new(args.address.clone(), args.tls_ca.as_deref())?;
+    let server = Server { dial, key: keys.first().map(String::as_str) };
     let mut status = server.status()?;
     let rate = match status.count("running") {
         0 => Rate::Idle,
@@ -106,27 +106,30 @@ impl Status {
 }
 
 struct Server<'a> {
-    addr: SocketAddr,
+    dial: Dial,
     key: Option<&'a str>,
 }
 
 impl Server<'_> {
     fn status(&self) -> Result<Status> {
-        let addr = self.addr;
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .timeout_global(Some(REPLY));
-        let agent: Agent = config.build().into();
-        let mut request = agent.get(format!("http://{addr}/status"));
+        let addr = &self.dial;
+        let agent = addr.agent(REPLY);
+        let mut request = agent.get(format!("{}/status", Dial::ORIGIN));
         if let Some(key) = self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
         let mut response = match request.call() {
             Ok(response) => response,
-            Err(ureq::Error::Io(err)) if err.kind() == ErrorKind::ConnectionRefused => {
+            Err(ureq::Error::Io(err))
+                if [ErrorKind::ConnectionRefused, ErrorKind::NotFound].contains(&err.kind()) =>
+            {
                 bail!("{}", nothing_at(addr))
+            }
+            Err(ureq::Error::Io(err)) if certificate_problem(&err).is_some() => {
+                bail!(
+                    "the server at {addr} has another certificate than --tls-ca names: give the file of \
+                     its --tls-cert, or that of its authority ({err})"
+                )
             }
             Err(ureq::Error::ConnectionFailed) => bail!("{}", nothing_at(addr)),
             Err(ureq::Error::Timeout(_)) => bail!("{}", silence_at(addr)),
@@ -159,7 +162,10 @@ impl Server<'_> {
             _ => bail!("{}", another_at(addr)),
         }
         let value: Value = serde_json::from_str(&text).map_err(|_| anyhow!(another_at(addr)))?;
-        if value["model"]["name"].is_string() && value["now"].is_object() {
+        // Where no model is loaded it is null.
+        let has_model =
+            value["model"]["name"].is_string() || value.get("model") == Some(&Value::Null);
+        if has_model && value["now"].is_object() {
             Ok(Status(value))
         } else {
             bail!("{}", another_at(addr))
@@ -167,13 +173,13 @@ impl Server<'_> {
     }
 }
 
-fn nothing_at(addr: SocketAddr) -> String {
+fn nothing_at(addr: &Dial) -> String {
     format!(
         "no server listens at {addr}: start one with moeflux serve, or name its address with --address"
     )
 }
 
-fn silence_at(addr: SocketAddr) -> String {
+fn silence_at(addr: &Dial) -> String {
     let seconds = REPLY.as_secs();
     format!(
         "the server at {addr} did not answer within {seconds} s: look whether it hangs, or name \
@@ -188,8 +194,11 @@ fn is_cut_off(err: &std::io::Error) -> bool {
     kinds.contains(&err.kind())
 }
 
-fn another_at(addr: SocketAddr) -> String {
-    format!("another program answers at {addr}: name the server's address with --address")
+fn another_at(addr: &Dial) -> String {
+    format!(
+        "another program answers at {addr}: name the server's address with --address, and its certificate \
+         with --tls-ca where it has TLS"
+    )
 }
 
 fn to_text(status: &Status, rate: Rate, server: &Server<'_>) -> String {
@@ -203,15 +212,24 @@ fn to_text(status: &Status, rate: Rate, server: &Server<'_>) -> String {
         n => format!(", {n} requests wait"),
     };
     let model = &status.0["model"];
+    if model.is_null() {
+        return format!(
+            "no model is loaded at {addr}, for {up}: a request loads the one that it names\n\
+             memory     {resident} in use{waiting}\n",
+            addr = server.dial,
+            up = duration(status.uptime()),
+            resident = status.bytes("resident_bytes"),
+        );
+    }
     let count = |field: &str| model[field].as_u64().unwrap_or(0);
     format!(
-        "{name} at http://{addr}, for {up}\n\
+        "{name} at {addr}, for {up}\n\
          family     {family}, {per_token} of {experts} experts a token\n\
          contexts   {running} of {sessions} in use, {ctx} tokens each{waiting}\n\
          speed      {rate}; {generated} tokens so far\n\
          memory     {resident} in use, {planned} planned, experts' cache {cache} of {all}\n",
         name = status.text("name"),
-        addr = server.addr,
+        addr = server.dial,
         up = duration(status.uptime()),
         family = status.text("family"),
         per_token = count("experts_per_token"),
@@ -233,7 +251,7 @@ fn to_json(status: &Status, rate: Rate, server: &Server<'_>) -> Result<String> {
         Rate::Idle | Rate::Unknown => None,
     };
     let mut value = status.0.clone();
-    value["address"] = json!(server.addr.to_string());
+    value["address"] = json!(server.dial.to_string());
     value["now"]["tok_s"] = json!(rate);
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }

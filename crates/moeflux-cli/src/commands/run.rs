@@ -32,7 +32,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         let mut messages = opening(args.system.as_deref());
         messages.push(Message::new("user", prompt));
         let thinking_budget = args.sample.thinking_budget;
-        prepare(&model, Conversation { shape, thinking_budget, ..Conversation::new(messages) })?
+        let asked = Conversation { shape, thinking_budget, ..Conversation::new(messages) };
+        prepare(&model, asked.within(settings.max_tokens))?
     };
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
     let is_demo = args.model.model.is_none();

@@ -215,6 +215,12 @@ fn operation_text(operation: &Value) -> String {
     if !request.is_null() {
         let _ = writeln!(text, "- Request: {}", kind(request));
     }
+    let parameters = operation["parameters"].as_array().into_iter().flatten();
+    for field in parameters.filter(|field| field["in"] == "query") {
+        let (name, about) =
+            (field["name"].as_str().unwrap(), field["description"].as_str().unwrap());
+        let _ = writeln!(text, "- Query, `{name}`: {}. {about}", kind(&field["schema"]));
+    }
     let responses = object(operation, "responses");
     for (mime, content) in object(&responses["200"], "content") {
         let shape = if mime == "text/event-stream" {

@@ -308,8 +308,9 @@ fn help_and_versions_go_to_standard_output() {
 
 #[test]
 fn sampling_is_set_within_a_conversation() {
-    let lines = "/set\n/set temperature -1\n/set temprature 1\n/set top_p\n/set temperature 1.5\n";
-    let (_, notes) = chat(&["-q", "--seed", "7"], lines);
+    let lines = "/set\n/set temperature -1\n/set temprature 1\n/set top_p\n/set temperature 1.5\n\
+                 /set thinking_budget 9\n/set thinking_budget x\n/set\n/set thinking-budget -1\n";
+    let (_, notes) = chat(&["--seed", "7"], lines);
     for words in [
         "temperature = 0\n",
         "seed = 7\n",
@@ -317,6 +318,11 @@ fn sampling_is_set_within_a_conversation() {
         "did you mean temperature?",
         "write /set NAME VALUE",
         "temperature = 1.5",
+        "thinking_budget = no limit\n",
+        "the model marks no thoughts",
+        "/set thinking_budget 'x': write a whole number, 0 for no thoughts, or -1 for no limit",
+        "moeflux: thinking_budget = 9\nmoeflux: the model",
+        "thinking_budget = -1",
     ] {
         assert!(notes.contains(words), "{words:?} is not in {notes}");
     }

@@ -49,6 +49,61 @@ fn run_ends_thoughts_after_their_tokens() {
     assert_eq!(thought(&model, "run", "0"), "");
 }
 
+/// What is printed is JSON and nothing else, whether the model thinks or not.
+#[test]
+fn an_answer_of_a_schema_is_json_behind_thoughts() {
+    let model = thinker();
+    let schema = r#"{"type": "object", "required": ["name", "age"], "properties":
+        {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 99}}}"#;
+    let fixed = ["--temperature", "0", "--quiet", "--model", model.arg(), "--schema", schema];
+    for budget in [&[][..], &["--thinking-budget", "5"], &["--thinking-budget", "0"]] {
+        for (command, input) in
+            [("run", "Invent a person."), ("chat", "Invent a person.\nAnother.\n")]
+        {
+            let args = [&[command, "--max-tokens", "120"][..], budget, &fixed].concat();
+            let (text, _) = finish(moeflux(&args).write_stdin(input));
+            assert!(!text.is_empty());
+            for line in text.lines().filter(|line| !line.is_empty()) {
+                assert!(line.starts_with('{'), "{budget:?} {text:?}");
+                let value: serde_json::Value = serde_json::from_str(line).unwrap();
+                assert!(value["age"].is_u64(), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn chat_sets_how_much_is_thought() {
+    let model = thinker();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |budget: &str| folder.path().join(budget);
+    let question = "What does `Vec::push` do?";
+    let turn = |budget: &str| {
+        let file = file(budget).display().to_string();
+        format!("/set thinking_budget {budget}\n{question}\n/save {file}\n/undo\n")
+    };
+    let lines = ["6", "3", "0", "-1"].map(turn).concat();
+    let fixed = ["--temperature", "0", "--max-tokens", "40", "--plain"];
+    let args = [&["chat", "--thinking-budget", "9", "--model", model.arg()][..], &fixed].concat();
+    let (_, notes) = finish(moeflux(&args).write_stdin(lines));
+    assert!(notes.contains("thinking_budget = 3\n"), "{notes}");
+    let thought = |budget: &str| {
+        let saved: serde_json::Value =
+            serde_json::from_slice(&fs::read(file(budget)).unwrap()).unwrap();
+        let answer = saved["messages"].as_array().unwrap().last().unwrap().clone();
+        assert!(!answer["content"].as_str().unwrap().trim().is_empty(), "{answer}");
+        answer["reasoning_content"].as_str().unwrap_or_default().trim().to_owned()
+    };
+    let [none, few, more, most] = ["0", "3", "6", "-1"].map(thought);
+    assert_eq!(none, "");
+    for (less, more) in [(&few, &more), (&more, &most)] {
+        assert!(
+            !less.is_empty() && more.len() > less.len() && more.starts_with(less),
+            "{less} {more}"
+        );
+    }
+}
+
 #[test]
 fn a_budget_that_makes_no_sense_is_refused_or_named() {
     refuses(&["run", "x", "--thinking-budget", "-2"], 2, &["-2", "--thinking-budget"]);

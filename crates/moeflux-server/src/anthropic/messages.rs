@@ -109,7 +109,7 @@ fn conversation(
         expected: None,
     };
     let names = Names { shape: shape_field, thinking: "thinking" };
-    let request = ConversationRequest { conversation, names, settings };
+    let request = ConversationRequest::new(conversation, names, settings);
     request.check_continued(model)?;
     Ok(request)
 }

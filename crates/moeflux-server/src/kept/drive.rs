@@ -1,11 +1,11 @@
 //! Records on the drive: a file each, written by a thread of its own.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
+use std::{fs, io};
 
 use moeflux_core::atomic_file::{Access, Durability, remove_abandoned_in, write};
 use moeflux_core::files::read_bounded;
@@ -29,8 +29,15 @@ const MAX_FILE: u64 = MAX_RECORD as u64 + 4096;
 pub(super) struct Drive {
     dir: PathBuf,
     /// Closed when this is dropped, which ends the thread.
-    queue: Option<Sender<(PathBuf, Arc<Record>)>>,
+    queue: Option<Sender<Job>>,
     writer: Option<JoinHandle<()>>,
+}
+
+/// What is done to a file, in the order in which it was asked for.
+enum Job {
+    Write(PathBuf, Arc<Record>),
+    /// Removes it and says how that went.
+    Remove(PathBuf, Sender<io::Result<()>>),
 }
 
 impl Drive {
@@ -38,7 +45,7 @@ impl Drive {
     /// records stay in memory alone.
     pub(super) fn open(dir: &Path, log: LogFormat) -> Drive {
         let dir = dir.to_owned();
-        let (queue, waiting) = mpsc::channel::<(PathBuf, Arc<Record>)>();
+        let (queue, waiting) = mpsc::channel::<Job>();
         if let Err(err) = private::create_own_dir(&dir) {
             log.log(&format!("responses are not kept in {}: {err}", dir.display()));
             return Drive { dir, queue: None, writer: None };
@@ -47,8 +54,14 @@ impl Drive {
         let write_all = move || {
             remove_abandoned_in(&folder.dir, |name| has_extension(Path::new(name)));
             let mut n_bytes = folder.evict();
-            for (path, record) in waiting {
-                n_bytes += folder.write(&path, &record);
+            for job in waiting {
+                match job {
+                    Job::Write(path, record) => n_bytes += folder.write(&path, &record),
+                    Job::Remove(path, removed) => {
+                        // Who asked may be gone.
+                        let _ = removed.send(remove(&path));
+                    }
+                }
                 if n_bytes > MAX_BYTES {
                     n_bytes = folder.evict();
                 }
@@ -67,8 +80,17 @@ impl Drive {
     pub(super) fn write(&self, key: &Key, record: &Arc<Record>) {
         if let Some(queue) = &self.queue {
             // The thread ends after this.
-            let _ = queue.send((self.path(key), Arc::clone(record)));
+            let _ = queue.send(Job::Write(self.path(key), Arc::clone(record)));
         }
+    }
+
+    /// Removes the file of a record, if there is one, and waits for that.
+    pub(super) fn remove(&self, key: &Key) -> io::Result<()> {
+        let Some(queue) = &self.queue else { return remove(&self.path(key)) };
+        let (sender, removed) = mpsc::channel();
+        let gone = || io::Error::other("what writes records has ended");
+        queue.send(Job::Remove(self.path(key), sender)).map_err(|_| gone())?;
+        removed.recv().map_err(|_| gone())?
     }
 
     pub(super) fn read(&self, key: &Key) -> Option<Record> {
@@ -152,6 +174,14 @@ impl Folder {
             has_extension(&path).then_some(File { path, n_bytes: facts.len(), last_use })
         });
         files.collect()
+    }
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+        _ => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@
 //! key's requests made is not there for those of another.
 
 mod drive;
+mod input;
 mod key;
 mod owner;
 mod record;
@@ -31,6 +32,9 @@ const MAX_RECORDS: usize = 4096;
 const MAX_REFERRED: usize = 16 << 20;
 /// Responses of one conversation.
 const MAX_TURNS: usize = 1024;
+/// The number in the id of the first item of a request, behind those of items of answers.
+const FIRST_INPUT: usize = 0x10_0000;
+
 /// Responses that were kept, the least recently used of which leave.
 #[derive(Debug)]
 pub(crate) struct KeptResponses {
@@ -44,6 +48,8 @@ struct Held {
     n_bytes: usize,
     /// Grows with each use.
     clock: u64,
+    /// Records that were deleted so far.
+    n_deleted: u64,
 }
 
 #[derive(Debug)]
@@ -80,12 +86,65 @@ impl KeptResponses {
     /// The record of a response by its id, or by that of one of its items.
     fn record(&self, owner: &Owner, id: &str) -> Option<Arc<Record>> {
         let key = Key::of(owner, id)?;
-        if let Some(record) = self.held().get(&key) {
-            return Some(record);
-        }
+        let n_deleted = {
+            let mut held = self.held();
+            if let Some(record) = held.get(&key) {
+                return Some(record);
+            }
+            held.n_deleted
+        };
         let record = Arc::new(self.drive.as_ref()?.read(&key)?);
-        self.held().put(key, Arc::clone(&record));
+        let mut held = self.held();
+        // Meanwhile it may have been deleted, after which memory must not have it.
+        if held.n_deleted == n_deleted {
+            held.put(key, Arc::clone(&record));
+        }
         Some(record)
+    }
+
+    /// A response as it was sent.
+    ///
+    /// # Errors
+    /// 404 where the owner has none of this id.
+    pub(crate) fn response(&self, owner: &Owner, id: &str) -> ApiResult<Value> {
+        Ok(self.own(owner, id)?.response())
+    }
+
+    /// The items of a response's request, each with an id. References are resolved where that is possible.
+    ///
+    /// # Errors
+    /// 404 where the owner has no response of this id.
+    pub(crate) fn input_items(&self, owner: &Owner, id: &str) -> ApiResult<Vec<Value>> {
+        let record = self.own(owner, id)?;
+        let mut resolver = self.resolver(owner);
+        let items = record.input().into_iter().enumerate().map(|(i, item)| {
+            let item = resolver.resolved(item.clone()).unwrap_or(item);
+            input::described(item, &item_id("msg_", id, FIRST_INPUT + i))
+        });
+        Ok(items.collect())
+    }
+
+    /// Deletes a response from memory and from the drive, which is waited for.
+    ///
+    /// # Errors
+    /// 404 where the owner has none of this id; 500 where its file cannot be removed.
+    pub(crate) fn delete(&self, owner: &Owner, id: &str) -> ApiResult<()> {
+        self.own(owner, id)?;
+        let Some(key) = Key::of(owner, id) else { return Err(not_kept(id)) };
+        if let Some(drive) = &self.drive {
+            drive.remove(&key).map_err(|err| {
+                ApiError::internal(format!("the response's file cannot be removed: {err}"))
+            })?;
+        }
+        self.held().delete(&key);
+        Ok(())
+    }
+
+    /// The record of a response by its own id alone.
+    fn own(&self, owner: &Owner, id: &str) -> ApiResult<Arc<Record>> {
+        let is_own = id.starts_with("resp_") && digits_of(id).map(str::len) == Some(id.len() - 5);
+        let record = is_own.then(|| self.record(owner, id)).flatten();
+        record.ok_or_else(|| not_kept(id))
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -100,6 +159,13 @@ impl Held {
         let entry = self.records.get_mut(key)?;
         entry.last_use = self.clock;
         Some(Arc::clone(&entry.record))
+    }
+
+    fn delete(&mut self, key: &Key) {
+        self.n_deleted += 1;
+        if let Some(entry) = self.records.remove(key) {
+            self.n_bytes -= entry.record.n_bytes();
+        }
     }
 
     fn put(&mut self, key: Key, record: Arc<Record>) {
@@ -209,6 +275,10 @@ fn reference(item: &Value) -> Option<&str> {
 
 fn shown(id: &str) -> String {
     id.chars().filter(|c| !c.is_control()).take(100).collect()
+}
+
+fn not_kept(id: &str) -> ApiError {
+    ApiError::not_found(format!("Response with id '{}' not found.", shown(id)))
 }
 
 fn no_response(id: &str) -> ApiError {

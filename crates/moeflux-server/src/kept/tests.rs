@@ -17,7 +17,8 @@ fn owner(key: &str) -> Owner {
 fn keep(kept: &KeptResponses, owner: &Owner, id: &str, body: &Value) -> String {
     let item = item_id("msg_", id, 0);
     let output = json!([{"type": "message", "id": item, "content": "Yes."}]);
-    kept.put(id, Record::of_request(owner.clone(), body).answered(&output));
+    let response = json!({"id": id, "status": "completed", "output": output});
+    kept.put(id, Record::of_request(owner.clone(), body).answered(&response));
     item
 }
 
@@ -69,7 +70,7 @@ fn many_references_to_much_are_refused() {
     let item = item_id("msg_", FIRST, 0);
     let output = json!([{"type": "message", "id": item, "content": "x".repeat(1 << 20)}]);
     let record = Record::of_request(owner.clone(), &json!({"input": "Why?"}));
-    kept.put(FIRST, record.answered(&output));
+    kept.put(FIRST, record.answered(&json!({"output": output})));
     let mut resolver = kept.resolver(&owner);
     let mut all = (0..100).map(|_| resolver.resolved(json!({"id": item})));
     let error = all.find_map(Result::err).unwrap();
@@ -107,11 +108,66 @@ fn a_folder_has_them_after_a_restart() {
     drop(kept);
     let [file] = std::fs::read_dir(&dir).unwrap().collect::<Vec<_>>().try_into().unwrap();
     let file = file.unwrap().path();
-    for damaged in ["", "{}", "{\"version\": 2, \"input\": [], \"output\": []}"] {
+    for damaged in ["", "{}", "{\"version\": 9, \"input\": [], \"output\": [], \"head\": {}}"] {
         std::fs::write(&file, damaged).unwrap();
         let kept = KeptResponses::new(Some(&dir), LogFormat::Text);
         let refer = json!({"type": "item_reference", "id": item});
         assert!(kept.resolver(&owner).resolved(refer).is_err(), "{damaged}");
     }
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_response_is_had_again_until_it_is_deleted() {
+    let dir = std::env::temp_dir().join(format!("moeflux-deleted-{}", std::process::id()));
+    let (owner, other) = (owner("key"), owner("other"));
+    for dir in [None, Some(&*dir)] {
+        let kept = KeptResponses::new(dir, LogFormat::Text);
+        let item = keep(&kept, &owner, FIRST, &json!({"input": "Why?"}));
+        keep(&kept, &owner, SECOND, &json!({"input": "So?"}));
+        let response = kept.response(&owner, FIRST).unwrap();
+        assert_eq!((&response["id"], &response["output"][0]["id"]), (&json!(FIRST), &json!(item)));
+        for (owner, id) in [(&other, FIRST), (&owner, &*item), (&owner, "resp_1"), (&owner, "")] {
+            for found in [kept.response(owner, id).map(drop), kept.delete(owner, id)] {
+                assert_eq!(found.unwrap_err().status, 404, "{id}");
+            }
+            assert!(kept.input_items(owner, id).is_err());
+        }
+        kept.delete(&owner, FIRST).unwrap();
+        assert_eq!(kept.held().records.len(), 1);
+        let error = kept.delete(&owner, FIRST).unwrap_err();
+        assert_eq!(error.message, format!("Response with id '{FIRST}' not found."));
+        assert!(kept.resolver(&owner).conversation(FIRST).is_err());
+        assert!(kept.response(&owner, SECOND).is_ok());
+        let left = kept.record(&owner, SECOND).unwrap().n_bytes();
+        assert_eq!(kept.held().n_bytes, left);
+    }
+    let files = std::fs::read_dir(&dir).unwrap().count();
+    assert_eq!(files, 1, "the other one is left");
+    let kept = KeptResponses::new(Some(&dir), LogFormat::Text);
+    assert!(kept.response(&owner, FIRST).is_err() && kept.response(&owner, SECOND).is_ok());
+    drop(kept);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn items_of_requests_are_listed_with_ids_and_parts() {
+    let (kept, owner) = (KeptResponses::new(None, LogFormat::Text), owner("key"));
+    let item = keep(&kept, &owner, FIRST, &json!({"input": "Why?"}));
+    let body = json!({"input": [
+        {"type": "item_reference", "id": item},
+        {"role": "assistant", "content": "Said."},
+        {"role": "user", "content": "So?", "id": "msg_own"},
+        {"type": "function_call_output", "call_id": "c", "output": "1"},
+    ]});
+    keep(&kept, &owner, SECOND, &body);
+    let items = kept.input_items(&owner, SECOND).unwrap();
+    assert_eq!(items[0]["content"][0]["text"], "Yes.");
+    assert_eq!(items[1]["content"][0]["type"], "output_text");
+    assert_eq!((&items[2]["id"], &items[2]["type"]), (&json!("msg_own"), &json!("message")));
+    assert_eq!(items[2]["content"], json!([{"type": "input_text", "text": "So?"}]));
+    assert_eq!(items[3]["type"], "function_call_output");
+    let ids: std::collections::HashSet<_> =
+        items.iter().map(|item| item["id"].to_string()).collect();
+    assert_eq!(ids.len(), 4, "{items:?}");
 }

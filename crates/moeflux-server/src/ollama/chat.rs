@@ -85,7 +85,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         effort: thinking.effort,
         ..Conversation::new(messages)
     };
-    let request = ConversationRequest { conversation, names: NAMES, settings };
+    let request = ConversationRequest::new(conversation, NAMES, settings);
     request.check_continued(&app)?;
     let ignored = ignored.accept(&app)?;
     let shortening =

@@ -12,6 +12,7 @@ use super::messages::{Images, with_images};
 use super::names;
 use super::options::{self, Options};
 use super::reply::{Loading, Shape, Target, answer, loaded};
+use super::shorten::{LeftOut, Shortened, Shortening};
 use crate::app::App;
 use crate::ask::PendingAnswers;
 use crate::conversation::ConversationRequest;
@@ -61,6 +62,12 @@ pub(crate) struct GenerateRequest {
     /// Text that follows the answer. The prompt is read as the text before it then, without control
     /// tokens. Refused where the vocabulary has no tokens around a gap in a text.
     suffix: Option<String>,
+    /// Whether the beginning of a prompt that does not fit is left out; true where this is left out. Of a
+    /// `context` the oldest tokens go first.
+    truncate: Option<bool>,
+    /// Whether it is left out, too, where little room would be left for the answer; true where this is
+    /// left out.
+    shift: Option<bool>,
     /// Refused: a template in the language of Go.
     template: Option<Given>,
 }
@@ -69,7 +76,7 @@ object!(GenerateRequest);
 
 impl Body for GenerateRequest {
     const HINTS: &'static [&'static [&'static str]] =
-        &[&["truncate", "shift", "width", "height", "steps"], options::HINTS];
+        &[&["width", "height", "steps"], options::HINTS];
 }
 
 impl GenerateRequest {
@@ -111,14 +118,23 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let top = options::top_logprobs(body.logprobs, body.top_logprobs);
     let settings = body.options.unwrap_or_default().settings(&app, top)?;
     let shape = format::shape(body.format)?;
-    let (answers, shape) = if let Some(suffix) = suffix {
-        let infill = Infill { prefix: prompt, suffix, ..Infill::default() };
-        (between(&app, infill, settings, shape).await?, Shape::Text { prompt: None })
+    let shortening =
+        Shortening { truncates: body.truncate.unwrap_or(true), shifts: body.shift.unwrap_or(true) };
+    let plain = Plain { prompt, settings, shortening };
+    let (queued, shape) = if let Some(suffix) = suffix {
+        let read = move |model: &Model, prefix: &str| {
+            let infill =
+                Infill { prefix: prefix.to_owned(), suffix: suffix.clone(), ..Infill::default() };
+            prepare_infill(model, &infill, &shape, GapFields::SUFFIX)
+        };
+        (plain.queue(&app, read).await?, Shape::Text { prompt: None })
     } else if body.raw == Some(true) {
-        (raw(&app, prompt, settings, shape).await?, Shape::Text { prompt: None })
+        let read = move |model: &Model, prompt: &str| prepare_raw(model, prompt, &shape);
+        (plain.queue(&app, read).await?, Shape::Text { prompt: None })
     } else {
         let system = body.system.filter(|text| !text.is_empty());
         let system = system.map(|text| Message::new("system", text));
+        let Plain { prompt, settings, shortening } = plain;
         let messages = system.into_iter().chain([Message::new("user", prompt)]).collect();
         let fields = ThinkingFields { think: body.think, ..ThinkingFields::default() };
         let thinking = fields.request()?.of(&app);
@@ -129,14 +145,46 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
             effort: thinking.effort,
             ..Conversation::new(messages)
         };
-        let request = ConversationRequest { conversation, names: NAMES, settings };
+        let request = ConversationRequest::new(conversation, NAMES, settings);
         let List(before) = body.context.unwrap_or_default();
         let before = known_tokens(&app, before)?;
-        let (answers, tokens) = after(&app, before, request).await?;
-        (answers, Shape::Text { prompt: Some(tokens) })
+        let (queued, tokens) = after(&app, before, request, shortening).await?;
+        (queued, Shape::Text { prompt: Some(tokens) })
     };
+    let Queued { answers, left_out } = queued;
     let target = Target { model: body.model, shape, with_logprobs: top.is_some() };
-    Ok(ignored.mark(answer(app, answers, target, body.stream.unwrap_or(true)).await?))
+    let reply = answer(app, answers, target, body.stream.unwrap_or(true)).await?;
+    Ok(left_out.mark(ignored.mark(reply)))
+}
+
+/// Answers that are made, and what their prompt lacks.
+struct Queued {
+    answers: PendingAnswers,
+    left_out: LeftOut,
+}
+
+/// A prompt outside of a conversation.
+struct Plain {
+    prompt: String,
+    settings: Settings,
+    shortening: Shortening,
+}
+
+impl Plain {
+    /// Queues the prompt as `read` reads it.
+    async fn queue(
+        self,
+        app: &Arc<App>,
+        read: impl Fn(&Model, &str) -> ApiResult<Prepared> + Send + 'static,
+    ) -> ApiResult<Queued> {
+        let Plain { prompt, settings, shortening } = self;
+        let (shared, own) = (Arc::clone(app), settings.clone());
+        let shortened = offload(move || {
+            shortening.prepare_text(&shared, &own, &prompt, |text| read(&shared, text))
+        });
+        let Shortened { prepared, left_out } = shortened.await??;
+        Ok(Queued { answers: submit_prepared(app, prepared, settings)?, left_out })
+    }
 }
 
 /// Tokens of the model.
@@ -152,45 +200,45 @@ fn known_tokens(model: &Model, tokens: Vec<TokenNumber>) -> ApiResult<Vec<TokenI
 /// Queues a conversation that goes on from tokens of an earlier one; also all tokens of the prompt.
 async fn after(
     app: &Arc<App>,
-    before: Vec<TokenId>,
+    mut before: Vec<TokenId>,
     request: ConversationRequest,
-) -> ApiResult<(PendingAnswers, Vec<TokenId>)> {
+    shortening: Shortening,
+) -> ApiResult<(Queued, Vec<TokenId>)> {
     let settings = request.settings.clone();
-    let shared = Arc::clone(app);
-    let mut prepared = offload(move || prepare(&shared, &request)).await??;
+    let (shared, own) = (Arc::clone(app), settings.clone());
+    let shortened = offload(move || {
+        let text = request.conversation.messages.last().map(asked).unwrap_or_default();
+        let read = |text: &str| prepare(&shared, &asking(&request, text));
+        shortening.prepare_text(&shared, &own, &text, read)
+    });
+    let Shortened { mut prepared, mut left_out } = shortened.await??;
     if !before.is_empty() {
         let start = app.text.tokenizer().bos_id();
         let turn = &prepared.turn.tokens;
         let skipped = usize::from(start.is_some() && turn.first().copied() == start);
+        let n_kept = shortening.n_before(app, &settings, turn.len());
+        let n_first = usize::from(start.is_some() && before.first().copied() == start);
+        left_out.n_tokens = before.len().saturating_sub(n_kept.max(n_first));
+        before.drain(n_first..n_first + left_out.n_tokens);
         let tokens = before.iter().chain(&turn[skipped..]).copied().collect();
         prepared.turn = Turn::raw(tokens);
     }
     let tokens = prepared.turn.tokens.clone();
-    Ok((submit_prepared(app, prepared, settings)?, tokens))
+    Ok((Queued { answers: submit_prepared(app, prepared, settings)?, left_out }, tokens))
 }
 
-/// Queues a text with a gap.
-async fn between(
-    app: &Arc<App>,
-    infill: Infill,
-    settings: Settings,
-    shape: AnswerShape,
-) -> ApiResult<PendingAnswers> {
-    let shared = Arc::clone(app);
-    let prepared = offload(move || prepare_infill(&shared, &infill, &shape, GapFields::SUFFIX));
-    submit_prepared(app, prepared.await??, settings)
+/// The text of a question.
+fn asked(message: &Message) -> String {
+    message.content.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Queues a prompt that goes to the model as it is.
-async fn raw(
-    app: &Arc<App>,
-    prompt: String,
-    settings: Settings,
-    shape: AnswerShape,
-) -> ApiResult<PendingAnswers> {
-    let shared = Arc::clone(app);
-    let prepared = offload(move || prepare_raw(&shared, &prompt, &shape)).await??;
-    submit_prepared(app, prepared, settings)
+/// A request whose question has another text.
+fn asking(request: &ConversationRequest, text: &str) -> ConversationRequest {
+    let mut other = request.clone();
+    if let Some(last) = other.conversation.messages.last_mut() {
+        last.content = Some(text.into());
+    }
+    other
 }
 
 fn prepare_raw(model: &Model, prompt: &str, shape: &AnswerShape) -> ApiResult<Prepared> {

@@ -1,5 +1,5 @@
-//! Conversations that do not fit: Ollama leaves out their oldest messages, but for those of the system
-//! and the last one, unless a request says `truncate: false`.
+//! What does not fit: of conversations Ollama leaves out the oldest messages, but for those of the system
+//! and the last one, and of prompts their beginning, unless a request says `truncate: false`.
 
 use hyper::header::{HeaderName, HeaderValue};
 use moeflux_text::{Conversation, Message, Prepared};
@@ -9,9 +9,16 @@ use crate::error::{ApiError, ApiResult, Overflow};
 use crate::model::Model;
 use crate::prepare::prepare;
 use crate::reply::Reply;
+use crate::settings::Settings;
 
 /// Says how many messages were left out.
-const HEADER: HeaderName = HeaderName::from_static("x-moeflux-left-out-messages");
+const MESSAGES: HeaderName = HeaderName::from_static("x-moeflux-left-out-messages");
+
+/// Says how many characters of a prompt were left out.
+const CHARACTERS: HeaderName = HeaderName::from_static("x-moeflux-left-out-characters");
+
+/// Says how many tokens of an earlier answer's context were left out.
+const TOKENS: HeaderName = HeaderName::from_static("x-moeflux-left-out-tokens");
 
 /// Tokens that are left for an answer of no given length.
 const ROOM: usize = 256;
@@ -32,15 +39,24 @@ pub(super) struct Shortened {
     pub(super) left_out: LeftOut,
 }
 
-/// How many messages were left out.
+/// How much was left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOut(usize);
+pub(super) struct LeftOut {
+    pub(super) n_messages: usize,
+    /// Of the prompt, at its beginning.
+    pub(super) n_characters: usize,
+    /// Of the context of an earlier answer.
+    pub(super) n_tokens: usize,
+}
 
 impl LeftOut {
     /// Says it in a reply.
     pub(super) fn mark(self, mut reply: Reply) -> Reply {
-        if self.0 > 0 {
-            reply.headers_mut().insert(HEADER, HeaderValue::from(self.0));
+        let LeftOut { n_messages, n_characters, n_tokens } = self;
+        for (name, n) in [(MESSAGES, n_messages), (CHARACTERS, n_characters), (TOKENS, n_tokens)] {
+            if n > 0 {
+                reply.headers_mut().insert(name, HeaderValue::from(n));
+            }
         }
         reply
     }
@@ -58,7 +74,7 @@ impl Shortening {
         request: &ConversationRequest,
     ) -> ApiResult<Shortened> {
         let whole = prepare(model, request);
-        let is_whole = |prepared: &Prepared| self.fits(model, request, prepared);
+        let is_whole = |prepared: &Prepared| self.fits(model, &request.settings, prepared);
         let refusal = match whole {
             Ok(prepared) if !self.truncates || is_whole(&prepared) => {
                 return Ok(Shortened { prepared, left_out: LeftOut::default() });
@@ -69,7 +85,7 @@ impl Shortening {
         };
         match self.shortest(model, request)? {
             Some(shortened) => {
-                let LeftOut(n) = shortened.left_out;
+                let n = shortened.left_out.n_messages;
                 model.log_once(&format!(
                     "a conversation does not fit: its {n} oldest messages are left out"
                 ));
@@ -80,12 +96,72 @@ impl Shortening {
         }
     }
 
+    /// Reads a prompt by `read`, without its beginning where all of it does not fit.
+    ///
+    /// # Errors
+    /// Where what is around the prompt does not fit either, or nothing may be left out; the others of
+    /// `read`.
+    pub(super) fn prepare_text(
+        self,
+        model: &Model,
+        settings: &Settings,
+        text: &str,
+        read: impl Fn(&str) -> ApiResult<Prepared>,
+    ) -> ApiResult<Shortened> {
+        let whole = read(text);
+        let refusal = match whole {
+            Ok(prepared) if !self.truncates || self.fits(model, settings, &prepared) => {
+                return Ok(Shortened { prepared, left_out: LeftOut::default() });
+            }
+            Err(error) if error.overflow.is_none() || !self.truncates => return Err(error),
+            other => other,
+        };
+        let mut found = None;
+        let (mut low, mut high) = (1, text.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let start = text.ceil_char_boundary(middle);
+            if start >= high {
+                high = middle;
+                continue;
+            }
+            match read(&text[start..]) {
+                Ok(prepared) if self.fits(model, settings, &prepared) => {
+                    found = Some((start, prepared));
+                    high = middle;
+                }
+                Ok(_) | Err(ApiError { overflow: Some(Overflow { .. }), .. }) => low = start + 1,
+                Err(error) => return Err(error),
+            }
+        }
+        let Some((start, prepared)) = found else {
+            return refusal.map(|prepared| Shortened { prepared, left_out: LeftOut::default() });
+        };
+        let n_characters = text[..start].chars().count();
+        model.log_once(&format!(
+            "a prompt does not fit: its first {n_characters} characters are left out"
+        ));
+        Ok(Shortened { prepared, left_out: LeftOut { n_characters, ..LeftOut::default() } })
+    }
+
+    /// How many of the last tokens of a context fit in front of a prompt of `n_prompt` tokens.
+    pub(super) fn n_before(self, model: &Model, settings: &Settings, n_prompt: usize) -> usize {
+        if !self.truncates {
+            return usize::MAX;
+        }
+        model.text.ctx().saturating_sub(n_prompt + self.room(model, settings))
+    }
+
     /// Whether a prompt leaves the room that an answer may need.
-    fn fits(self, model: &Model, request: &ConversationRequest, prepared: &Prepared) -> bool {
-        let ctx = model.text.ctx();
-        let wanted = request.settings.max_tokens.unwrap_or(ROOM);
-        let room = if self.shifts { wanted.min(ctx / 4).max(1) } else { 1 };
-        prepared.turn.tokens.len().saturating_add(room) <= ctx
+    fn fits(self, model: &Model, settings: &Settings, prepared: &Prepared) -> bool {
+        let n_prompt = prepared.turn.tokens.len();
+        n_prompt.saturating_add(self.room(model, settings)) <= model.text.ctx()
+    }
+
+    /// Tokens that are left for the answer.
+    fn room(self, model: &Model, settings: &Settings) -> usize {
+        let wanted = settings.max_tokens.unwrap_or(ROOM);
+        if self.shifts { wanted.min(model.text.ctx() / 4).max(1) } else { 1 }
     }
 
     /// The conversation without the fewest messages that make it fit; `None` where none do.
@@ -100,11 +176,12 @@ impl Shortening {
         while low < high {
             let middle = usize::midpoint(low, high);
             let messages = without(&request.conversation.messages, beginnings[middle]);
-            let left_out = LeftOut(request.conversation.messages.len() - messages.len());
+            let n_messages = request.conversation.messages.len() - messages.len();
+            let left_out = LeftOut { n_messages, ..LeftOut::default() };
             let conversation = Conversation { messages, ..request.conversation.clone() };
             let shorter = ConversationRequest { conversation, ..request.clone() };
             match prepare(model, &shorter) {
-                Ok(prepared) if self.fits(model, request, &prepared) => {
+                Ok(prepared) if self.fits(model, &request.settings, &prepared) => {
                     found = Some(Shortened { prepared, left_out });
                     high = middle;
                 }

@@ -98,7 +98,7 @@ pub(crate) fn conversation(
         expected,
     };
     let names = Names { shape: wanted.field, thinking: "reasoning_effort" };
-    let request = ConversationRequest { conversation, names, settings };
+    let request = ConversationRequest::new(conversation, names, settings);
     request.check_continued(model)?;
     Ok(request)
 }

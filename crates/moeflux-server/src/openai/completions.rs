@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::{Finish, TokenId};
-use moeflux_text::Delta;
+use moeflux_engine::{Finish, TokenId, TokenLogprob};
+use moeflux_text::{Delta, Tokenizer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub(crate) struct CompletionRequest {
     /// How many of the likeliest tokens are wanted for every token.
     logprobs: Option<Integer<0, MAX_TOP>>,
     /// Whether the prompt is repeated in front of the answer, with the probabilities of its tokens where
-    /// there are `logprobs`; those are not streamed.
+    /// there are `logprobs`.
     echo: Option<bool>,
 
     /// Whether the answer is sent as it is made.
@@ -162,11 +162,6 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let echo = body.echo.unwrap_or(false);
     let suffix = body.suffix.filter(|text| !text.is_empty());
     let scores_prompts = echo && settings.top_logprobs.is_some();
-    if scores_prompts && streaming.is_on {
-        let problem =
-            "probabilities of prompts are not streamed: leave out stream, echo or logprobs";
-        return Err(ApiError::field("echo", problem));
-    }
     if scores_prompts && suffix.is_some() {
         let problem = "it does not go together with echo and logprobs";
         return Err(ApiError::field("suffix", problem));
@@ -182,12 +177,12 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         firsts.map(|first| first.filter(|_| scores_prompts)).collect();
     let prompts = prompts.into_iter().map(|prompt| prompt.prepared).collect();
     let answers = submit(&app, PreparedRequest { prompts, settings, scores_prompts })?;
-    if streaming.is_on {
-        let encoder = TextStream::new(app, head, streaming, echoes);
-        return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
-    }
     let echoed: Vec<Echoed> =
         echoes.into_iter().zip(firsts).map(|(text, first)| Echoed { text, first }).collect();
+    if streaming.is_on {
+        let encoder = TextStream::new(app, head, streaming, echoed);
+        return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
+    }
     let all = collect(answers).await?;
     Ok(ignored.mark(reply::json(hyper::StatusCode::OK, &whole(&app, &head, &echoed, all))))
 }
@@ -247,10 +242,20 @@ impl TextEnd {
 }
 
 /// A prompt in front of its answers.
+#[derive(Debug, Default)]
 struct Echoed {
     text: String,
     /// Its first token, where the probabilities of the others are wanted.
     first: Option<TokenId>,
+}
+
+impl Echoed {
+    /// The lists of the prompt's tokens, of which those behind the first have probabilities.
+    fn lists(&self, tokenizer: &Tokenizer, scored: &[TokenLogprob]) -> logprobs::Lists {
+        let mut lists = logprobs::Lists::begun(tokenizer, self.first);
+        lists.extend(tokenizer, scored);
+        lists
+    }
 }
 
 fn whole<'a>(
@@ -267,15 +272,14 @@ fn whole<'a>(
             TextEnd::of(answer.finish)
         });
         let tokenizer = app.text.tokenizer();
-        let Echoed { text: echo, first } = &echoes[index / head.n];
+        let echo = &echoes[index / head.n];
         let lists = || {
-            let mut lists = logprobs::Lists::begun(tokenizer, *first);
-            lists.extend(tokenizer, &whole.scored);
+            let mut lists = echo.lists(tokenizer, &whole.scored);
             lists.extend(tokenizer, &whole.logprobs);
             lists
         };
         let logprobs = head.with_logprobs.then(lists);
-        let text = format!("{echo}{}", whole.content);
+        let text = format!("{}{}", echo.text, whole.content);
         choices.push(TextChoice { index, text, logprobs, finish_reason });
     }
     Completion {
@@ -294,7 +298,11 @@ struct TextStream {
     app: Arc<App>,
     head: Head,
     streaming: Streaming,
-    echoes: Vec<String>,
+    echoes: Vec<Echoed>,
+    /// Tokens of the prompt of each answer, until they are sent.
+    scored: Vec<Vec<TokenLogprob>>,
+    /// Whether a prompt with its probabilities is still to be sent, by answer.
+    is_owed: Vec<bool>,
     /// Characters of each answer so far.
     offsets: Vec<usize>,
     has_ended: Vec<bool>,
@@ -302,11 +310,26 @@ struct TextStream {
 }
 
 impl TextStream {
-    fn new(app: Arc<App>, head: Head, streaming: Streaming, echoes: Vec<String>) -> TextStream {
+    fn new(app: Arc<App>, head: Head, streaming: Streaming, echoes: Vec<Echoed>) -> TextStream {
         let offsets = vec![0; echoes.len() * head.n];
         let has_ended = vec![false; offsets.len()];
+        let scored = vec![Vec::new(); offsets.len()];
+        let is_owed = (0..offsets.len()).map(|i| echoes[i / head.n].first.is_some()).collect();
         let usage = ask::Usage::default();
-        TextStream { app, head, streaming, echoes, offsets, has_ended, usage }
+        TextStream { app, head, streaming, echoes, scored, is_owed, offsets, has_ended, usage }
+    }
+
+    /// Sends a prompt with the probabilities of its tokens, which are known when its answer begins.
+    fn send_prompt(&mut self, i: usize, out: &mut Events) {
+        if !std::mem::take(&mut self.is_owed[i]) {
+            return;
+        }
+        let scored = std::mem::take(&mut self.scored[i]);
+        let echo = &self.echoes[i / self.head.n];
+        let lists = echo.lists(self.app.text.tokenizer(), &scored);
+        self.offsets[i] = lists.n_chars();
+        let (text, logprobs) = (echo.text.clone(), Some(lists));
+        self.send(TextChoice { index: i, text, logprobs, finish_reason: None }, out);
     }
 
     fn send(&self, choice: TextChoice, out: &mut Events) {
@@ -323,8 +346,8 @@ impl TextStream {
 impl Encoder for TextStream {
     fn begin(&mut self, out: &mut Events) {
         for i in 0..self.offsets.len() {
-            let echo = &self.echoes[i / self.head.n];
-            if !echo.is_empty() {
+            let echo = &self.echoes[i / self.head.n].text;
+            if !echo.is_empty() && !self.is_owed[i] {
                 self.text(i, echo.clone(), out);
             }
         }
@@ -332,7 +355,8 @@ impl Encoder for TextStream {
 
     fn update(&mut self, i: usize, update: Update, out: &mut Events) {
         let (deltas, all, answer) = match update {
-            Update::Prompt { .. } | Update::Scored(_) => return,
+            Update::Prompt { .. } => return,
+            Update::Scored(tokens) => return self.scored[i].extend(tokens),
             Update::Failed(error) => {
                 out.data(&ErrorReply::new(&error, Dialect::OpenAi));
                 return out.fail();
@@ -340,6 +364,7 @@ impl Encoder for TextStream {
             Update::Deltas(deltas, all) => (deltas, all, None),
             Update::Done(deltas, answer) => (deltas, Vec::new(), Some(answer)),
         };
+        self.send_prompt(i, out);
         let mut text = String::new();
         for delta in deltas {
             if let Delta::Content(more) = delta {
@@ -391,7 +416,7 @@ mod tests {
         let (answers, sender) = slow::answers(&app, parser, false);
         let head = Head::new(&app, "cmpl-", 1, false);
         let encoder =
-            TextStream::new(Arc::clone(&app), head, Streaming::default(), vec![String::new()]);
+            TextStream::new(Arc::clone(&app), head, Streaming::default(), vec![Echoed::default()]);
         let events = slow::stream(answers, sender, Box::new(encoder), &["Hello"]).await;
         let events = slow::values(&events);
         let texts: Vec<&str> =

@@ -290,10 +290,7 @@ pub(crate) fn list(fleet: &Fleet) -> ModelList {
         || models.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
     let listed = |(model, name): (&LibraryModel, &String)| {
         let about = fleet.catalog.known(model.name());
-        // What is left out here is found out when the model is loaded.
-        let mut capabilities =
-            about.map_or_else(|| vec!["completion"], |about| about.capabilities());
-        capabilities.retain(|name| *name != "insert");
+        let capabilities = about.map_or_else(|| vec!["completion"], |about| about.capabilities());
         ListedModel { name: name.clone(), model: name.clone(), r#type: "model", capabilities }
     };
     ModelList {

@@ -32,8 +32,8 @@ fn documents() -> (Map<String, Value>, [Map<String, Value>; 2]) {
     let mut paths = Map::new();
     for operation in OPERATIONS {
         let described = describe_operation(operation, &mut requests, &mut answers);
-        let path = json!({ operation.method(): described });
-        paths.insert(operation.path.to_owned(), path);
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = described;
     }
     (paths, [requests.take_definitions(true), answers.take_definitions(true)])
 }
@@ -116,12 +116,22 @@ fn describe_operation(
     if operation.is_public {
         described["security"] = json!([]);
     }
-    if operation.path.ends_with("{model}") {
-        described["parameters"] = json!([
-            {"name": "model", "in": "path", "required": true, "schema": {"type": "string"}},
-        ]);
+    let parameters = parameters(operation);
+    if !parameters.is_empty() {
+        described["parameters"] = Value::Array(parameters);
     }
     described
+}
+
+fn parameters(operation: &Operation) -> Vec<Value> {
+    let of_path = operation.path_fields().map(
+        |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
+    );
+    let of_query = operation.query.iter().map(|field| {
+        let schema = (field.schema)();
+        json!({"name": field.name, "in": "query", "description": field.summary, "schema": schema})
+    });
+    of_path.chain(of_query).collect()
 }
 
 /// Says what only a running server knows: the names of its models, and the largest token of those that

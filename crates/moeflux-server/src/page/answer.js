@@ -2,6 +2,7 @@
 
 import { Problem, events, problemFrom, send, status } from "./api.js";
 import * as chats from "./chats.js";
+import { chosen, chosenStatus, loadsFirst, models, thinks } from "./models.js";
 import { requestFields, settings } from "./settings.js";
 import { pathTo, textForModel } from "./tree.js";
 
@@ -19,9 +20,6 @@ export const running = new Map();
 /** Events: "progress" and "done", with the run as `detail`. */
 export const runs = new EventTarget();
 const emit = (name, run) => runs.dispatchEvent(new CustomEvent(name, { detail: run }));
-
-/** What the server says of its model. */
-export const server = { model: null };
 
 /** One answer while it is made. */
 class Run {
@@ -43,6 +41,8 @@ class Run {
     this.held = null;
     this.nFirst = 0;
     this.isGuess = false;
+    /** The model that is loaded first, or `null`. */
+    this.loads = null;
   }
 
   get rate() {
@@ -69,22 +69,21 @@ function requestMessages(parent, begun) {
 }
 
 /** Whether an answer that is a guess is shown all the same. */
-const mayGuess = body => !server.model?.introduction || body.temperature > 0 || body.continue_final_message === true;
+const mayGuess = body => !chosenStatus()?.introduction || body.temperature > 0 || body.continue_final_message === true;
 
 function requestBody(messages, isContinued) {
-  const thinks = server.model?.thinks ?? false;
   const body = {
-    model: server.model?.name ?? "default",
+    model: chosen() ?? "default",
     messages,
     stream: true,
     stream_options: { include_usage: true },
     return_progress: true,
-    ...requestFields(thinks),
+    ...requestFields(thinks()),
   };
   if (isContinued) {
     body.continue_final_message = true;
     body.add_generation_prompt = false;
-    if (thinks) body.reasoning_effort = "none";
+    if (thinks()) body.reasoning_effort = "none";
   }
   if (!mayGuess(body)) body.logprobs = true;
   return body;
@@ -99,21 +98,23 @@ export async function answer(parent, message = null) {
   const isContinued = message !== null;
   // Read at once: another conversation may be shown before the request is sent.
   const messages = requestMessages(parent, message);
-  const model = server.model?.name;
+  const model = chosen();
   const fields = { role: "assistant", parent: parent.id, state: "writing", tab: chats.TAB, beat: Date.now(), model };
   let written = message;
   if (written) Object.assign(written, { ...fields, content: written.content.trimEnd(), error: null });
   else written = await chats.add(chat, fields);
   const run = new Run(written);
+  if (loadsFirst()) run.loads = model;
   run.isContinued = isContinued;
   running.set(chat, run);
   chats.writing.add(written.id);
   chats.liveMessages.set(chat, written);
   chats.changes.dispatchEvent(new Event("thread"));
   const before = await status().catch(() => null);
-  server.model ??= before?.model ?? null;
+  models.loaded ??= before?.model ?? null;
   try {
     const body = requestBody(messages, isContinued);
+    emit("progress", run);
     if (body.logprobs) run.held = { content: "", thought: "" };
     await stream(run, body);
     release(run);

@@ -55,7 +55,7 @@ async function problemOf(response) {
 export function problemFrom(error, said = error?.message, status = 500) {
   const isContext = /context/.test(`${error?.code} ${error?.param}`) || /context (has room|length|window|is full)/i.test(said);
   if (isContext && status < 500) {
-    const advice = "Begin a new conversation, shorten or edit an earlier question, or start the server with a larger --ctx.";
+    const advice = "Begin a new chat, shorten or edit an earlier question, or start the server with a larger --ctx.";
     return new Problem("context", "The conversation is longer than what the model can hold.", { advice: `${advice} The server says: ${said}` });
   }
   if (status >= 500) return new Problem("server", `The server could not do it: ${said}`, {});

@@ -4,6 +4,7 @@ import * as answers from "./answer.js";
 import * as chats from "./chats.js";
 import { byId } from "./dom.js";
 import { Files, LONG_PASTE, takeDrops } from "./files.js";
+import { thinks } from "./models.js";
 import * as settings from "./settings.js";
 import * as storage from "./storage.js";
 import { editLast, toEnd } from "./thread.js";
@@ -108,7 +109,7 @@ function onPaste(event) {
 /** The switch for thinking, where the model does. */
 export function showThinking() {
   const button = byId("think");
-  button.hidden = !answers.server.model?.thinks;
+  button.hidden = !thinks();
   const isOn = settings.settings.thinking !== "none";
   button.setAttribute("aria-pressed", String(isOn));
   button.title = isOn ? "The model thinks before it answers" : "The model answers at once";

@@ -1,11 +1,12 @@
 // What is known of the server: polled, and shown beside the conversation.
 
-import { running, runs, server } from "./answer.js";
+import { running, runs } from "./answer.js";
 import { status } from "./api.js";
 import { Chart } from "./charts.js";
 import * as chats from "./chats.js";
 import { byId, byteText, count, durationText, h } from "./dom.js";
 import { retry } from "./markdown.js";
+import { abilities, choices, choose, chosen, context, models, read } from "./models.js";
 
 const rateChart = new Chart(byId("rate-chart"), null);
 const hitChart = new Chart(byId("hit-chart"), 1);
@@ -13,18 +14,60 @@ const hitChart = new Chart(byId("hit-chart"), 1);
 let last = null;
 let share = null;
 let onModel = () => {};
+/** How many polls there have been, and after how many the list of models is read. */
+let n = 0;
+const LIST_EVERY = 10;
 
 function define(list, pairs) {
   list.replaceChildren(...pairs.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]));
 }
 
-function showModel(model) {
-  define(byId("model"), [
-    ["Family", model.family], ["Layers", model.layers],
+/** What `/status` says of the model in memory. */
+function showLoaded(model) {
+  const pairs = model ? [
+    ["Name", model.name], ["Family", model.family], ["Layers", model.layers],
     ["Experts", `${model.experts_per_token} of ${model.experts}`], ["Context", `${count(model.context)} tokens`],
-  ]);
-  byId("model-name").textContent = model.name;
-  byId("model-name").title = model.name;
+  ] : [["Name", "none is loaded"]];
+  define(byId("model"), pairs);
+}
+
+/** The model that questions go to: its name, or a choice where there are several. */
+function showChosen() {
+  const name = chosen() ?? "";
+  const all = choices();
+  const [text, select] = [byId("model-name"), byId("model-choice")];
+  text.hidden = all.length > 1;
+  select.hidden = all.length < 2;
+  text.textContent = name;
+  text.title = name;
+  const drawn = JSON.stringify(all);
+  if (select.dataset.drawn !== drawn) {
+    select.dataset.drawn = drawn;
+    select.replaceChildren(...all.map(([value, label]) => h("option", { value }, label)));
+  }
+  select.value = name;
+  select.title = name;
+  byId("abilities").textContent = abilities().join(" · ");
+}
+
+/** Reads the list of models, and shows what has changed of it. */
+async function readModels() {
+  const before = shownModels();
+  try {
+    await read();
+  } catch {
+    // `poll` says what is wrong with the server.
+  }
+  tellModels(before);
+}
+
+const shownModels = () => JSON.stringify([models, chosen()]);
+
+function tellModels(before) {
+  if (shownModels() === before) return;
+  showChosen();
+  showLine();
+  onModel();
 }
 
 function showMemory(memory) {
@@ -73,12 +116,12 @@ function showLine() {
   if (facts?.rate) parts.push(["Speed", `${facts.rate.toFixed(1)} tok/s`]);
   if (facts?.first !== null && facts?.first !== undefined) parts.push(["First token", durationText(facts.first)]);
   const used = facts?.prompt ? facts.prompt + facts.tokens : null;
-  const context = server.model?.context;
-  if (used && context) parts.push(["Context", `${count(used)} of ${count(context)}`]);
+  const size = context();
+  if (used && size) parts.push(["Context", `${count(used)} of ${count(size)}`]);
   if (facts?.hits !== undefined) parts.push(["In memory", `${Math.round(100 * facts.hits)} %`]);
   if (facts?.read) parts.push(["Read", byteText(facts.read)]);
   byId("figures").replaceChildren(...parts.map(([name, value]) => h("span", {}, `${name} `, h("b", {}, value))));
-  byId("figures").classList.toggle("full", Boolean(used && context && used > 0.85 * context));
+  byId("figures").classList.toggle("full", Boolean(used && size && used > 0.85 * size));
 }
 
 function liveFacts(run) {
@@ -94,12 +137,15 @@ async function poll() {
   const connection = byId("connection");
   try {
     const { model, memory, now } = await status();
-    const isNew = JSON.stringify(server.model) !== JSON.stringify(model);
-    server.model = model;
+    const isNew = JSON.stringify(models.loaded) !== JSON.stringify(model ?? null);
+    models.loaded = model ?? null;
     if (isNew) {
-      showModel(model);
+      showLoaded(models.loaded);
       onModel();
     }
+    n += 1;
+    if (isNew || n % LIST_EVERY === 0) await readModels();
+    if (isNew) showChosen();
     showMemory(memory);
     showNow(now);
     if (!connection.hidden) {
@@ -129,5 +175,11 @@ export function start(listener) {
   for (const name of ["open", "thread"]) chats.changes.addEventListener(name, line);
   runs.addEventListener("progress", line);
   runs.addEventListener("done", line);
+  runs.addEventListener("done", readModels);
+  byId("model-choice").addEventListener("change", event => {
+    const before = shownModels();
+    choose(event.target.value);
+    tellModels(before);
+  });
   poll();
 }

@@ -1,7 +1,7 @@
 // What the page says of a model that can do little, and the questions that it offers.
 
-import { server } from "./answer.js";
 import { byId, h } from "./dom.js";
+import { chosenStatus } from "./models.js";
 
 /** Asks a question as if it had been written and sent. */
 function ask(question) {
@@ -13,7 +13,7 @@ function ask(question) {
 
 /** Buttons with its questions; `null` for a model that needs no introduction. */
 export function questions() {
-  const introduction = server.model?.introduction;
+  const introduction = chosenStatus()?.introduction;
   if (!introduction) return null;
   return h("div.questions", {}, ...introduction.questions.map(question =>
     h("button", { type: "button", onclick: () => ask(question) }, question)));
@@ -21,7 +21,7 @@ export function questions() {
 
 /** What stands where an answer would be a guess. */
 export function guessRemark() {
-  const about = server.model?.introduction?.about;
+  const about = chosenStatus()?.introduction?.about;
   return [
     h("p.remark", { role: "status" }, about ? `${about}. Here I could only guess, so I say nothing. Ask me:` : "The answer would have been a guess."),
     questions(),

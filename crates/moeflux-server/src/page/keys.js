@@ -7,17 +7,17 @@ const CONTROL = isMac ? "⌘" : "Ctrl";
 
 /** Keys of the whole page: name, what it needs, explanation. */
 const GLOBAL = [
-  ["k", { control: true }, "Search conversations", "search"],
-  ["o", { control: true, shift: true }, "New conversation", "begin"],
+  ["k", { control: true }, "Search chats", "search"],
+  ["o", { control: true, shift: true }, "New chat", "begin"],
   [",", { control: true }, "Settings", "settings"],
-  ["/", { control: true }, "This list", "help"],
+  ["/", { control: true }, "Keyboard shortcuts", "help"],
 ];
 
 const OTHERS = [
-  [["Enter"], "Send the question"],
-  [["Shift", "Enter"], "Begin a new line"],
-  [["Esc"], "Stop the answer, or close what is open"],
-  [["↑"], "In an empty field: edit the last question"],
+  [["Enter"], "Send the message"],
+  [["Shift", "Enter"], "New line"],
+  [["Esc"], "Stop generating, or close what is open"],
+  [["↑"], "In an empty field: edit the last message"],
 ];
 
 function rows() {

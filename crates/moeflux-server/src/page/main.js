@@ -35,7 +35,7 @@ function begin() {
 function showTitle() {
   const title = chats.state.chats.get(chats.state.open)?.title;
   document.title = title ? `${title} – moeflux` : "moeflux";
-  byId("title").textContent = title ?? "New conversation";
+  byId("title").textContent = title ?? "New chat";
   // The first question gives a conversation its address.
   if (chats.state.open && named() !== chats.state.open) history.pushState(null, "", `#${chats.state.open}`);
 }
@@ -52,7 +52,7 @@ function toggleFacts() {
 }
 
 const THEMES = ["", "light", "dark"];
-const THEME_NAMES = ["as the system has it", "light", "dark"];
+const THEME_NAMES = ["system", "light", "dark"];
 
 function showSettings() {
   composer.showThinking();
@@ -60,7 +60,7 @@ function showSettings() {
   const button = byId("theme");
   const isDark = i === 2 || (i === 0 && matchMedia("(prefers-color-scheme: dark)").matches);
   button.replaceChildren(icon(isDark ? "moon" : "sun"));
-  button.title = `Colours: ${THEME_NAMES[i]}`;
+  button.title = `Theme: ${THEME_NAMES[i]}`;
   button.setAttribute("aria-label", button.title);
   byId("open-settings").classList.toggle("changed", options.isChanged());
 }

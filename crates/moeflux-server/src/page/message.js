@@ -106,7 +106,7 @@ export class MessageView {
     }
     const { kind, message: text, advice } = message.error;
     const button = kind === "key"
-      ? h("button", { type: "button", onclick: () => actions.giveKey(message) }, "Give the key")
+      ? h("button", { type: "button", onclick: () => actions.giveKey(message) }, "Enter API key")
       : h("button", { type: "button", onclick: () => actions.again(message) }, "Try again");
     return [h("div.error", { role: "alert" }, h("div", {}, h("strong", {}, text), advice && h("p", {}, advice)), button)];
   }
@@ -116,10 +116,10 @@ export class MessageView {
     const isUser = message.role === "user";
     const buttons = [this.branches(siblings)];
     if (message.content) buttons.push(copyButton("Copy", () => this.message.content));
-    if (isUser) buttons.push(iconButton("edit", "Edit and ask again", () => actions.edit(this)));
+    if (isUser) buttons.push(iconButton("edit", "Edit", () => actions.edit(this)));
     if (!isUser) {
-      if (!message.error) buttons.push(iconButton("retry", "Answer again", () => actions.again(this.message)));
-      if (message.content) buttons.push(iconButton("edit", "Edit the answer", () => actions.edit(this)));
+      if (!message.error) buttons.push(iconButton("retry", "Regenerate", () => actions.again(this.message)));
+      if (message.content) buttons.push(iconButton("edit", "Edit response", () => actions.edit(this)));
       const goesOn = ["stopped", "interrupted", "failed"].includes(message.state) || message.facts?.finish === "length";
       if (goesOn && message.content) {
         buttons.push(h("button.plain.go-on", { type: "button", onclick: () => actions.goOn(this.message) }, icon("forward"), "Continue"));
@@ -133,15 +133,15 @@ export class MessageView {
     const i = siblings.findIndex(sibling => sibling.id === this.message.id);
     const turn = (name, label, sibling) => iconButton(name, label, () => this.actions.show(sibling), { disabled: !sibling });
     return h("span.branches", { role: "group", "aria-label": "Versions" },
-      turn("left", "Earlier version", siblings[i - 1]),
+      turn("left", "Previous version", siblings[i - 1]),
       h("span", {}, `${i + 1}/${siblings.length}`),
-      turn("right", "Later version", siblings[i + 1]));
+      turn("right", "Next version", siblings[i + 1]));
   }
 
   /** An editor in place of the text; `send` gets the new text. */
   edit(send) {
     const isUser = this.message.role === "user";
-    const box = h("textarea", { value: this.message.content, "aria-label": isUser ? "Question" : "Answer" });
+    const box = h("textarea", { value: this.message.content, "aria-label": isUser ? "Message" : "Response" });
     const grow = () => {
       box.style.height = "auto";
       box.style.height = `${Math.min(box.scrollHeight + 2, innerHeight * 0.6)}px`;
@@ -160,7 +160,7 @@ export class MessageView {
     const form = h("form.editor", { onsubmit: event => { event.preventDefault(); done(); } }, box,
       h("div.row", {},
         h("button", { type: "button", onclick: close }, "Cancel"),
-        h("button.primary", { type: "submit" }, isUser ? "Ask" : "Save as a version")));
+        h("button.primary", { type: "submit" }, isUser ? "Send" : "Save as a version")));
     box.addEventListener("input", grow);
     box.addEventListener("keydown", event => {
       if (event.key === "Escape") {

@@ -1,7 +1,7 @@
 // The dialog of the settings.
 
-import { server } from "./answer.js";
 import { byId, h, notice } from "./dom.js";
+import { chosenStatus, thinks } from "./models.js";
 import * as settings from "./settings.js";
 import { exportAll, importFiles } from "./transfer.js";
 
@@ -10,7 +10,7 @@ let onChange = () => {};
 /** Called when a key has been given. */
 let afterKey = null;
 
-const LEVELS = [["", "As the model does"], ["none", "Off"], ["low", "Low"], ["medium", "Medium"], ["high", "High"]];
+const LEVELS = [["", "Default"], ["none", "Off"], ["low", "Low"], ["medium", "Medium"], ["high", "High"]];
 
 function field(name) {
   return dialog.querySelector(`[name="${name}"]`);
@@ -18,9 +18,9 @@ function field(name) {
 
 /** What the server takes where a field is left empty. */
 function defaultOf(name) {
-  const value = server.model?.sampling?.[name];
+  const value = chosenStatus()?.sampling?.[name];
   if (value !== undefined && value !== null) return `default ${Number(value.toFixed?.(3) ?? value)}`;
-  return { max_tokens: "no limit", seed: "random" }[name] ?? "the model's";
+  return { max_tokens: "no limit", seed: "random" }[name] ?? "default";
 }
 
 function addNumbers() {
@@ -40,7 +40,7 @@ function fill() {
   for (const name of ["system", "stop", "thinking", "theme"]) field(name).value = all[name];
   field("key").value = settings.key;
   field("keepKey").checked = all.keepKey;
-  byId("thinking-row").hidden = !server.model?.thinks;
+  byId("thinking-row").hidden = !thinks();
   validate();
 }
 
@@ -77,7 +77,7 @@ function reset() {
   settings.change({ ...cleared, system: "", stop: "", thinking: "" });
   fill();
   onChange();
-  notice("All settings but the key are the defaults again.");
+  notice("All settings but the API key are the defaults again.");
 }
 
 export function open() {

@@ -12,11 +12,11 @@ export const NUMBERS = [
   ["repetition_penalty", "Repeat penalty", 0.01, 10, 0.01, "Above 1, what was said gets less likely."],
   ["presence_penalty", "Presence penalty", -2, 2, 0.1, "Above 0, tokens that occurred get less likely."],
   ["frequency_penalty", "Frequency penalty", -2, 2, 0.1, "The same, by how often they occurred."],
-  ["max_tokens", "Tokens at most", 1, null, 1, "Where an answer ends at the latest."],
+  ["max_tokens", "Max tokens", 1, null, 1, "Where an answer ends at the latest."],
   ["seed", "Seed", 0, null, 1, "The same seed gives the same answer."],
 ];
 
-export const settings = { system: "", thinking: "", stop: "", theme: "", keepKey: true, showFacts: null };
+export const settings = { system: "", thinking: "", stop: "", theme: "", keepKey: true, showFacts: null, model: "" };
 export let key = "";
 
 function stored(storage, name) {

@@ -4,7 +4,7 @@ import { running, runs } from "./answer.js";
 import * as chats from "./chats.js";
 import { byId, h, icon, iconButton, notice } from "./dom.js";
 import * as search from "./search.js";
-import { exportChats } from "./transfer.js";
+import { exportChats, exportMarkdown } from "./transfer.js";
 
 const list = byId("chats");
 const DAY = 86_400_000;
@@ -47,7 +47,7 @@ function draw() {
     }
     items.append(row(chat));
   }
-  if (!parts.length) parts.push(h("p.hint", {}, "No conversations yet."));
+  if (!parts.length) parts.push(h("p.hint", {}, "No chats yet."));
   list.replaceChildren(...parts);
   if (focused) list.querySelector(`[data-chat="${focused}"] a`)?.focus();
 }
@@ -70,7 +70,8 @@ function openMenu(item, chat, button) {
   const entry = (name, label, act) => h("button", { type: "button", role: "menuitem", onclick: () => { closeMenu(); act(); } }, icon(name), label);
   const menu = h("div.menu", { role: "menu" },
     entry("edit", "Rename", () => rename(item, chat)),
-    entry("export", "Export", () => exportChats([chat.id])),
+    entry("export", "Export as Markdown", () => exportMarkdown(chat.id)),
+    entry("export", "Export as JSON", () => exportChats([chat.id])),
     entry("trash", "Delete", () => remove(chat)));
   menu.addEventListener("keydown", event => {
     const entries = Array.from(menu.children);

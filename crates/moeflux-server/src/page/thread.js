@@ -5,6 +5,7 @@ import * as chats from "./chats.js";
 import { announce, byId, count, durationText, h } from "./dom.js";
 import { questions } from "./introduction.js";
 import { MessageView } from "./message.js";
+import { chosen, chosenStatus } from "./models.js";
 
 const list = byId("messages");
 const views = new Map();
@@ -51,12 +52,12 @@ export function editLast() {
 }
 
 function empty() {
-  const { name, introduction } = answers.server.model ?? {};
+  const [name, introduction] = [chosen(), chosenStatus()?.introduction];
   return h("li.empty", {},
     h("strong", {}, name ? `Ask ${name} something` : "Ask the model something"),
     introduction && h("span", {}, `${introduction.about}.`),
     questions(),
-    h("span", {}, "Conversations are kept in this browser only."));
+    h("span", {}, "Chats are kept in this browser only."));
 }
 
 function forget(view) {
@@ -101,7 +102,7 @@ function refresh(view, message, siblings) {
   const { content, thought, state, error, facts } = message;
   const isOwn = chats.writing.has(message.id);
   // The remark on a guess has what the model says of itself, which may come after the message.
-  const introduction = facts?.isGuess && answers.server.model?.introduction;
+  const introduction = facts?.isGuess && chosenStatus()?.introduction;
   const drawn = JSON.stringify([content.length, thought?.length, state, isOwn, error, facts, introduction, siblings.map(one => one.id)]);
   if (view.drawn === drawn) return;
   const isNewText = view.drawn && !view.live && view.length !== content.length;
@@ -144,13 +145,18 @@ export async function showMessage(id) {
 function showProgress(run) {
   const box = byId("progress");
   const isShown = run && run.message.chat === chats.state.open && run.first === null;
-  box.hidden = !isShown || !(run.progress || run.waitUntil);
+  box.hidden = !isShown || !(run.progress || run.waitUntil || run.loads);
   if (box.hidden) return;
   const bar = byId("progress-bar");
   if (run.waitUntil) {
     const seconds = Math.max(0, Math.ceil((run.waitUntil - performance.now()) / 1000));
     bar.removeAttribute("value");
     byId("progress-text").textContent = `The server is busy. Trying again in ${seconds} s.`;
+    return;
+  }
+  if (!run.progress) {
+    bar.removeAttribute("value");
+    byId("progress-text").textContent = `Loading ${run.loads}`;
     return;
   }
   const { processed, total, cache } = run.progress;

@@ -1,9 +1,9 @@
-// Conversations as JSON files: export and import.
+// Conversations as files: JSON for export and import, Markdown for readers.
 
 import * as chats from "./chats.js";
 import { h, newId, notice } from "./dom.js";
 import * as storage from "./storage.js";
-import { newestLeaf } from "./tree.js";
+import { newestLeaf, pathTo, textForModel } from "./tree.js";
 
 const FORMAT = "moeflux-conversations";
 
@@ -20,11 +20,33 @@ export async function exportChats(ids) {
   }
   const text = JSON.stringify({ format: FORMAT, version: 1, conversations }, null, 1);
   const title = conversations.length === 1 ? conversations[0].title : `${conversations.length} conversations`;
-  const name = `${title.replace(/[^\p{L}\p{N} ._-]+/gu, "").trim().slice(0, 60) || "conversation"}.json`;
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  download(title, ".json", "application/json", text);
+}
+
+function download(title, ending, type, text) {
+  const name = `${title.replace(/[^\p{L}\p{N} ._-]+/gu, "").trim().slice(0, 60) || "conversation"}${ending}`;
+  const url = URL.createObjectURL(new Blob([text], { type }));
   const link = h("a", { href: url, download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** Saves what is shown of a conversation, without its other versions, as a file of Markdown. */
+export async function exportMarkdown(id) {
+  const chat = chats.state.chats.get(id);
+  const messages = new Map((await storage.messagesOf(id)).map(message => [message.id, message]));
+  const running = chats.liveMessages.get(id);
+  if (running) messages.set(running.id, running);
+  const parts = pathTo(messages, chat.leaf).map(markdownOf);
+  download(chat.title, ".md", "text/markdown;charset=utf-8", [`# ${chat.title}`, ...parts].join("\n\n") + "\n");
+}
+
+/** A message with its role as a heading; thoughts are a quotation. */
+function markdownOf(message) {
+  if (message.role === "user") return `## User\n\n${textForModel(message).trim()}`;
+  const name = message.model ? `## Assistant (${message.model})` : "## Assistant";
+  const thought = message.thought?.trim().split("\n").map(line => `> ${line}`.trimEnd()).join("\n");
+  return [name, thought, message.content.trim()].filter(part => part).join("\n\n");
 }
 
 export const exportAll = () => exportChats(Array.from(chats.state.chats.keys()));

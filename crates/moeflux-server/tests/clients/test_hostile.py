@@ -335,3 +335,87 @@ def test_killed_in_the_middle_it_starts_again(tmp_path):
                          timeout=60)
     fresh.stop()
     assert with_cache.json()["choices"] == without.json()["choices"]
+
+
+def named_keys(file, *names):
+    """Keys with these names, which the file has from now on."""
+    command = [os.environ["MOEFLUX_BIN"], "keys", "add"]
+    return [subprocess.run([*command, name, "--keys", file], capture_output=True, text=True, check=True).stdout.strip()
+            for name in names]
+
+
+def ask_with(server, key, text, n_tokens):
+    """The status of the reply, and the seconds that it took."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": n_tokens,
+            "temperature": 1, "ignore_eos": True}
+    began = time.monotonic()
+    response = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=120,
+                          headers={"authorization": f"Bearer {key}"})
+    return response.status_code, time.monotonic() - began
+
+
+def test_one_key_does_not_starve_another(tmp_path):
+    """One key asks fifty things at a time, the other one at a time: it waits for less than two of them."""
+    file = str(tmp_path / "keys.json")
+    greedy, modest = named_keys(file, "greedy", "modest")
+    server = Server("--keys", file, "--sessions", "2")
+    try:
+        long, short = "Tell me about ownership. " * 250, "What is 7 + 12?"
+        alone = max(ask_with(server, modest, short, 5)[1] for _ in range(3))
+        one = max(ask_with(server, greedy, long + str(i), 200)[1] for i in range(2))
+        is_over = threading.Event()
+        counts = {}
+
+        def flood(i):
+            while not is_over.is_set():
+                # Prompts that differ at once, so that each is evaluated.
+                status, _ = ask_with(server, greedy, f"{i} {time.monotonic()} {long}", 200)
+                counts[status] = counts.get(status, 0) + 1
+
+        threads = [threading.Thread(target=flood, args=(i,)) for i in range(50)]
+        for thread in threads:
+            thread.start()
+        time.sleep(1.5)
+        waits = []
+        for _ in range(6):
+            status, seconds = ask_with(server, modest, short, 5)
+            assert status == 200
+            waits.append(seconds)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        print(f"alone {alone:.2f} s, a long one {one:.2f} s, waits {[round(it, 2) for it in waits]}, {counts}")
+        # Two long ones run at a time, each at half the speed; a third of the time is for other programs.
+        assert max(waits) < 3 * (2 * one + alone) + 1, (alone, one, waits)
+        assert set(counts) <= {200, 429}
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_response_of_another_key_is_not_there(tmp_path):
+    file = str(tmp_path / "keys.json")
+    anna, ben = named_keys(file, "anna", "ben")
+    server = Server("--keys", file)
+    try:
+        def call(key, method, path, body=None):
+            return httpx.request(method, server.url + path, json=body, timeout=60,
+                                 headers={"authorization": f"Bearer {key}"})
+
+        asked = {"model": MODEL, "input": "What is 7 + 12?", "max_output_tokens": 5}
+        made = call(anna, "POST", "/v1/responses", asked).json()
+        path = f"/v1/responses/{made['id']}"
+        item = made["output"][0]["id"]
+        for reply in [
+            call(ben, "GET", path), call(ben, "DELETE", path), call(ben, "GET", path + "/input_items"),
+            call(ben, "POST", "/v1/responses", {**asked, "previous_response_id": made["id"]}),
+            call(ben, "POST", "/v1/responses", {**asked, "input": [{"type": "item_reference", "id": item}]}),
+        ]:
+            assert reply.status_code == 404 and "not found" in reply.json()["error"]["message"]
+        # Both keys at a time are neither of them.
+        both = httpx.get(server.url + path, headers={"authorization": f"Bearer {ben}", "x-api-key": anna})
+        assert both.status_code in (401, 404)
+        assert call(anna, "GET", path).json() == made
+        assert call(anna, "DELETE", path).json()["deleted"] is True
+        assert call(anna, "GET", path).status_code == 404
+    finally:
+        assert server.stop() == 0

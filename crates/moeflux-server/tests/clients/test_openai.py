@@ -391,7 +391,6 @@ def test_completions(client):
     ({"prompt": {"a": 1}}, "prompt"),
     ({"prompt": "x", "suffix": "y"}, "suffix"),
     ({"prompt": "x", "best_of": 3}, "best_of"),
-    ({"prompt": "x", "echo": True, "logprobs": 1, "stream": True}, "echo"),
     ({"prompt": "x", "logprobs": 6}, "logprobs"),
 ])
 def test_completions_refuse_by_name(http, fields, name):
@@ -521,3 +520,21 @@ def test_gaps_are_refused_without_tokens_around_them(client, http):
     refused = http.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "input_suffix"
+
+
+def test_kept_responses_are_had_again_and_deleted(client):
+    made = respond(client, input="What is 23 + 45?", instructions="Be brief.", temperature=0)
+    again = client.responses.retrieve(made.id)
+    assert again.output_text == made.output_text and again.usage == made.usage
+    assert again.to_dict() == made.to_dict()
+    items = client.responses.input_items.list(made.id)
+    assert [(item.role, item.content[0].text) for item in items] == [("user", "What is 23 + 45?")]
+    many = [{"role": "user", "content": str(i)} for i in range(5)]
+    listed = client.responses.input_items.list(respond(client, input=many).id, order="asc", limit=2)
+    assert [item.content[0].text for item in listed] == ["0", "1", "2", "3", "4"]
+    assert client.responses.delete(made.id) is None
+    for method in [client.responses.retrieve, client.responses.delete, client.responses.input_items.list]:
+        with pytest.raises(openai.NotFoundError, match=f"Response with id '{made.id}' not found"):
+            method(made.id)
+    with pytest.raises(openai.NotFoundError):
+        respond(client, input="Why?", previous_response_id=made.id)

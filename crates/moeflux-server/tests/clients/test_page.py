@@ -134,11 +134,11 @@ def test_a_reload_keeps_everything(page):
     page.find("[name=stop]").send_keys("END")
     page.click("#settings .close")
     answer = page.ask(QUESTION)
-    page.click(".user [title='Edit and ask again']")
+    page.click(".user [title='Edit']")
     page.find(".editor textarea").send_keys(" Please", Keys.ENTER)
     page.wait(lambda: page.text(".user .branches") == "2/2")
     page.wait(page.is_idle)
-    page.click(".user [title='Earlier version']")
+    page.click(".user [title='Previous version']")
     page.question.send_keys("a draft")
     # Drafts are written soon after the last key.
     time.sleep(0.6)
@@ -172,7 +172,7 @@ def test_stop_continue_again_and_reload_in_the_middle(page):
     continued = page.js("return requests.at(-1)")
     assert page.js(id) == stopped and continued["continue_final_message"] is True
     assert continued["messages"][-1] == {"role": "assistant", "content": text.strip()}
-    page.click("[title='Answer again']")
+    page.click("[title='Regenerate']")
     page.wait(lambda: page.js(id) != stopped and len(page.last()) > 200)
     # Long enough for what has come to be kept.
     time.sleep(1.2)
@@ -180,7 +180,7 @@ def test_stop_continue_again_and_reload_in_the_middle(page):
     page.wait(lambda: page.text(".assistant .branches") == "2/2")
     assert "Interrupted" in page.text(".assistant .remark") and page.count(".go-on") == 1
     assert len(page.last()) > 200
-    page.click(".assistant [title='Earlier version']")
+    page.click(".assistant [title='Previous version']")
     page.wait(lambda: page.last().startswith(text))
 
 
@@ -311,6 +311,127 @@ def test_export_delete_undo_import(page):
     assert page.count("[data-chat]") == 3
 
 
+def test_a_conversation_as_markdown(page):
+    chat = conversation("first", "One?", "Uno `x`.", "Two?", "Dos.", title="First: of two")
+    chat["messages"][0]["files"] = [{"name": "notes.txt", "text": "a ``` b"}]
+    chat["messages"][1] |= {"thought": "I think\n\nabout it", "model": "some-model"}
+    other = {**chat["messages"][3], "id": "other", "content": "Another version."}
+    chat["messages"].append(other)
+    page.put(chat)
+    page.click("[data-chat=first] > button")
+    entry = page.all("[role=menuitem]")[1]
+    assert entry.text == "Export as Markdown"
+    entry.click()
+    file = page.wait(lambda: next(page.folder.glob("First of two*.md"), None))
+    text = page.wait(lambda: file.read_text())
+    assert text == """# First: of two
+
+## User
+
+File: notes.txt
+````
+a ``` b
+````
+
+One?
+
+## Assistant (some-model)
+
+> I think
+>
+> about it
+
+Uno `x`.
+
+## User
+
+Two?
+
+## Assistant
+
+Dos.
+"""
+
+
+# Two models, of which the second is not in memory; the page reads this in place of the server's list.
+SEVERAL = """
+    window.isLoaded = false;
+    const real = Response.prototype.json;
+    Response.prototype.json = async function () {
+        const value = await real.call(this);
+        if (value.object !== "list") return value;
+        const [card] = value.data;
+        card.status = { value: "loaded" };
+        const status = { value: isLoaded ? "loaded" : "unloaded" };
+        value.data.push({ id: "other", object: "model", context_length: 8192, status,
+            capabilities: { thinking: { supported: true }, function_calling: true } });
+        value.models.push({ name: "other", capabilities: ["completion", "tools", "thinking", "insert"] });
+        return value;
+    };"""
+
+
+def test_a_choice_of_models(page):
+    choice = "#model-choice"
+    page.wait(lambda: page.text("#abilities"))
+    # With one model there is nothing to choose.
+    assert not page.find(choice).is_displayed() and page.find("#model-name").is_displayed()
+    assert page.text("#abilities") == "4,096 tokens of context · tools"
+    added = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SEVERAL})
+    try:
+        page.reload()
+        page.wait(lambda: page.find(choice).is_displayed())
+        assert not page.find("#model-name").is_displayed()
+        assert page.find(choice).accessible_name == "Model" and page.find(choice).aria_role == "combobox"
+        assert page.js("return [...arguments[0].options].map(one => one.text)", page.find(choice)) == [
+            "moeflux-demo", "other (loads on first use)"]
+        assert page.find(choice).get_property("value") == "moeflux-demo"
+        page.find(choice).send_keys("o")
+        page.wait(lambda: page.text("#abilities") == "8,192 tokens of context · thinking · tools · infill")
+        assert page.find("#think").is_displayed() and "Ask other" in page.text(".empty")
+        # What the demo says of itself does not hold for the other.
+        assert page.count(".questions") == 0
+        page.click("#toggle-facts")
+        assert page.text("#model").split("\n")[1] == "moeflux-demo"
+        page.shot("models")
+        page.click("#close-facts")
+        # It is remembered, and asked.
+        page.reload()
+        page.wait(lambda: page.find(choice).get_property("value") == "other")
+        page.script_model([{"choices": [{"delta": {"content": "Yes."}}]}], every=400)
+        page.question.send_keys("Are you there?", Keys.ENTER)
+        page.wait(lambda: page.text("#progress-text") == "Loading other")
+        page.wait(page.is_idle)
+        assert page.js("return requests[0].model") == "other"
+        # The list is read again after an answer.
+        page.js("isLoaded = true")
+        page.click("[title='Regenerate']")
+        page.wait(lambda: page.js("return [...arguments[0].options].map(one => one.text)", page.find(choice))[1] == "other")
+        page.resize("phone", "light")
+        assert page.is_narrow()
+        page.shot("models-phone")
+    finally:
+        page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    # A model that is listed no more is not asked.
+    page.reload()
+    page.wait(lambda: page.text("#model-name") == "moeflux-demo" and page.find("#model-name").is_displayed())
+    page.question.send_keys(QUESTION, Keys.ENTER)
+    page.wait(lambda: "Appends an element" in page.last())
+
+
+def test_its_words_are_those_of_other_programs(page):
+    page.click("#open-settings")
+    labels = page.js("return [...document.querySelectorAll('#settings label > span')].map(one => one.innerText)")
+    for word in ["System prompt", "Temperature", "Top K", "Top P", "Min P", "Repeat penalty", "Presence penalty",
+                 "Frequency penalty", "Max tokens", "Seed", "Stop sequences, one per line", "API key", "Theme"]:
+        assert word in labels, (word, labels)
+    page.click("#settings .close")
+    # All that can be used has a name.
+    nameless = page.js("""return [...document.querySelectorAll('button, input, select, textarea')].filter(one =>
+        !one.innerText && !one.getAttribute('aria-label') && !one.labels?.length && one.type !== 'file')
+        .map(one => one.outerHTML)""")
+    assert nameless == []
+
+
 def test_search_rename_and_keys(page):
     page.put(conversation("first", "One?", "A needle in a haystack.", title="First"),
              conversation("second", "Two?", "Nothing.", title="Second"))
@@ -334,7 +455,7 @@ def test_search_rename_and_keys(page):
     page.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert page.count(".editor") == 0
     page.question.send_keys(Keys.CONTROL, "/")
-    page.wait(lambda: "Search conversations" in page.text("#keys"))
+    page.wait(lambda: "Search chats" in page.text("#keys"))
     page.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
     page.question.send_keys(Keys.CONTROL, Keys.SHIFT, "o")
     page.wait(lambda: page.count(".empty") == 1)

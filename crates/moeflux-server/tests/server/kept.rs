@@ -149,3 +149,56 @@ fn items_that_cannot_be_read_are_refused_or_named() {
     let named = "x-moeflux-ignored-fields: input[0], input[1].encrypted_content";
     assert!(taken.head.contains(named), "{}", taken.head);
 }
+
+fn method_as(server: &Running, key: &str, method: &str, path: &str) -> Reply {
+    server.send(&format!("{method} {path} HTTP/1.1\r\nAuthorization: Bearer {key}"), "")
+}
+
+#[test]
+fn a_kept_response_is_had_again_and_deleted_by_its_own_key() {
+    let folder = Folder::new("deleted");
+    let keys = KEYS.map(String::from).to_vec();
+    let response_dir = Some(folder.0.join("responses"));
+    let server = start(moeflux_server::ServerOptions { api_keys: keys, response_dir, ..options() });
+    let made = ask_as(&server, KEYS[0], json!({"input": "Hi", "instructions": "Be brief."})).json();
+    let path = format!("/v1/responses/{}", made["id"].as_str().unwrap());
+    let items = format!("{path}/input_items");
+    assert_eq!(method_as(&server, KEYS[0], "GET", &path).json(), made);
+    let stream = ask_as(&server, KEYS[0], json!({"input": "Hi", "stream": true})).body;
+    let last = stream.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    let streamed = format!("/v1/responses/{}", last["response"]["id"].as_str().unwrap());
+    assert_eq!(method_as(&server, KEYS[0], "GET", &streamed).json(), last["response"]);
+    let listed = method_as(&server, KEYS[0], "GET", &items).json();
+    assert_eq!(listed["data"][0]["content"][0]["text"], "Hi");
+    // Another key has none of it, and neither has one that names an item.
+    for (key, method, path) in [
+        (KEYS[1], "GET", path.clone()),
+        (KEYS[1], "DELETE", path.clone()),
+        (KEYS[1], "GET", items.clone()),
+        (KEYS[0], "GET", format!("/v1/responses/{}", made["output"][0]["id"].as_str().unwrap())),
+        (KEYS[0], "DELETE", String::from("/v1/responses/resp_%2e%2e%2f")),
+    ] {
+        let refused = method_as(&server, key, method, &path);
+        assert_eq!(refused.status, 404, "{method} {path}");
+        let error = &refused.json()["error"];
+        assert!(error["message"].as_str().unwrap().starts_with("Response with id '"), "{error}");
+        assert_eq!(error["type"], "invalid_request_error");
+    }
+    assert_eq!(method_as(&server, KEYS[0], "GET", &format!("{items}?after=msg_1")).status, 404);
+    for query in ["?limit=0", "?limit=x", "?order=up"] {
+        assert_eq!(method_as(&server, KEYS[0], "GET", &format!("{items}{query}")).status, 400);
+    }
+    assert_eq!(method_as(&server, KEYS[0], "GET", &format!("{path}?stream=true")).status, 400);
+    let n_files = || std::fs::read_dir(folder.0.join("responses")).unwrap().count();
+    assert_eq!(n_files(), 2);
+    let deleted = method_as(&server, KEYS[0], "DELETE", &path).json();
+    assert_eq!(deleted, json!({"id": made["id"], "object": "response", "deleted": true}));
+    assert_eq!(n_files(), 1);
+    for method in ["GET", "DELETE"] {
+        assert_eq!(method_as(&server, KEYS[0], method, &path).status, 404);
+    }
+    let next = json!({"input": "So?", "previous_response_id": made["id"]});
+    assert_eq!(ask_as(&server, KEYS[0], next).status, 404);
+    assert_eq!(method_as(&server, KEYS[0], "GET", &streamed).status, 200);
+}

@@ -39,17 +39,47 @@ fn a_prompt_is_repeated_with_the_probabilities_of_its_tokens() {
     assert_eq!(lens, [4, 3]);
     let [one, other] = [0, 1].map(|i| list(&several["choices"][i], "token_logprobs"));
     assert_eq!(one[..2], other[..2]);
-    for (fields, param) in
-        [(json!({"stream": true}), "echo"), (json!({"max_tokens": -2}), "max_tokens")]
-    {
-        let refused = server.post("/v1/completions", &with(asked.clone(), fields));
-        assert_eq!((refused.status, refused.json()["error"]["param"].as_str()), (400, Some(param)));
-    }
+    let refused = server.post("/v1/completions", &with(asked.clone(), json!({"max_tokens": -2})));
+    let param = refused.json()["error"]["param"].clone();
+    assert_eq!((refused.status, param), (400, json!("max_tokens")));
     let empty = server.post("/v1/completions", &json!({"prompt": "x", "max_tokens": 0})).json();
     assert_eq!(
         (empty["choices"][0]["text"].as_str(), &empty["usage"]["completion_tokens"]),
         (Some(""), &json!(0))
     );
+}
+
+/// What a stream says of a prompt and its answer is what a reply at once says.
+#[test]
+fn probabilities_of_prompts_are_streamed() {
+    let server = start(options());
+    let long = "The `Vec` type allows to access values by index. ".repeat(40);
+    let asked = json!({"prompt": ["`Vec::push` appends", long, "x"], "temperature": 0, "echo": true,
+        "logprobs": 2, "n": 2});
+    for max_tokens in [0, 3] {
+        let asked = with(asked.clone(), json!({"max_tokens": max_tokens}));
+        let whole = server.post("/v1/completions", &asked).json();
+        let body = server.post("/v1/completions", &with(asked, json!({"stream": true}))).body;
+        let events = body.lines().filter_map(|line| line.strip_prefix("data: "));
+        let events: Vec<Value> = events
+            .filter(|event| *event != "[DONE]")
+            .map(|event| serde_json::from_str(event).unwrap())
+            .collect();
+        for (i, want) in whole["choices"].as_array().unwrap().iter().enumerate() {
+            let choices = || {
+                let all = events.iter().filter_map(|event| event["choices"].get(0));
+                all.filter(|choice| choice["index"] == i)
+            };
+            let text: String = choices().map(|choice| choice["text"].as_str().unwrap()).collect();
+            assert_eq!(text, *want["text"].as_str().unwrap());
+            for list in ["tokens", "token_logprobs", "text_offset", "top_logprobs"] {
+                let parts = choices().filter_map(|choice| choice["logprobs"][list].as_array());
+                let got: Vec<Value> = parts.flatten().cloned().collect();
+                assert_eq!(json!(got), want["logprobs"][list], "{i} {list}");
+            }
+            assert_eq!(choices().next_back().unwrap()["finish_reason"], want["finish_reason"]);
+        }
+    }
 }
 
 #[test]
@@ -127,4 +157,47 @@ fn ollamas_clients_may_send_more_than_fits() {
     // A last message that does not fit alone is refused whatever may be left out.
     let alone = json!({"messages": [{"role": "user", "content": long.repeat(20)}]});
     assert_eq!(server.post("/api/chat", &with(asked, alone)).status, 400);
+}
+
+#[test]
+fn prompts_of_ollamas_clients_lose_their_beginning_where_they_do_not_fit() {
+    let server = start(options());
+    let header = |reply: &crate::common::Reply, name: &str| -> Option<usize> {
+        let (_, n) = reply.head.split_once(&format!("x-moeflux-left-out-{name}: "))?;
+        n.lines().next()?.parse().ok()
+    };
+    let long = "Ein Wörterbuch für Größen. ".repeat(1500) + "What does `Vec::push` do?";
+    let asked = json!({"model": "demo", "prompt": long, "stream": false, "system": "You answer briefly.",
+        "options": {"temperature": 0, "num_predict": 20}});
+    for fields in [json!({}), json!({"raw": true, "system": ""})] {
+        let reply = server.post("/api/generate", &with(asked.clone(), fields.clone()));
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        let n = header(&reply, "characters").unwrap();
+        let n_prompt = reply.json()["prompt_eval_count"].as_u64().unwrap();
+        assert!((4060..=4076).contains(&n_prompt), "{n_prompt}");
+        // No more than necessary: all of it but these characters is what was read.
+        let rest: String = long.chars().skip(n).collect();
+        let shifted = with(fields.clone(), json!({"shift": false}));
+        let fields = with(fields, json!({"prompt": rest}));
+        let same = server.post("/api/generate", &with(asked.clone(), fields));
+        assert_eq!(header(&same, "characters"), None);
+        assert_eq!(same.json()["response"], reply.json()["response"]);
+        let more = server.post("/api/generate", &with(asked.clone(), shifted));
+        assert!(header(&more, "characters").unwrap() <= n);
+    }
+    let refused = server.post("/api/generate", &with(asked.clone(), json!({"truncate": false})));
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.contains("exceeds the context length"), "{}", refused.body);
+    // The oldest tokens of an earlier answer go before anything of the prompt.
+    let fields = json!({"prompt": "What does `Vec::push` do?", "context": vec![100; 5000]});
+    let reply = server.post("/api/generate", &with(asked.clone(), fields.clone()));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let n = header(&reply, "tokens").unwrap();
+    assert_eq!(reply.json()["prompt_eval_count"].as_u64().unwrap(), 4076);
+    assert!(n > 900 && header(&reply, "characters").is_none(), "{n}");
+    let fields = with(fields, json!({"truncate": false}));
+    assert_eq!(server.post("/api/generate", &with(asked.clone(), fields)).status, 400);
+    // A system's text that does not fit alone is refused.
+    let fields = json!({"system": long, "prompt": "Hi"});
+    assert_eq!(server.post("/api/generate", &with(asked, fields)).status, 400);
 }

@@ -103,6 +103,25 @@ fn thoughts_are_limited_by_any_name() {
     }
 }
 
+/// Thoughts leave room for what ends them and for an answer, however few tokens there are.
+#[test]
+fn a_short_limit_leaves_an_answer() {
+    let model = thinker("short");
+    let server = start_at(&model.0, options());
+    for n in (1..24).chain([32, 48]) {
+        for said in [
+            chat(&server, json!({"max_tokens": n})),
+            messages(&server, json!({"max_tokens": n})),
+            response(&server, json!({"max_output_tokens": n})),
+            chat(&server, json!({"max_tokens": n, "reasoning_effort": "high"})),
+            chat(&server, json!({"max_tokens": n, "thinking_budget": n})),
+        ] {
+            assert!(!said.text.trim().is_empty() && said.n_made <= n, "{n} {said:?}");
+            assert_eq!(said.n_thought > 0, n >= 16, "{n} {said:?}");
+        }
+    }
+}
+
 #[test]
 fn the_servers_limit_holds_where_requests_have_none() {
     let model = thinker("default");

@@ -81,14 +81,16 @@ impl Grammar {
         let start = match self.format.thinking {
             Thinking::Channels => channels(&mut rules, said, calls.map(|calls| calls.whole)),
             thinking => {
+                // Space in front of JSON is a part of the thoughts: without these there is none.
+                let inner = if is_text || said.is_none() { "" } else { " SPACE?" };
                 let thought = match thinking.tags() {
                     Some([_, close]) if self.is_thinking => {
-                        format!("TEXT? {} ", rules.literal(close))
+                        format!("TEXT? {}{inner} ", rules.literal(close))
                     }
                     Some(tags) => {
                         let [open, close] = tags.map(|tag| rules.literal(tag));
                         // Some templates end thoughts that never began.
-                        format!("(SPACE? {open} TEXT? {close} | {close})? ")
+                        format!("((SPACE? {open} TEXT? {close} | {close}){inner})? ")
                     }
                     None => String::new(),
                 };
@@ -99,10 +101,9 @@ impl Grammar {
                         None => format!("{thought}{said} ({})?", calls.whole),
                     },
                     (Some(said), Some(calls)) => {
-                        format!("{thought}{space}({said} | {})", calls.whole)
+                        format!("{thought}({said} | {space}{})", calls.whole)
                     }
-                    (Some(said), None) if is_text => format!("{thought}{said}"),
-                    (Some(said), None) => format!("{thought}{space}{said}"),
+                    (Some(said), None) => format!("{thought}{said}"),
                     (None, Some(calls)) => format!("{thought}{space}{}", calls.whole),
                     (None, None) => format!("{thought}TEXT?"),
                 }

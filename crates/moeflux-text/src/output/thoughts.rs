@@ -28,6 +28,8 @@ struct Limits {
     budget: usize,
     /// Tokens of the answer, thoughts included, after which thoughts end.
     room: usize,
+    /// Tokens of the answer.
+    most: usize,
 }
 
 /// The tokens around thoughts, for all answers of a model.
@@ -132,14 +134,16 @@ impl ThoughtMarks {
         Some(ThoughtMarks { kind, closings: closings.into_iter().collect::<Option<_>>()?, begins })
     }
 
-    /// Ways to end thoughts for the `n`-th time, the best first. Where calls may follow, the model
-    /// chooses once how it goes on.
-    fn closings(&self, n: usize, may_call: bool) -> Vec<&[TokenId]> {
+    /// Ways to end thoughts for the `n`-th time in an answer that `n_left` tokens are left of, the best
+    /// first. Where calls may follow, the model chooses once how it goes on. Ways that leave an answer no
+    /// token come last.
+    fn closings(&self, n: usize, may_call: bool, n_left: usize) -> Vec<&[TokenId]> {
         let mut ways: Vec<&[TokenId]> = self.closings.iter().map(Vec::as_slice).collect();
         let is_channels = matches!(self.kind, Kind::Channels { .. });
         if is_channels && (n > 0 || !may_call) {
             ways.reverse();
         }
+        ways.sort_by_key(|way| if way.len() < n_left { 0 } else { way.len() });
         ways
     }
 
@@ -169,7 +173,7 @@ impl Thoughts {
             marks: Arc::clone(marks),
             place,
             may_call,
-            limits: Limits { budget: usize::MAX, room: usize::MAX },
+            limits: Limits { budget: usize::MAX, room: usize::MAX, most: usize::MAX },
             n_thought: 0,
             n_made: 0,
             n_unfinished: 0,
@@ -192,10 +196,12 @@ impl Thoughts {
     }
 
     /// Keeps some of the `max_tokens` of an answer for what follows its thoughts: a quarter, and 512
-    /// at most.
+    /// at most, in addition to what it takes to end them.
     pub fn limit(&mut self, max_tokens: usize) {
         let kept = (max_tokens / KEPT_SHARE).clamp(1, MAX_KEPT);
-        self.limits.room = max_tokens.saturating_sub(kept + self.marks.longest_closing());
+        let to_end = self.marks.longest_closing() + MAX_UNFINISHED;
+        self.limits.room = max_tokens.saturating_sub(kept + to_end);
+        self.limits.most = max_tokens;
     }
 
     /// Tokens of thoughts so far. What marks thoughts is not counted.
@@ -218,7 +224,8 @@ impl Thoughts {
             self.n_unfinished += 1;
             return;
         }
-        let ways = self.marks.closings(self.n_closed, self.may_call);
+        let n_left = self.limits.most.saturating_sub(self.n_made);
+        let ways = self.marks.closings(self.n_closed, self.may_call, n_left);
         // Where a grammar takes none, thoughts end a token later.
         if let Some(way) = ways.into_iter().find(|way| takes(way)) {
             self.forced.extend(way);

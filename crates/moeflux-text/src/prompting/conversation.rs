@@ -35,6 +35,9 @@ pub struct Conversation {
     pub expected: Option<String>,
 }
 
+/// Tokens of an answer below which there is no thinking: what begins and ends thoughts takes up to nine.
+const LEAST_THINKING: usize = 16;
+
 impl Conversation {
     /// Asks for text, without tools.
     pub fn new(messages: Vec<Message>) -> Conversation {
@@ -51,6 +54,16 @@ impl Conversation {
             continues: false,
             expected: None,
         }
+    }
+
+    /// For an answer of `max_tokens` at most: with fewer than 16 the model does not think, so that they
+    /// are the answer's.
+    #[must_use]
+    pub fn within(mut self, max_tokens: Option<usize>) -> Conversation {
+        if max_tokens.is_some_and(|most| most < LEAST_THINKING) && !self.continues {
+            self.thinking_budget = Some(0);
+        }
+        self
     }
 
     /// Whether the model is to think, if that is said.

@@ -189,3 +189,27 @@ fn a_grammar_and_a_character_may_put_the_end_off() {
     }
     assert!(thoughts.forced().count() > 0);
 }
+
+/// What ends thoughts is part of what is kept of an answer's tokens.
+#[test]
+fn few_tokens_leave_an_answer() {
+    for (name, opens) in [
+        ("qwen_xml", "<think>\n"),
+        ("glm_4_5", "<think>"),
+        ("harmony", "<|channel|>analysis<|message|>"),
+    ] {
+        let it = Subject::of(name);
+        for max_tokens in 1..40 {
+            let mut thoughts = it.format.thoughts(false, false).unwrap();
+            thoughts.limit(max_tokens);
+            let got = it.until_closed(&mut thoughts, &format!("{opens}{LONG}"));
+            // The shortest way takes a token of tags, and of channels two and the role's.
+            let least = it.tokens(opens).len() + if name == "harmony" { 8 } else { 2 };
+            assert!(
+                got.len() < max_tokens || max_tokens < least,
+                "{name} {max_tokens}: {}",
+                it.text(&got)
+            );
+        }
+    }
+}

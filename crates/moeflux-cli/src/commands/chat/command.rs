@@ -8,7 +8,8 @@ pub(super) const HELP: &str = "\
 /clear        forget the conversation
 /undo         take the last question and its answer back
 /regenerate   answer again, with another seed
-/set          show sampling; /set temperature 0.7 changes it
+/set          show sampling and limits; /set temperature 0.7 or
+              /set thinking_budget 200 changes one
 /system TEXT  set the system prompt; without TEXT, none
 /save FILE    save the conversation
 /load FILE    continue a saved conversation

@@ -213,8 +213,14 @@ impl Chat<'_> {
     }
 
     fn set(&mut self, argument: &str) -> Result<()> {
-        let text = settings::set(&mut self.settings, argument)?;
+        let text = settings::set(&mut self.settings, &mut self.thinking_budget, argument)?;
         text.lines().for_each(|line| report::aside(false, line));
+        if text.starts_with("thinking_budget") && !self.loaded.text().format().can_think() {
+            report::note(
+                self.is_quiet,
+                "the model marks no thoughts: thinking_budget changes nothing",
+            );
+        }
         Ok(())
     }
 
@@ -268,6 +274,7 @@ impl Chat<'_> {
             thinking_budget: self.thinking_budget,
             ..Conversation::new(self.messages.clone())
         };
+        let conversation = conversation.within(self.settings.max_tokens);
         let prepared = self.loaded.text().prepare(&conversation);
         let prepared = prepared.map_err(|err| refusal(self.loaded.tokenizer(), err))?;
         let mut settings = self.settings.clone();

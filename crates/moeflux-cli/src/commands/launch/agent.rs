@@ -92,6 +92,17 @@ impl Agent {
     }
 }
 
+impl Setup {
+    /// Has the agent trust what a file of certificates has: those on Node.js, and those in Rust.
+    pub(super) fn trust(&mut self, ca: Option<&Path>) {
+        let Some(ca) = ca else { return };
+        let ca = std::path::absolute(ca).unwrap_or_else(|_| ca.to_owned());
+        for name in ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] {
+            self.variables.push((name, text(ca.display())));
+        }
+    }
+}
+
 /// The program `name` in a folder.
 fn in_dir(dir: &Path, name: &str) -> Option<PathBuf> {
     let extensions: &[&str] = if cfg!(windows) { &["exe", "cmd", "bat"] } else { &[""] };

@@ -7,7 +7,7 @@ mod server;
 use anyhow::{Result, bail};
 
 use self::agent::{KEY_VARIABLE, Setup, Value};
-use self::server::{Facts, Started};
+use self::server::{Facts, Running, Started};
 use super::serve::{keys, own_name};
 use crate::args::{Agent, LaunchArgs};
 use crate::error::UsageError;
@@ -17,12 +17,13 @@ use crate::report::note;
 pub(crate) fn run(args: &LaunchArgs) -> Result<u8> {
     let keys = keys(args.api_key_file.as_deref())?;
     let key = keys.first().map(String::as_str);
-    let running = find_running(args, key)?;
+    let server = Running::new(args.addr, args.tls_ca.as_deref())?;
+    let running = find_running(args, &server, key)?;
     if let Some(ctx) = running.as_ref().map_or(args.ctx, |facts| facts.ctx) {
         check_room(args, ctx, running.is_some())?;
     }
     if args.print {
-        super::print(&shell_commands(args, running, key.is_some()))?;
+        super::print(&shell_commands(args, &server.url, running, key.is_some()))?;
         return Ok(0);
     }
     let agent = args.agent;
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<u8> {
         bail!("{} is not installed: {}", agent.program(), agent.install_command());
     };
     let (started, url, facts) = match running {
-        Some(facts) => (None, server::url(args.addr), facts),
+        Some(facts) => (None, server.url, facts),
         None => {
             let started = Started::new(args, key)?;
             let (url, facts) = (started.url.clone(), started.facts.clone());
@@ -41,7 +42,8 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<u8> {
         check_room(args, ctx, false)?;
         warn_of_little_room(agent, ctx);
     }
-    let setup = agent.setup(&url, &facts, key.is_some());
+    let mut setup = agent.setup(&url, &facts, key.is_some());
+    setup.trust(args.tls_ca.as_deref());
     let code = child::run(&program, &setup, key.unwrap_or_default(), &args.args);
     if let Some(started) = started {
         started.end();
@@ -50,12 +52,22 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<u8> {
 }
 
 /// What the server at the address has, where one runs; refuses one that has something else.
-fn find_running(args: &LaunchArgs, key: Option<&str>) -> Result<Option<Facts>> {
+fn find_running(args: &LaunchArgs, server: &Running, key: Option<&str>) -> Result<Option<Facts>> {
     if args.addr.port() == 0 {
         return Ok(None);
     }
-    let url = server::url(args.addr);
-    let Some(facts) = server::ask(&url, key)? else { return Ok(None) };
+    let url = &server.url;
+    let wanted = args.model.iter().flat_map(|model| [model.clone(), own_name(Some(model))]);
+    let wanted: Vec<String> = wanted.collect();
+    let Some(facts) = server::ask(server, key, &wanted)? else {
+        if args.tls_ca.is_some() {
+            bail!(
+                "no server listens at {url}: start one with moeflux serve --tls-cert FILE --tls-key FILE, \
+                 or leave --tls-ca out"
+            );
+        }
+        return Ok(None);
+    };
     if let Some(model) = &args.model {
         let is_there = |name: &str| facts.names.iter().any(|other| other == name);
         if !is_there(model) && !is_there(&own_name(Some(model))) {
@@ -108,7 +120,7 @@ fn warn_of_little_room(agent: Agent, ctx: usize) {
 }
 
 /// The server's and the agent's command with what the latter is started with, for a shell.
-fn shell_commands(args: &LaunchArgs, running: Option<Facts>, has_key: bool) -> String {
+fn shell_commands(args: &LaunchArgs, url: &str, running: Option<Facts>, has_key: bool) -> String {
     let mut text = String::new();
     if running.is_none() {
         text.push_str("moeflux");
@@ -121,8 +133,9 @@ fn shell_commands(args: &LaunchArgs, running: Option<Facts>, has_key: bool) -> S
         let model = own_name(args.model.as_deref());
         Facts { names: vec![model.clone()], model, ctx: args.ctx }
     });
-    let Setup { variables, removed, args: own } =
-        args.agent.setup(&server::url(args.addr), &facts, has_key);
+    let mut setup = args.agent.setup(url, &facts, has_key);
+    setup.trust(args.tls_ca.as_deref());
+    let Setup { variables, removed, args: own } = setup;
     if !removed.is_empty() {
         text.push_str(&format!("unset {}\n", removed.join(" ")));
     }

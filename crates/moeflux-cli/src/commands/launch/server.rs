@@ -12,9 +12,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use moeflux_core::files::{check_target, read_bounded};
 use moeflux_core::private;
 use serde_json::Value;
-use ureq::Agent;
 
 use crate::args::LaunchArgs;
+use crate::dial::{Dial, Place, certificate_problem};
 use crate::paths::cache_dir;
 use crate::report::note;
 use crate::values::Sessions;
@@ -38,25 +38,46 @@ pub(super) struct Facts {
     pub(super) ctx: Option<usize>,
 }
 
+/// A server that may run already.
+pub(super) struct Running {
+    dial: Dial,
+    /// By which programs of this machine reach it.
+    pub(super) url: String,
+}
+
+impl Running {
+    /// At an address, with TLS where `ca` has its certificate or its authority's.
+    ///
+    /// # Errors
+    /// Where that file cannot be read or has no certificate.
+    pub(super) fn new(addr: SocketAddr, ca: Option<&Path>) -> Result<Running> {
+        let addr = local(addr);
+        let dial = Dial::new(Place::Tcp(addr), ca)?;
+        // Certificates have names rather than numbers.
+        let url = match ca {
+            Some(_) if addr.ip().is_loopback() => format!("https://localhost:{}", addr.port()),
+            _ => dial.to_string(),
+        };
+        Ok(Running { dial, url })
+    }
+}
+
 /// The address by which programs of this machine reach a server that listens at `addr`.
-pub(super) fn url(addr: SocketAddr) -> String {
+fn local(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, addr.port()))
+    SocketAddr::new(ip, addr.port())
 }
 
-/// Asks the server at `url` what it serves; `None` where nothing listens.
-pub(super) fn ask(url: &str, key: Option<&str>) -> Result<Option<Facts>> {
-    let config = Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .proxy(None)
-        .timeout_global(Some(REPLY));
-    let agent: Agent = config.build().into();
-    let mut request = agent.get(format!("{url}/v1/models"));
+/// Asks a server what it serves; `None` where nothing listens. Of several models the one that is
+/// wanted is described, else the one that is loaded.
+pub(super) fn ask(server: &Running, key: Option<&str>, wanted: &[String]) -> Result<Option<Facts>> {
+    let url = &server.url;
+    let agent = server.dial.agent(REPLY);
+    let mut request = agent.get(format!("{}/v1/models", Dial::ORIGIN));
     if let Some(key) = key {
         request = request.header("authorization", format!("Bearer {key}"));
     }
@@ -66,12 +87,16 @@ pub(super) fn ask(url: &str, key: Option<&str>) -> Result<Option<Facts>> {
             return Ok(None);
         }
         Err(ureq::Error::ConnectionFailed) => return Ok(None),
+        Err(ureq::Error::Io(err)) if certificate_problem(&err).is_some() => bail!(
+            "the server at {url} has another certificate than --tls-ca names: give the file of its \
+             --tls-cert, or that of its authority ({err})"
+        ),
         Err(err) => return Err(anyhow!(err).context(format!("the server at {url} (--addr)"))),
     };
     let status = response.status().as_u16();
     let text = response.body_mut().read_to_string().unwrap_or_default();
     match status {
-        200 => facts(&text).map(Some).ok_or_else(|| foreign(url)),
+        200 => facts(&text, wanted).map(Some).ok_or_else(|| foreign(url)),
         401 if key.is_none() => {
             bail!("the server at {url} wants a key: give --api-key-file, or set MOEFLUX_API_KEY")
         }
@@ -87,10 +112,14 @@ fn foreign(url: &str) -> anyhow::Error {
 }
 
 /// Reads the list of models of a server of ours.
-fn facts(text: &str) -> Option<Facts> {
+fn facts(text: &str, wanted: &[String]) -> Option<Facts> {
     let value: Value = serde_json::from_str(text).ok()?;
     let models = value["data"].as_array()?;
-    let first = models.first().filter(|model| model["owned_by"] == "moeflux")?;
+    let first_of_all = models.first().filter(|model| model["owned_by"] == "moeflux")?;
+    let find = |is_meant: &dyn Fn(&Value) -> bool| models.iter().find(|model| is_meant(model));
+    let meant = find(&|model| wanted.iter().any(|name| model["id"] == *name));
+    let first = meant.or_else(|| find(&|model| model["status"]["value"] == "loaded"));
+    let first = first.unwrap_or(first_of_all);
     let names = models.iter().filter_map(|model| model["id"].as_str().map(str::to_owned));
     let ctx = first["context_length"].as_u64().and_then(|ctx| usize::try_from(ctx).ok());
     let model = first["id"].as_str()?.to_owned();
@@ -142,8 +171,9 @@ impl Started {
             }
             let addr = text.lines().find_map(|line| line.split("listening on http://").nth(1));
             if let Some(addr) = addr.and_then(|addr| addr.trim().parse().ok()) {
-                self.url = url(addr);
-                if let Some(facts) = ask(&self.url, key)? {
+                let server = Running::new(addr, None)?;
+                if let Some(facts) = ask(&server, key, &[])? {
+                    self.url = server.url;
                     self.facts = facts;
                     return Ok(());
                 }

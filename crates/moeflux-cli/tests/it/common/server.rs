@@ -42,12 +42,12 @@ impl Server {
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut lines = lines.map(Result::unwrap);
-        let line = lines.find(|line| line.contains("listening on http://")).unwrap();
+        let line = lines.find(|line| line.contains("listening on http")).unwrap();
         // Read on, so that the server never waits for this pipe.
         let log = Arc::new(Mutex::new(Vec::new()));
         let written = Arc::clone(&log);
         std::thread::spawn(move || lines.for_each(|line| written.lock().unwrap().push(line)));
-        let addr = line.split("http://").nth(1).unwrap().trim().to_owned();
+        let addr = line.split("://").nth(1).unwrap().trim().to_owned();
         Server { child, addr, log }
     }
 

@@ -4,6 +4,7 @@ mod freeform;
 mod hints;
 mod item;
 mod items;
+pub(crate) mod kept;
 mod request;
 mod response;
 mod stream;
@@ -140,7 +141,7 @@ fn conversation(
         expected: None,
     };
     let names = Names { shape: "text.format", thinking: "reasoning.effort" };
-    Ok((ConversationRequest { conversation, names, settings }, table))
+    Ok((ConversationRequest::new(conversation, names, settings), table))
 }
 
 fn top_logprobs(body: &ResponseRequest) -> Option<usize> {

@@ -259,7 +259,7 @@ impl Task {
     pub(super) fn ended(&mut self, output: Vec<OutputItem>, answer: &Answer) -> Response {
         let response = self.begun.ended(output, answer);
         if let Some(record) = self.record.take() {
-            self.app.common.kept.put(&response.id, record.answered(&response.output));
+            self.app.common.kept.put(&response.id, record.answered(&response));
         }
         response
     }
