@@ -18,6 +18,7 @@ mod common;
 mod connections;
 mod conversation;
 mod durations;
+mod early;
 mod encoding;
 mod error;
 mod events;

@@ -19,6 +19,7 @@ use crate::anthropic::messages;
 use crate::app::App;
 use crate::auth::Gate;
 use crate::body::JsonBody;
+use crate::early::{self, Style};
 use crate::error::{ApiError, ApiResult};
 use crate::guarded::Guarded;
 use crate::kept::Owner;
@@ -162,10 +163,18 @@ where
     F: Fn(Arc<App>, Value) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
 {
-    post(move |State(site): State<Arc<Site>>, body: JsonBody| {
-        let answer = async move { handle(lease(&site, &body.value).await?, body.value).await };
-        body.share.held_by(answer)
-    })
+    let handle = async move |State(site): State<Arc<Site>>, path: MatchedPath, body: JsonBody| {
+        let style = style_of(&body.value, Dialect::of(path.as_str(), &HeaderMap::new()));
+        let lease = lease(site, &body.value);
+        let JsonBody { value, share } = body;
+        early::begin(lease, move |app| share.held_by(handle(app, value)), style).await
+    };
+    post(handle)
+}
+
+/// How a request wants its answer, where it is to be a stream.
+fn style_of(body: &Value, dialect: Dialect) -> Option<Style> {
+    (body.get("stream") == Some(&Value::Bool(true))).then_some(Style::Events(dialect))
 }
 
 /// As [`post_json`], for Ollama's clients, who say how long a model stays loaded.
@@ -174,19 +183,23 @@ where
     F: Fn(Arc<App>, Value) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
 {
-    post(move |State(site): State<Arc<Site>>, body: JsonBody| {
-        let answer = async move {
-            let keep = keep_alive::of(&body.value)?;
-            if keep_alive::unloads(&body.value, keep) {
-                return keep_alive::unload(&site, &body.value, shape);
-            }
-            let app = lease(&site, &body.value).await?;
+    post(async move |State(site): State<Arc<Site>>, body: JsonBody| {
+        let keep = keep_alive::of(&body.value)?;
+        if keep_alive::unloads(&body.value, keep) {
+            return keep_alive::unload(&site, &body.value, shape);
+        }
+        let name = body.value.get("model").and_then(Value::as_str).unwrap_or_default();
+        let style = Style::Lines { model: name.to_owned(), shape };
+        let is_stream = body.value.get("stream").and_then(Value::as_bool).unwrap_or(true);
+        let lease = lease(Arc::clone(&site), &body.value);
+        let JsonBody { value, share } = body;
+        let answer = move |app: Arc<App>| {
             if let Some(keep) = keep {
                 site.fleet.set_keep(app.model_name(), keep);
             }
-            handle(app, body.value).await
+            share.held_by(handle(app, value))
         };
-        body.share.held_by(answer)
+        early::begin(lease, answer, is_stream.then_some(style)).await
     })
 }
 
@@ -214,9 +227,12 @@ where
 
 /// The model that a request names, or the one that it means if it names none. Other kinds of names are
 /// refused by those who read the request.
-async fn lease(site: &Arc<Site>, body: &Value) -> ApiResult<Arc<App>> {
-    let name = body.get("model").and_then(Value::as_str);
-    Ok(App::new(site.fleet.lease(name).await?))
+fn lease(
+    site: Arc<Site>,
+    body: &Value,
+) -> impl Future<Output = ApiResult<Arc<App>>> + Send + 'static {
+    let name = body.get("model").and_then(Value::as_str).map(str::to_owned);
+    async move { Ok(App::new(site.fleet.lease(name.as_deref()).await?)) }
 }
 
 /// `/v1/responses`, whose requests refer to earlier ones of the same key.
@@ -226,9 +242,11 @@ async fn respond(
     body: JsonBody,
 ) -> ApiResult<Reply> {
     let owner = owner(&site, &headers);
-    let answer =
-        async move { responses::handle(lease(&site, &body.value).await?, owner, body.value).await };
-    body.share.held_by(answer).await
+    let style = style_of(&body.value, Dialect::OpenAi);
+    let lease = lease(site, &body.value);
+    let JsonBody { value, share } = body;
+    let answer = move |app| share.held_by(responses::handle(app, owner, value));
+    early::begin(lease, answer, style).await
 }
 
 /// Whose responses a request may have.

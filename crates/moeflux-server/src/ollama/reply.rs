@@ -53,6 +53,11 @@ pub(super) fn loaded(model: &str, shape: Shape, loading: Loading) -> Reply {
     reply::json(StatusCode::OK, &Line { done: true, done_reason: Some(reason), ..line })
 }
 
+/// An object that adds nothing to an answer.
+pub(crate) fn sign_of_life(model: &str, shape: &Shape) -> String {
+    reply::text(&Piece::default().line(model, shape))
+}
+
 /// Sends an answer, as it is made or at once.
 pub(super) async fn answer(
     app: Arc<App>,
