@@ -255,14 +255,12 @@ fn start_runtime() -> io::Result<Runtime> {
     builder.worker_threads(N_WORKERS).thread_name("http").enable_io().enable_time().build()
 }
 
-/// Logs the warnings of the prompt cache, where requests are logged: they name files.
+/// Logs the warnings of the prompt cache, which says each once.
 async fn log_warnings(app: Arc<App>) {
     loop {
         tokio::time::sleep(WARNINGS_PAUSE).await;
         for warning in app.loaded.engine().take_warnings() {
-            if app.options.log_requests {
-                app.log(&format!("warning: {warning}"));
-            }
+            app.log(&format!("warning: {warning}"));
         }
     }
 }

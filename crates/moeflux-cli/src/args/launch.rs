@@ -36,6 +36,9 @@ pub(crate) struct LaunchArgs {
     /// Where the server is, or is started
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) addr: SocketAddr,
+    /// Keep no evaluated prompts
+    #[arg(long)]
+    pub(crate) no_prompt_cache: bool,
     /// The server's API keys [default: $MOEFLUX_API_KEY, else none]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use moeflux_server::{AllowedOrigin, LogFormat, TlsFiles, UnixSocket};
 
-use super::cache::PromptCacheArgs;
+use super::cache::ServerCacheArgs;
 use super::model::ModelArgs;
 use crate::bytes;
 use crate::values::{Sessions, count, seed, sessions, whole_number};
@@ -97,7 +97,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
-    pub(crate) prompt_cache: PromptCacheArgs,
+    pub(crate) prompt_cache: ServerCacheArgs,
 }
 
 impl ServeArgs {

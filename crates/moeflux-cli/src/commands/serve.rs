@@ -45,7 +45,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
         max_tokens: args.max_tokens,
         thinking_budget: args.thinking_budget,
-        response_dir: args.prompt_cache.options().map(|cache| cache.dir.join("responses")),
+        response_dir: args.prompt_cache.named_dir().map(|dir| dir.join("responses")),
         grace: Duration::from_secs(args.grace),
         cors_origins: args.cors_origin.clone(),
         log_requests: args.log_requests,
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         ..ServerOptions::new(args.address(), String::new())
     };
     options.check()?;
-    let engine = model::open_cached(&args.model, &args.prompt_cache, sessions, args.quiet)?;
+    let engine = model::open_cached(&args.model, args.prompt_cache.kept(), sessions, args.quiet)?;
     let plan = engine.plan();
     options.n_sessions = plan.n_sessions;
     report::note(args.quiet, &capacity(plan.n_sessions, plan.ctx));
