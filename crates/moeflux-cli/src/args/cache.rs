@@ -26,7 +26,7 @@ pub(crate) struct PromptCacheArgs {
 /// What a server keeps of prompts, and from one run to the next.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerCacheArgs {
-    /// Keep evaluated prompts here [default: the cache]
+    /// Keep evaluated prompts here [default: cache]
     #[arg(long, value_name = "DIR", help_heading = MEMORY)]
     prompt_cache: Option<PathBuf>,
     /// Largest size of that folder [default: 8GiB]
