@@ -4,6 +4,8 @@
 # and, on the first run, the registry of npm.
 #   tools/ci/agents.sh [MOEFLUX]
 #   tools/ci/agents.sh --prepare     installs the agents only
+#   tools/ci/agents.sh --subagents [MOEFLUX]   says what agents and their sub-agents evaluate again; also with opencode,
+#                                    where MOEFLUX_OPENCODE names a folder with it
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,9 +19,18 @@ if [ ! -e "$agents/made" ] || [ tools/ci/agents/package.json -nt "$agents/made" 
     touch "$agents/made"
 fi
 [ "${1-}" != --prepare ] || exit 0
+test=run.py
+if [ "${1-}" = --subagents ]; then
+    test=subagents.py
+    shift
+fi
 
 binary=${1:-${CARGO_TARGET_DIR:-target}/release/moeflux}
 if [ ! -x "$binary" ]; then
     cargo build --release --locked -p moeflux-cli
 fi
-python3 tools/ci/agents/run.py "$(realpath "$binary")" "$(realpath "$agents")"
+others=()
+if [ "$test" = subagents.py ] && [ -n "${MOEFLUX_OPENCODE-}" ]; then
+    others=("$MOEFLUX_OPENCODE")
+fi
+python3 "tools/ci/agents/$test" "$(realpath "$binary")" "$(realpath "$agents")" "${others[@]}"

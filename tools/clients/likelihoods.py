@@ -40,7 +40,7 @@ metric_list:
 
 
 def start(binary: Path) -> tuple[subprocess.Popen, str]:
-    command = [binary, "serve", "--addr", "127.0.0.1:0", "--no-expert-stats"]
+    command = [binary, "serve", "--addr", "127.0.0.1:0", "--no-expert-stats", "--no-prompt-cache"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         if found := re.search(r"listening on (http://\S+)", line):

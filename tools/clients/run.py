@@ -41,7 +41,8 @@ def isolate() -> None:
 
 def start_server(binary: Path, model: Path, log: Path, tokens: int) -> tuple[subprocess.Popen, int]:
     """A server whose answers are short, because models here say nothing of use."""
-    arguments = ["serve", "-m", model, "--any-model", "--addr", "127.0.0.1:0", "--ctx", "65536", "--sessions", "2"]
+    arguments = ["serve", "-m", model, "--any-model", "--addr", "127.0.0.1:0", "--ctx", "65536", "--sessions", "2",
+                 "--no-prompt-cache"]
     with log.open("w") as file:
         process = subprocess.Popen([binary, *arguments, "--max-tokens", str(tokens)], stdout=file, stderr=file)
     for _ in range(600):

@@ -20,6 +20,7 @@ mod locate;
 mod model;
 mod paths;
 mod progress;
+mod prompts;
 mod published;
 mod rates;
 mod renderer;

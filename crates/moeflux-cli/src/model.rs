@@ -9,7 +9,7 @@ use moeflux_engine::{Device, Engine, EngineOptions, Inspection, Speculation, dia
 use moeflux_hub::{Download, Remote};
 use moeflux_text::{TextSource, Tokenizer};
 
-use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs};
+use crate::args::{Kept, ModelArgs, ShapeArgs};
 use crate::error::UsageError;
 use crate::interrupt::RemovedOnInterrupt;
 use crate::locate::{self, Hurry, Place};
@@ -156,19 +156,16 @@ pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engi
 /// Opens the model for conversations.
 pub(crate) fn open_cached(
     args: &ModelArgs,
-    cache: &PromptCacheArgs,
+    kept: Kept,
     sessions: impl Into<Sessions>,
     is_quiet: bool,
 ) -> Result<Engine> {
-    let prompt_cache = cache.options();
     // Without a place for caches every start is a cold one.
-    let expert_stats = if cache.no_expert_stats {
-        None
-    } else {
-        paths::cache_dir().ok().map(|dir| dir.join("experts"))
-    };
+    let cache = paths::cache_dir().ok().filter(|_| kept.expert_stats);
+    let expert_stats = cache.map(|dir| dir.join("experts"));
     let plain = args.engine_options(false)?;
-    let mut options = plain.prompt_cache(prompt_cache).expert_stats(expert_stats);
+    let mut options = plain.prompt_cache(kept.prompts).expert_stats(expert_stats);
+    options.memory.prompts = kept.memory;
     sessions.into().set(&mut options.memory);
     open_with(args, options, is_quiet)
 }

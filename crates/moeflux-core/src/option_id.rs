@@ -54,6 +54,8 @@ options! {
     KvType: "kv_type";
     /// Bytes of the prefix cache on disk.
     PromptCacheSize: "prompt_cache_size";
+    /// Bytes of the prefix cache in memory.
+    PromptMemory: "prompt_memory";
     /// The file of every token's routing.
     RecordRouting: "record_routing";
     /// Bytes of the cache of rows of tables.

@@ -22,7 +22,7 @@ use crate::format_name::ExpertFormat;
 use crate::options::Activations;
 use crate::plan::Plan;
 use crate::rows::TableRows;
-use crate::snapshot::{Host, PrefixCache, WireShape};
+use crate::snapshot::{Facts, Host, PrefixCache, WireShape};
 use crate::speculation::options::Speculation;
 use crate::speculation::rates::SpeculationRates;
 use crate::step::Core;
@@ -226,7 +226,7 @@ impl Engine {
     }
 }
 
-impl Host for Engine {
+impl Facts for Engine {
     fn family(&self) -> &'static str {
         Engine::family(self)
     }
@@ -246,7 +246,9 @@ impl Host for Engine {
     fn max_positions(&self) -> usize {
         self.plan().ctx
     }
+}
 
+impl Host for Engine {
     fn core(&self) -> MutexGuard<'_, Core> {
         Engine::core(self)
     }

@@ -207,6 +207,7 @@ mod tests {
             bytes_per_token: 500_000_000,
             table_bytes: 0,
             row_cache_bytes: 0,
+            prompt_cache_bytes: 0,
             cache_bytes,
             min_cache_bytes: 0,
             headroom_bytes: 0,

@@ -61,7 +61,8 @@ pub use moeflux_core::checkpoint::CheckpointKind;
 pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
 pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape, dialects};
 pub use options::{
-    Activations, ComputeOptions, EngineOptions, ExpertOptions, MemoryOptions, PromptCacheOptions,
+    Activations, ComputeOptions, EngineOptions, ExpertOptions, MIN_PROMPT_TOKENS, MemoryOptions,
+    PromptCacheOptions, PromptMemory,
 };
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::{Alternative, Change, Plan, PlanRow, RowKind, Shortage};

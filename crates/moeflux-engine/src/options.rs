@@ -32,6 +32,25 @@ pub struct PromptCacheOptions {
     pub dir: PathBuf,
     /// Bytes of all snapshots together; the least recently used leave.
     pub max_bytes: u64,
+    /// A [`Scheduler`](crate::Scheduler) keeps a prompt where at least this many of its tokens are not
+    /// kept already; [`MIN_PROMPT_TOKENS`] is right for most.
+    pub min_tokens: usize,
+}
+
+/// Tokens that a drive is not troubled for: they are evaluated again in little time, and agents send
+/// many such prompts, for titles and the like.
+pub const MIN_PROMPT_TOKENS: usize = 256;
+
+/// Memory for evaluated prompts whose sessions a [`Scheduler`](crate::Scheduler) has given to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PromptMemory {
+    /// None: such prompts go to the prompt cache on the drive, where there is one.
+    #[default]
+    Off,
+    /// A part of the memory that nothing else needs.
+    Planned,
+    /// This number of bytes.
+    Bytes(u64),
 }
 
 /// How a model is opened: where it runs, what memory it takes, how its experts come.
@@ -100,6 +119,8 @@ pub struct MemoryOptions {
     pub checkpoint_bytes: Option<u64>,
     /// Bytes of the cache of rows of tables, for models that have any; planned where absent.
     pub row_cache: Option<u64>,
+    /// Evaluated prompts without a session.
+    pub prompts: PromptMemory,
     /// The element type of cached keys and values.
     pub kv_type: KvType,
 }
@@ -170,6 +191,8 @@ setters! {
     checkpoint_bytes: memory.checkpoint_bytes, Option<u64>;
     /// Sets [`MemoryOptions::row_cache`].
     row_cache: memory.row_cache, Option<u64>;
+    /// Sets [`MemoryOptions::prompts`].
+    prompt_memory: memory.prompts, PromptMemory;
     /// Sets [`MemoryOptions::kv_type`].
     kv_type: memory.kv_type, KvType;
     /// Sets [`ExpertOptions::io`].

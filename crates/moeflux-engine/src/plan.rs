@@ -24,6 +24,8 @@ pub enum RowKind {
     Copies,
     /// The cache of rows of tables.
     Rows,
+    /// Evaluated prompts without a session.
+    Prompts,
 }
 
 /// A row of a plan.
@@ -91,7 +93,9 @@ impl Plan {
         ];
         let copies = self.device_expert_bytes.map(|bytes| (RowKind::Copies, bytes));
         let rows = (self.table_bytes > 0).then_some((RowKind::Rows, self.row_cache_bytes));
-        let parts = parts.into_iter().chain(copies).chain(rows);
+        let prompts =
+            (self.prompt_cache_bytes > 0).then_some((RowKind::Prompts, self.prompt_cache_bytes));
+        let parts = parts.into_iter().chain(copies).chain(rows).chain(prompts);
         let mut rows: Vec<PlanRow> =
             parts.map(|(kind, bytes)| PlanRow { kind, bytes, is_too_large: false }).collect();
         self.mark_too_large(&mut rows);
@@ -174,6 +178,9 @@ pub struct Plan {
     pub table_bytes: u64,
     /// What the cache of their rows may take.
     pub row_cache_bytes: u64,
+    /// What evaluated prompts without a session may take
+    /// ([`MemoryOptions::prompts`](crate::MemoryOptions::prompts)).
+    pub prompt_cache_bytes: u64,
     /// What the cache of experts may take; all of them where files are mapped.
     pub cache_bytes: u64,
     /// What the cache takes at least: all of it where its size was given, else the experts of one
@@ -211,6 +218,7 @@ impl Plan {
         let sessions = self.session_bytes().saturating_mul(self.n_sessions as u64);
         let copies = self.device_expert_bytes.unwrap_or(0);
         (self.resident_bytes + self.scratch_bytes + self.program_bytes + self.row_cache_bytes)
+            .saturating_add(self.prompt_cache_bytes)
             .saturating_add(copies)
             .saturating_add(sessions)
     }

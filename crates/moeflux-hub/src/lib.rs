@@ -41,7 +41,7 @@ pub use event::{Chosen, Download, Event, Retry};
 pub use headers::Headers;
 pub use name::{Repo, Wanted, is_address, is_hub_name};
 pub use removal::{Removal, removal};
-pub use stored::{Stored, StoredModel, free_bytes, snapshot_in, stored};
+pub use stored::{Stored, StoredModel, free_bytes, free_bytes_at, snapshot_in, stored};
 
 use cache::{Cache, Fitness};
 use download::Work;

@@ -247,6 +247,12 @@ pub fn snapshot_in(dir: &Path) -> Option<PathBuf> {
     of_main.or(only)
 }
 
+/// Bytes that the file system of a folder, which need not exist, has left for this user, if it says
+/// so.
+pub fn free_bytes_at(dir: &Path) -> Option<u64> {
+    super::cache::free_bytes(dir)
+}
+
 /// Bytes that the file system of the cache has left for this user, if it says so.
 pub fn free_bytes(env: &HubEnv) -> Option<u64> {
     super::cache::free_bytes(&env.cache_dir)

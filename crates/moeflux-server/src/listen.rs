@@ -291,7 +291,7 @@ fn start_runtime() -> io::Result<Runtime> {
     builder.worker_threads(N_WORKERS).thread_name("http").enable_io().enable_time().build()
 }
 
-/// Logs the warnings of the prompt cache, where requests are logged: they name files.
+/// Logs the warnings of the prompt caches, each of which says one once.
 async fn log_warnings(site: Arc<Site>) {
     loop {
         tokio::time::sleep(WARNINGS_PAUSE).await;
@@ -299,9 +299,7 @@ async fn log_warnings(site: Arc<Site>) {
         let warnings =
             loaded.iter().flat_map(|loaded| loaded.served.loaded.engine().take_warnings());
         for warning in warnings {
-            if site.common.options.log_requests {
-                site.common.log(&format!("warning: {warning}"));
-            }
+            site.common.log(&format!("warning: {warning}"));
         }
     }
 }

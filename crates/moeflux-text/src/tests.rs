@@ -434,6 +434,29 @@ fn a_begun_answer_goes_on_where_its_text_ends() {
 }
 
 #[test]
+fn checkpoints_are_where_first_messages_end_and_where_the_last_question_and_its_answer_begin() {
+    let tokenizer = tokenizer();
+    let template = ChatTemplate::new(CHATML, tokenizer.markup_text()).unwrap();
+    let said = ["system", "user", "assistant", "user", "assistant", "user"];
+    let messages = said.map(|role| Message::new(role, "hi"));
+    for n in [2, 4, 6] {
+        let request = RenderRequest { messages: &messages[..n], ..RenderRequest::default() };
+        let turn = Turn::of(&tokenizer, &template, &request, usize::MAX).unwrap();
+        let begins = turn.checkpoints.iter().map(|at| tokenizer.decode(&turn.tokens[..*at]));
+        let begins: Vec<String> = begins.collect();
+        let whole = |n: usize| {
+            let all = said[..n].iter().map(|role| format!("<|im_start|>{role}\nhi<|im_end|>\n"));
+            all.collect::<String>()
+        };
+        let first = whole(1) + "<|im_start|>user\n";
+        let mut want = vec![first, whole(n - 1), whole(n)];
+        want.sort_by_key(String::len);
+        want.retain(|text| n > 2 || *text != whole(1));
+        assert_eq!(begins, want);
+    }
+}
+
+#[test]
 fn a_template_that_writes_much_is_rendered_and_not_learned_from() {
     let messages = [Message::new("user", "hello")];
     let of = |n: usize| {

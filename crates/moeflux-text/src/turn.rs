@@ -31,7 +31,9 @@ impl Turn {
     ///
     /// What opens an answer is often not repeated in front of that answer when
     /// it has become history, so the next turn parts from this one there. And
-    /// conversations that begin alike part where their first messages differ.
+    /// conversations that begin alike part where their first messages differ. A
+    /// client may change its last messages, so that a turn parts from its like
+    /// where the answer before them ended.
     ///
     /// # Errors
     /// Where the template refuses the conversation, or where it cannot be encoded or has more than
@@ -99,6 +101,7 @@ fn checkpoints(
     if request.tools.is_some() || finished.first().is_some_and(is_opening) {
         others.extend(with_another_question(finished));
     }
+    others.extend(before_last_question(finished));
     let mut checkpoints: Vec<usize> = others
         .iter()
         // Some templates refuse what has no opening for an answer.
@@ -120,6 +123,12 @@ fn with_another_question(messages: &[Message]) -> Option<Vec<Message>> {
     let other = if text.starts_with('A') { "B" } else { "A" };
     let other = Message::new(question.role.clone(), other);
     Some([&messages[..n_opening], &[other]].concat())
+}
+
+/// The conversation up to the last answer.
+fn before_last_question(messages: &[Message]) -> Option<Vec<Message>> {
+    let last = messages.iter().rposition(|message| message.role == "assistant")?;
+    (last + 1 < messages.len()).then(|| messages[..=last].to_vec())
 }
 
 fn is_opening(message: &Message) -> bool {

@@ -65,8 +65,8 @@ pub use moeflux_core::OptionId;
 pub use moeflux_engine::sampler::SamplerOptions as Sampling;
 pub use moeflux_engine::{
     Activations, Bias, ComputeOptions, Device, EngineOptions as Options, ErrorKind, ExpertOptions,
-    Finish, KvType, MemoryOptions, Plan, PromptCacheOptions, SchedulerOptions, Speculation,
-    SpeculationStats, SubmitError, TokenLogprob,
+    Finish, KvType, MIN_PROMPT_TOKENS, MemoryOptions, Plan, PromptCacheOptions, PromptMemory,
+    SchedulerOptions, Speculation, SpeculationStats, SubmitError, TokenLogprob,
 };
 pub use moeflux_text::{Infill, Message, NamedText, ToolChoice};
 

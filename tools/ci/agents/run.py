@@ -23,13 +23,13 @@ SECONDS = 240
 
 
 class Server:
-    def __init__(self, binary, model, log):
-        command = [binary, "serve", "--addr", "127.0.0.1:0", "--any-model", "--log-prompts", "--ctx", str(CTX),
-                   "--model", model]
+    def __init__(self, binary, model, log, ctx=CTX, flags=()):
+        command = [binary, "serve", "--addr", "127.0.0.1:0", "--any-model", "--log-prompts", "--ctx", str(ctx),
+                   "--model", model, *flags]
         own = {k: v for k, v in os.environ.items() if not k.startswith("MOEFLUX_")}
         self.log = log
         with open(log, "w") as file:
-            env = {**own, "MOEFLUX_CACHE": str(model.parent / "cache")}
+            env = {**own, "MOEFLUX_CACHE": str(log.parent / "cache")}
             self.process = subprocess.Popen(command, stderr=file, env=env)
         deadline = time.monotonic() + SECONDS
         while not (found := re.search(r"listening on (http://\S+)", log.read_text())):

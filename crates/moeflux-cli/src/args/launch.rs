@@ -39,6 +39,9 @@ pub(crate) struct LaunchArgs {
     /// The running server's certificate or its authority's (PEM), for HTTPS
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
+    /// Keep no evaluated prompts
+    #[arg(long)]
+    pub(crate) no_prompt_cache: bool,
     /// The server's API keys [default: $MOEFLUX_API_KEY, else none]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,

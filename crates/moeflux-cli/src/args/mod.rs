@@ -20,7 +20,7 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use self::cache::PromptCacheArgs;
+pub(crate) use self::cache::Kept;
 pub(crate) use self::completions::{CompletionsArgs, Shell};
 pub(crate) use self::conversation::{ChatArgs, RunArgs};
 pub(crate) use self::doctor::DoctorArgs;

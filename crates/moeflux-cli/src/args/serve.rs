@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use moeflux_server::{AllowedOrigin, LogFormat, TlsFiles, UnixSocket, parse_duration};
 
-use super::cache::PromptCacheArgs;
+use super::cache::ServerCacheArgs;
 use super::model::{MODEL, ModelArgs};
 use crate::bytes;
 use crate::dial::Place;
@@ -118,7 +118,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
-    pub(crate) prompt_cache: PromptCacheArgs,
+    pub(crate) prompt_cache: ServerCacheArgs,
 }
 
 /// All values of `--model`, which may be repeated here: [`ModelArgs`] defines it and has the first.

@@ -8,7 +8,7 @@ mod uses;
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use moeflux_engine::{Alternative, Device, Forecast, Inspection, Plan, Shortage};
+use moeflux_engine::{Alternative, Device, Forecast, Inspection, Plan, PromptMemory, Shortage};
 
 use self::speed::{Speed, verdict};
 use self::table::{savings, table};
@@ -35,7 +35,9 @@ const WIDTH: usize = 80;
 pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
     let mut options = args.model.engine_options(false)?;
     if let Some(sessions) = args.sessions {
+        // Only a server has several.
         sessions.set(&mut options.memory);
+        options.memory.prompts = PromptMemory::Planned;
     }
     let found = model::inspect_with(&args.model, &args.shape, &options, args.json)?;
     let (facts, download) = (&found.facts, found.download.as_ref());

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         return Err(UsageError(String::from(message)).into());
     }
     let prompt = prompt(args)?;
-    let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
+    let engine = model::open_cached(&args.model, args.prompt_cache.kept(), 1, args.quiet)?;
     let model = answers::model(engine, args.quiet)?;
     let mut settings = answers::settings(&args.sample, model.tokenizer());
     let prepared = if args.raw {

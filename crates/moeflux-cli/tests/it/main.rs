@@ -25,6 +25,7 @@ mod mutations;
 mod packaging;
 mod plan;
 mod prompt;
+mod prompts;
 mod published;
 mod reference;
 mod results;

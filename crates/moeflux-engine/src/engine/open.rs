@@ -34,7 +34,7 @@ use crate::residency::{
     ModelExperts, Residency, device_expert_bytes, load_all_experts, slab_bytes, slot_memory,
 };
 use crate::rows::TableRows;
-use crate::snapshot::{self, PrefixCache, WireShape};
+use crate::snapshot::{self, ModelCard, PrefixCache, WireShape};
 use crate::speculation::options::Speculation;
 use crate::step::Core;
 
@@ -264,7 +264,15 @@ fn open_on(
         // Rows follow from tokens, which the format does not have.
         Err(StateError::NoSuchLayers { what: "it looks up rows by tokens" })
     };
-    let prefix_cache = options.prompt_cache.as_ref().map(PrefixCache::open).transpose()?;
+    let card = ModelCard {
+        family,
+        identity: identity.clone(),
+        activations: options.compute.activations,
+        shape: shape.clone(),
+        max_positions: plan.ctx,
+    };
+    let prefix_cache =
+        PrefixCache::open(options.prompt_cache.as_ref(), plan.prompt_cache_bytes, card)?;
 
     let layers: Vec<LayerIdx> = layers_with_experts(&bank);
     // Without those of multi-token prediction.

@@ -2,6 +2,7 @@
 
 pub(crate) mod facts;
 mod planner;
+mod prompts;
 mod shortage;
 mod sizes;
 

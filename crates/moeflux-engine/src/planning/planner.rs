@@ -5,7 +5,7 @@ use moeflux_core::{ExpertBank, OptionId};
 use moeflux_model::Declared;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, headroom, resolve_io, usable_memory};
 
-use super::ModelFacts;
+use super::{ModelFacts, prompts};
 use crate::device::DeviceLimits;
 use crate::error::EngineError;
 use crate::options::{EngineOptions, MemoryOptions};
@@ -26,8 +26,8 @@ const WIDE_SHARE: u64 = 5;
 /// Positions planned for by default.
 const DEFAULT_CTX: usize = 32_768;
 
-/// What sizes are not made smaller than by default in favour of the cache: positions, a multiple of
-/// `CTX_STEP` otherwise, and rows of a chunk.
+/// What sizes are not made smaller than in favour of the cache: positions, else a multiple of
+/// `CTX_STEP`, and rows of a chunk.
 const SHORTEST_CTX: usize = 4096;
 const CTX_STEP: usize = 256;
 const SHORTEST_CHUNK: usize = 128;
@@ -35,8 +35,7 @@ const SHORTEST_CHUNK: usize = 128;
 /// Most sessions of an engine: more do not make it faster.
 pub const MAX_SESSIONS: usize = 256;
 
-/// Bytes of the cache of rows of tables by default. Rows of an answer come again seldom, so that it
-/// mainly has the rows of a prompt that were read ahead.
+/// Bytes of the cache of rows of tables by default: mainly those of a prompt that were read ahead.
 const ROW_CACHE_BYTES: u64 = 128 << 20;
 
 /// Checkpoints of a session by default: this number, if they fit into the session's part of
@@ -172,11 +171,8 @@ impl MemoryPlanner {
         }
         match *ctx {
             Some(0) => {
-                return Err(refuse(
-                    OptionId::Ctx,
-                    0,
-                    String::from("at least 1 position is needed"),
-                ));
+                let remedy = String::from("at least 1 position is needed");
+                return Err(refuse(OptionId::Ctx, 0, remedy));
             }
             Some(ctx) if ctx > self.model.max_positions => {
                 let most = self.model.max_positions;
@@ -214,6 +210,8 @@ impl MemoryPlanner {
         let sizes = Sizes { chunk: self.chunk(&sizes, &device), ..sizes };
         let model = &self.model;
         let cache_bytes = self.cache_bytes(&sizes, &device);
+        let scratch_bytes = model.scratch.bytes(sizes.chunk);
+        let free = self.free_after(&sizes, &device, cache_bytes);
         let follows_memory =
             self.options.experts.cache.is_none() || self.options.experts.cache_min.is_some();
         Plan {
@@ -225,7 +223,7 @@ impl MemoryPlanner {
             ctx: sizes.ctx,
             n_sessions: sizes.n_sessions,
             chunk: sizes.chunk,
-            scratch_bytes: model.scratch.bytes(sizes.chunk),
+            scratch_bytes,
             program_bytes: model.program_bytes,
             expert_bytes: model.expert_bytes,
             record_bytes: model.record_bytes,
@@ -233,6 +231,7 @@ impl MemoryPlanner {
             bytes_per_token: model.resident_per_token + model.working_set_bytes,
             table_bytes: model.table_bytes,
             row_cache_bytes: self.row_cache_bytes(),
+            prompt_cache_bytes: prompts::bytes(self.options.memory.prompts, free, scratch_bytes),
             cache_bytes,
             min_cache_bytes: self.min_cache_bytes(&device, cache_bytes),
             headroom_bytes: if follows_memory && device.io_mode != IoMode::Mmap {
@@ -590,6 +589,7 @@ impl MemoryPlanner {
     fn fixed_bytes(&self, sizes: &Sizes) -> u64 {
         let scratch = self.model.scratch.bytes(sizes.chunk);
         (self.model.resident_bytes + scratch + self.model.program_bytes + self.row_cache_bytes())
+            .saturating_add(prompts::asked(self.options.memory.prompts))
             .saturating_add(self.sessions_bytes(sizes))
     }
 }

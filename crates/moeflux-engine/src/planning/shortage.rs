@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use moeflux_core::OptionId;
 
 use super::MemoryPlanner;
-use crate::options::EngineOptions;
+use crate::options::{EngineOptions, PromptMemory};
 use crate::plan::{Alternative, Change, Plan, Shortage};
 
 /// Plans with one option changed, each of which takes less memory or leaves more of it to the
@@ -32,6 +32,10 @@ pub(crate) fn alternatives(planner: &MemoryPlanner, plan: &Plan) -> Vec<Alternat
         let n = plan.n_sessions / 2;
         let changed = options.clone().sessions(Some(n));
         changes.push((set(OptionId::Sessions, n.to_string()), changed));
+    }
+    if plan.prompt_cache_bytes > 0 && options.memory.prompts != PromptMemory::Planned {
+        let changed = options.clone().prompt_memory(PromptMemory::Planned);
+        changes.push((Change { option: OptionId::PromptMemory, value: None }, changed));
     }
     if options.experts.cache.is_some() {
         let changed = options.clone().expert_cache(None);

@@ -6,7 +6,7 @@ use super::facts::ScratchFacts;
 use super::planner::{DeviceShare, Sizes};
 use super::{MemoryPlanner, ModelFacts, plan_that_fits};
 use crate::device::{Device, DeviceLimits};
-use crate::options::EngineOptions;
+use crate::options::{EngineOptions, PromptMemory};
 use crate::plan::RowKind;
 
 const MIB: u64 = 1 << 20;
@@ -325,4 +325,34 @@ fn as_many_sessions_are_planned_as_leave_the_cache_its_room() {
     planner.options.memory.most_sessions = Some(1);
     planner.options.memory.sessions = Some(5);
     assert_eq!(planner.plan().n_sessions, 5);
+}
+
+#[test]
+fn evaluated_prompts_get_a_part_of_what_is_left_and_nothing_of_the_expert_cache() {
+    let planned = |available: u64, prompts| {
+        let mut planner = planner(available);
+        planner.options.memory.prompts = prompts;
+        planner.options.experts.io = IoChoice::Pread;
+        planner.plan()
+    };
+    let memory = [PromptMemory::Off, PromptMemory::Planned, PromptMemory::Bytes(300 * MIB)];
+    for (available, want) in [(700, 0), (4000, 256), (64_000, 2048)] {
+        let [off, by_itself, asked] = memory.map(|prompts| planned(available, prompts));
+        assert_eq!(off.prompt_cache_bytes, 0);
+        assert!(!off.rows().iter().any(|row| row.kind == RowKind::Prompts));
+        let got = by_itself.prompt_cache_bytes / MIB;
+        assert!(got == want || want == 256 && [128, 512].contains(&got), "{available}: {got}");
+        assert_eq!(by_itself.cache_bytes, off.cache_bytes);
+        assert_eq!(asked.prompt_cache_bytes, 300 * MIB);
+        let sum: u64 = asked.rows().iter().map(|row| row.bytes).sum();
+        assert_eq!(sum, asked.total_bytes());
+        assert!(by_itself.fits() && asked.cache_bytes <= off.cache_bytes);
+    }
+    // What is asked for is taken from the cache, and is named where it does not fit.
+    let tight = planned(700, PromptMemory::Bytes(300 * MIB));
+    assert!(tight.cache_bytes < planned(700, PromptMemory::Off).cache_bytes);
+    let mut planner = planner(700);
+    planner.options.memory.prompts = PromptMemory::Bytes(5000 * MIB);
+    let shortage = plan_that_fits(&planner, "x".into()).unwrap_err();
+    assert_eq!(shortage.alternatives[0].change.to_string(), "no prompt_memory");
 }

@@ -3,6 +3,7 @@
 
 mod answer;
 mod job;
+mod keeping;
 mod pool;
 mod runner;
 pub(crate) mod shared;

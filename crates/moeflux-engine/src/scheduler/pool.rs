@@ -12,17 +12,9 @@ use crate::session::Session;
 pub(super) struct Slot {
     pub(super) session: Session,
     pub(super) running: Option<Running>,
-    /// Where the session is not in the prefix cache yet.
-    pub(super) unsaved: Option<Unsaved>,
+    /// Whether the prefix cache has not been asked to write the session since its last job.
+    pub(super) is_unsaved: bool,
     last_use: u64,
-}
-
-/// What the prefix cache is to keep of a session.
-pub(super) struct Unsaved {
-    /// Positions of checkpoints.
-    pub(super) checkpoints: Vec<usize>,
-    /// Whether the end is kept, too.
-    pub(super) has_end: bool,
 }
 
 /// The shortest prefix for which a job waits while another job evaluates it.
@@ -38,7 +30,7 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(engine: &Engine, n: usize) -> Pool {
         let slot =
-            |_| Slot { session: engine.session(), running: None, unsaved: None, last_use: 0 };
+            |_| Slot { session: engine.session(), running: None, is_unsaved: false, last_use: 0 };
         Pool { slots: (0..n).map(slot).collect(), clock: 0 }
     }
 
@@ -111,11 +103,22 @@ impl Pool {
     }
 
     /// Ends a session with the longest prefix of `tokens` that it, another session or the prefix
-    /// cache holds, and returns the length of the prefix.
+    /// cache holds, and returns the length of the prefix. What the session held and the prefix cache
+    /// does not is put there before.
     pub(super) fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {
         self.clock += 1;
         self.slots[i].last_use = self.clock;
-        let mut n_known = self.slots[i].session.match_prefix(tokens)?;
+        let others = self.slots.iter().enumerate().filter(|(other, _)| *other != i);
+        let of_others = others.map(|(_, slot)| slot.session.copyable_prefix(tokens)).max();
+        let session = &mut self.slots[i].session;
+        let prefix = session.known_prefix(tokens, of_others.unwrap_or(0));
+        if let Err(err) = session.set_aside(&prefix)
+            && let Some(cache) = session.engine.prefix_cache()
+        {
+            // What is not kept is evaluated again.
+            cache.note_failure(&err);
+        }
+        let mut n_known = session.go_on_from(prefix)?;
         for other in 0..self.slots.len() {
             if let Ok([own, other]) = self.slots.get_disjoint_mut([i, other]) {
                 n_known = own.session.copy_prefix(&mut other.session, tokens, n_known)?;

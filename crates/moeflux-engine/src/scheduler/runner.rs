@@ -12,7 +12,8 @@ use moeflux_text::{Tokenizer, Turn};
 
 use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
-use super::pool::{Pool, Slot, Unsaved};
+use super::keeping;
+use super::pool::{Pool, Slot};
 use super::turns::Turns;
 use crate::decoding::{Decoding, Evaluated, Finish};
 use crate::drafting::drafter::{Draft, DraftContext};
@@ -104,7 +105,8 @@ impl Runner {
                 break;
             }
         }
-        while self.save_one() {}
+        self.pool.slots.iter_mut().for_each(keeping::write_out);
+        keeping::finish(&self.engine);
     }
 
     /// Receives the commands that have arrived.
@@ -120,6 +122,7 @@ impl Runner {
 
     /// Waits for a command; false where all handles are gone.
     fn wait(&mut self) -> bool {
+        keeping::write_images(&self.engine);
         match self.inbox.recv() {
             Ok(command) => {
                 self.take(command);
@@ -191,7 +194,9 @@ impl Runner {
         while !self.visits.is_empty()
             && let Some(slot) = self.pool.newest_idle()
         {
-            self.save(slot);
+            if self.pool.slots[slot].is_unsaved {
+                keeping::write_out(&mut self.pool.slots[slot]);
+            }
             if let Some(visit) = self.visits.pop_front() {
                 visit(&mut self.pool.slots[slot].session);
             }
@@ -216,10 +221,8 @@ impl Runner {
             stats.n_prompt += (n_total - n_reused) as u64;
         }
         (job.listener)(Event::Prompt { n_done: n_reused, n_total, n_reused });
+        keeping::begin_turn(&mut self.pool.slots[i], &mut job, n_reused);
         let slot = &mut self.pool.slots[i];
-        let (checkpoints, has_end) = (job.prompt.checkpoints.clone(), job.keeps_answer);
-        let is_scored = job.prompt_logprobs.is_some();
-        slot.unsaved = (!is_scored).then_some(Unsaved { checkpoints, has_end });
         let requested = slot.session.request_rows(&job.prompt.tokens[n_reused..]);
         slot.running = Some(Running::new(job, decoding, requested, n_reused, arrived));
     }
@@ -299,10 +302,16 @@ impl Runner {
         }
     }
 
+    /// Has one session written that was not since its last job. Returns whether there was one.
+    fn save_one(&mut self) -> bool {
+        let unsaved = self.pool.slots.iter_mut().find(|slot| slot.is_unsaved);
+        unsaved.map(keeping::write_behind).is_some()
+    }
+
     /// Stores and empties the least recently used idle session. Returns whether there was one.
     fn free_one(&mut self) -> bool {
         let Some(i) = self.pool.oldest_idle() else { return false };
-        self.save(i);
+        keeping::write_out(&mut self.pool.slots[i]);
         self.pool.slots[i].session = self.engine.session();
         true
     }
@@ -490,30 +499,6 @@ impl Runner {
             end(&self.shared, slot, running, ended);
         }
     }
-
-    /// Stores one session in the prefix cache that is not there yet. Returns whether there was
-    /// one.
-    fn save_one(&mut self) -> bool {
-        let unsaved = self.pool.slots.iter().position(|slot| slot.unsaved.is_some());
-        unsaved.is_some_and(|slot| self.save(slot))
-    }
-
-    /// Stores a session in the prefix cache if it is not there yet. Returns whether it was not.
-    fn save(&mut self, i: usize) -> bool {
-        let slot = &mut self.pool.slots[i];
-        let Some(Unsaved { checkpoints, has_end }) = slot.unsaved.take() else { return false };
-        let end = slot.session.position();
-        let checkpoints: Vec<usize> = checkpoints.into_iter().filter(|at| *at < end).collect();
-        if end > 0 {
-            // A session that is not stored is evaluated again.
-            if let Err(err) = slot.session.store_turn(&checkpoints, has_end)
-                && let Some(cache) = self.engine.prefix_cache()
-            {
-                cache.warn(format!("the prompt is not kept: {err}"));
-            }
-        }
-        true
-    }
 }
 
 /// A step whose drafts were decided.
@@ -580,7 +565,7 @@ fn end(
         Err(err) => {
             shared.note_failure(&err);
             running.fail(err);
-            slot.unsaved = None;
+            keeping::forget_turn(slot);
         }
     }
 }

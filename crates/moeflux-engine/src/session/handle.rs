@@ -1,7 +1,5 @@
 //! The session itself, and how it is cut and rolled back.
 
-use std::path::PathBuf;
-
 use moeflux_core::TokenId;
 
 use super::cache_copy::read_states;
@@ -24,8 +22,19 @@ use crate::rows::RequestedRows;
 pub struct Session {
     pub(crate) engine: Engine,
     pub(crate) state: SessionState,
-    /// The file of this session in the engine's prefix cache.
-    pub(super) stored: Option<PathBuf>,
+    /// The name under which the engine's prefix cache has this conversation.
+    pub(super) stored: Option<String>,
+    /// What the prefix cache is to keep of it.
+    pub(super) turn: KeptTurn,
+}
+
+/// What the prefix cache keeps of the last turn of a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeptTurn {
+    /// Where the next turn parts from this one; nothing is kept where that is 0.
+    pub(crate) end: usize,
+    /// Whether the answer is kept, too.
+    pub(crate) has_answer: bool,
 }
 
 impl Engine {
@@ -38,7 +47,7 @@ impl Engine {
 impl Session {
     pub(crate) fn new(engine: Engine) -> Session {
         let state = SessionState::new(&engine);
-        Session { engine, state, stored: None }
+        Session { engine, state, stored: None, turn: KeptTurn::default() }
     }
 
     /// The tokens evaluated so far, without those of the first

@@ -1,6 +1,6 @@
 //! Sessions as bytes: the wire format of the original system, and snapshot files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use moeflux_core::atomic_file::Durability;
 
@@ -11,7 +11,7 @@ use crate::error::{EngineError, SnapshotError, StateError};
 use crate::positions::checkpoints::{Retention, StateCheckpoints, States};
 use crate::positions::timeline::Timeline;
 use crate::positions::windows::WindowCuts;
-use crate::snapshot::{self, Contents};
+use crate::snapshot::{self, Contents, Leaving, Loaded};
 
 impl Session {
     /// The bytes that [`Session::state_save`] writes now. They grow with the position.
@@ -85,7 +85,8 @@ impl Session {
     /// Where the file cannot be written or the device fails.
     pub fn save(&mut self, path: &Path) -> Result<(), EngineError> {
         self.state.check_plain()?;
-        let contents = self.contents(self.state.position(), true)?;
+        let end = self.state.position();
+        let contents = contents(self, end, Extent::WithLast)?;
         snapshot::write(&self.engine, self.state.sequence, &contents, path, Durability::Synced)
     }
 
@@ -133,90 +134,97 @@ impl Session {
         Ok(())
     }
 
-    /// Stores prefixes of a session that end at `checkpoints`, ascending positions, in the
-    /// engine's prefix cache, if it has one. With `has_end` it stores the whole session too, in
-    /// place of the last of those.
-    ///
-    /// # Errors
-    /// As [`Session::save`].
-    pub fn store_turn(&mut self, checkpoints: &[usize], has_end: bool) -> Result<(), EngineError> {
-        let before_end =
-            if has_end { checkpoints.len().saturating_sub(1) } else { checkpoints.len() };
-        // Where caches can be cut anywhere, the longest prefix contains all shorter ones.
-        let first = if self.state.has_cut_points() {
-            0
-        } else if has_end {
-            before_end
-        } else {
-            before_end.saturating_sub(1)
-        };
-        for position in &checkpoints[first..before_end] {
-            match self.store_prefix(*position) {
-                // The budget of checkpoints was too small for this one.
-                Err(EngineError::NoCheckpoint { .. }) => {}
-                result => result?,
-            }
-        }
-        if has_end { self.store() } else { Ok(()) }
-    }
-
     fn put(
         &mut self,
         position: usize,
         with_last_checkpoint: bool,
-    ) -> Result<Option<PathBuf>, EngineError> {
+    ) -> Result<Option<String>, EngineError> {
         let engine = self.engine.clone();
-        let Some(cache) = engine.prefix_cache() else { return Ok(None) };
-        let timeline = &self.state.timeline;
-        if position == 0 || timeline.n_unknown() > 0 || position > timeline.n_plain() {
+        let Some(cache) = engine.prefix_cache().filter(|_| may_be_kept(self, position)) else {
             return Ok(None);
-        }
-        let contents = self.contents(position, with_last_checkpoint)?;
+        };
+        let extent = if with_last_checkpoint { Extent::WithLast } else { Extent::End };
+        let contents = contents(self, position, extent)?;
         let previous = self.stored.as_deref().filter(|_| with_last_checkpoint);
-        cache.put(&engine, self.state.sequence, &contents, previous)
-    }
-
-    /// The contents of a snapshot at `position`, apart from keys and values.
-    fn contents(
-        &mut self,
-        position: usize,
-        with_last_checkpoint: bool,
-    ) -> Result<Contents, EngineError> {
-        let Session { engine, state, .. } = self;
-        let core = &mut *engine.core();
-        let mut evaluator = Evaluator { engine, core, state };
-        evaluator.replay()?;
-        evaluator.flush_mtp()?;
-        let mut states = Vec::new();
-        if engine.shape().is_recurrent() && position > 0 {
-            // Later prompts may differ from the last requested checkpoint on.
-            let before =
-                state.checkpoints.last_requested(position).filter(|_| with_last_checkpoint);
-            states.extend(before.and_then(|at| Some((at, state.checkpoints.get(at)?))));
-            let at_end = match state.checkpoints.get(position) {
-                Some(states) => states,
-                None => read_states(engine, core, state.sequence)?,
-            };
-            states.push((position, at_end));
-        } else if state.has_cut_points() && position > 0 {
-            let before = state.windows.last_mark(position).filter(|_| with_last_checkpoint);
-            states.extend(before.into_iter().chain([position]).map(|at| (at, States::default())));
-        }
-        // Smaller than all only where caches can be cut anywhere.
-        let n_unknown = state.timeline.n_unknown().min(position);
-        let tokens = state.timeline.tokens()[..position - n_unknown].to_vec();
-        Ok(Contents { n_unknown, tokens, states })
+        let sequence = self.state.sequence;
+        cache.put(&engine, &Leaving { sequence, contents, turn_end: position, previous })
     }
 }
 
+/// The positions whose recurrent states a snapshot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// The end alone.
+    End,
+    /// And the last checkpoint that was asked for before it.
+    WithLast,
+    /// And all checkpoints before it, as far as a snapshot keeps them.
+    Whole,
+}
+
+/// Whether the first `position` positions hold known tokens alone.
+pub(super) fn may_be_kept(session: &Session, position: usize) -> bool {
+    let timeline = &session.state.timeline;
+    position > 0 && timeline.n_unknown() == 0 && position <= timeline.n_plain()
+}
+
+/// The contents of a snapshot at `position`, apart from keys and values.
+pub(super) fn contents(
+    session: &mut Session,
+    position: usize,
+    extent: Extent,
+) -> Result<Contents, EngineError> {
+    let Session { engine, state, .. } = session;
+    let core = &mut *engine.core();
+    let mut evaluator = Evaluator { engine, core, state };
+    evaluator.replay()?;
+    evaluator.flush_mtp()?;
+    let mut states = Vec::new();
+    if engine.shape().is_recurrent() && position > 0 {
+        let before = match extent {
+            Extent::End => Vec::new(),
+            // Later prompts may differ from the last requested checkpoint on.
+            Extent::WithLast => state.checkpoints.last_requested(position).into_iter().collect(),
+            Extent::Whole => state.checkpoints.positions(),
+        };
+        let before = before.into_iter().filter(|at| *at < position);
+        states.extend(before.filter_map(|at| Some((at, state.checkpoints.get(at)?))));
+        let at_end = match state.checkpoints.get(position) {
+            Some(states) => states,
+            None => read_states(engine, core, state.sequence)?,
+        };
+        states.push((position, at_end));
+    } else if state.has_cut_points() && position > 0 {
+        let before = match extent {
+            Extent::End => Vec::new(),
+            Extent::WithLast => state.windows.last_mark(position).into_iter().collect(),
+            Extent::Whole => state.windows.positions().unwrap_or_default(),
+        };
+        let before = before.into_iter().filter(|at| *at < position);
+        states.extend(before.chain([position]).map(|at| (at, States::default())));
+    }
+    // Smaller than all only where caches can be cut anywhere.
+    let n_unknown = state.timeline.n_unknown().min(position);
+    let tokens = state.timeline.tokens()[..position - n_unknown].to_vec();
+    let mut contents = Contents { n_unknown, tokens, states };
+    contents.thin();
+    Ok(contents)
+}
+
 /// Loads a snapshot as far as `position`, or all of it.
-pub(super) fn load_until(
+fn load_until(
     session: &mut Session,
     path: &Path,
     position: Option<usize>,
 ) -> Result<(), EngineError> {
+    let loaded = snapshot::read(&session.engine, path, position)?;
+    take_over(session, loaded);
+    Ok(())
+}
+
+/// Replaces a session by what was loaded.
+pub(super) fn take_over(session: &mut Session, loaded: Loaded) {
     let Session { engine, state, .. } = session;
-    let loaded = snapshot::read(engine, path, position)?;
     let core = &mut *engine.core();
     core.backend().drop_sequence(std::mem::replace(&mut state.sequence, loaded.sequence));
     core.forget_predictions();
@@ -228,12 +236,11 @@ pub(super) fn load_until(
     let cuts: Vec<usize> = states.iter().map(|(position, _)| *position).collect();
     state.windows = WindowCuts::filled(engine.shape().window(), &cuts);
     if !engine.shape().is_recurrent() {
-        return Ok(());
+        return;
     }
     for (position, states) in states {
         let is_base = n_unknown > 0 && position == end;
         let retention = if is_base { Retention::Base } else { Retention::Requested };
         state.checkpoints.insert(position, states, retention);
     }
-    Ok(())
 }

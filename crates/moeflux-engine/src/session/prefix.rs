@@ -7,11 +7,11 @@ use super::checks::check_tokens;
 use super::eval::eval_with_checkpoints;
 use super::evaluator::Evaluator;
 use super::handle::Session;
-use super::persist::load_until;
+use super::persist::take_over;
 use crate::error::EngineError;
 use crate::positions::checkpoints::Retention;
 use crate::positions::windows::WindowCuts;
-use crate::snapshot::{PrefixCache, Stored};
+use crate::snapshot::Found;
 use crate::step::Logits;
 
 /// A whole conversation, and where later ones may differ from it.
@@ -63,6 +63,13 @@ impl Session {
         Ok(Read { logits, n_reused })
     }
 
+    /// How many of the first `tokens`, without the last, another session can copy from this one.
+    pub(crate) fn copyable_prefix(&self, tokens: &[TokenId]) -> usize {
+        let limit = tokens.len().saturating_sub(1);
+        let end = self.state.common_prefix(tokens, limit).min(self.state.timeline.n_cached());
+        if self.engine.shape().is_recurrent() { self.state.checkpoints.nearest(end) } else { end }
+    }
+
     /// Copies the longest prefix of `tokens` that another session holds into this one, if it is
     /// longer than the first `n_known` tokens, which this session holds. Returns the length of
     /// the prefix that this session holds then.
@@ -75,8 +82,7 @@ impl Session {
         tokens: &[TokenId],
         n_known: usize,
     ) -> Result<usize, EngineError> {
-        let limit = tokens.len().saturating_sub(1);
-        let end = other.state.common_prefix(tokens, limit).min(other.state.timeline.n_cached());
+        let end = other.copyable_prefix(tokens);
         let Session { engine, state, .. } = self;
         let is_recurrent = engine.shape().is_recurrent();
         let states = if is_recurrent { other.state.checkpoints.get(end) } else { None };
@@ -113,18 +119,41 @@ impl Session {
     /// # Errors
     /// Where the device fails.
     pub fn match_prefix(&mut self, tokens: &[TokenId]) -> Result<usize, EngineError> {
+        let prefix = self.known_prefix(tokens, 0);
+        self.go_on_from(prefix)
+    }
+
+    /// What this session and the engine's prefix cache hold of `tokens`, without the last, of which
+    /// the caller has `n_elsewhere` in another place.
+    pub(crate) fn known_prefix(&self, tokens: &[TokenId], n_elsewhere: usize) -> KnownPrefix {
         let limit = tokens.len().saturating_sub(1);
         let own = self.state.common_prefix(tokens, limit);
+        let best = own.max(n_elsewhere);
+        let cache = self.engine.prefix_cache();
+        let mut found = cache.map(|cache| cache.candidates(tokens, limit)).unwrap_or_default();
+        let bytes_per_token = self.engine.plan().bytes_per_token;
+        found.retain(|found| is_worth_reading(found, best, bytes_per_token));
+        KnownPrefix { own, found }
+    }
+
+    /// Ends the session with a prefix, and returns its length.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub(crate) fn go_on_from(&mut self, prefix: KnownPrefix) -> Result<usize, EngineError> {
+        let KnownPrefix { own, found } = prefix;
         let engine = self.engine.clone();
-        if let Some(cache) = engine.prefix_cache() {
-            for stored in cache.candidates(&engine, tokens, limit) {
-                if !is_worth_reading(&stored, own, engine.plan().bytes_per_token) {
-                    continue;
-                }
-                if self.load_stored(cache, &stored)? {
-                    return Ok(stored.n_reusable);
-                }
+        for found in found {
+            let read = engine.prefix_cache().map(|cache| cache.read(&engine, &found));
+            if let Some(loaded) = read.transpose()?.flatten() {
+                take_over(self, loaded);
+                self.stored = found.conversation();
+                return Ok(found.n_reusable);
             }
+        }
+        if own < self.turn.end {
+            // What comes is another conversation, or another turn of this one.
+            self.stored = None;
         }
         let Session { engine, state, .. } = self;
         if own < state.position() {
@@ -132,25 +161,19 @@ impl Session {
         }
         Ok(own)
     }
-
-    /// Loads an entry of the prefix cache. Returns false for a damaged one, which is removed.
-    fn load_stored(&mut self, cache: &PrefixCache, stored: &Stored) -> Result<bool, EngineError> {
-        match load_until(self, &stored.path, Some(stored.n_reusable)) {
-            Ok(()) => {
-                cache.touch(stored);
-                Ok(true)
-            }
-            Err(EngineError::Snapshot(err)) => {
-                cache.discard(stored, &err);
-                Ok(false)
-            }
-            Err(err) => Err(err),
-        }
-    }
 }
 
-/// Whether a file is small enough for the tokens that it saves: not larger than their caches.
-fn is_worth_reading(stored: &Stored, n_known: usize, bytes_per_token: u64) -> bool {
-    let n_gained = stored.n_reusable.saturating_sub(n_known) as u64;
-    n_gained > 0 && n_gained.saturating_mul(bytes_per_token) >= stored.n_bytes
+/// What is known of a prompt.
+#[derive(Debug)]
+pub(crate) struct KnownPrefix {
+    /// Tokens that the session holds.
+    pub(super) own: usize,
+    /// What the prefix cache holds that is longer, the longest first.
+    pub(super) found: Vec<Found>,
+}
+
+/// Whether an entry is small enough for the tokens that it saves: not larger than their caches.
+fn is_worth_reading(found: &Found, n_known: usize, bytes_per_token: u64) -> bool {
+    let n_gained = found.n_reusable.saturating_sub(n_known) as u64;
+    n_gained > 0 && n_gained.saturating_mul(bytes_per_token) >= found.n_bytes
 }

@@ -1,5 +1,6 @@
 //! A session as one file; `docs/reference/format.md` has its byte map.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::ops::Range;
@@ -13,9 +14,13 @@ use moeflux_core::{TokenId, WriteError};
 use super::header::{
     BLOCK_POSITIONS, CHECKSUM_BYTES, Header, MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, VERSION,
 };
-use super::host::Host;
+use super::host::{Facts, Host};
 use crate::error::{EngineError, SnapshotError};
 use crate::positions::checkpoints::States;
+
+/// Positions of a session that a prefix cache keeps recurrent states of, at most: where its first
+/// prompt may part from others, where the last turn began, its answer, and its end.
+const MAX_STATES: usize = 4;
 
 /// The contents of a snapshot apart from keys and values.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +39,23 @@ impl Contents {
         self.n_unknown + self.tokens.len()
     }
 
-    pub(super) fn header(&self, host: &dyn Host) -> Header {
+    /// Keeps at most [`MAX_STATES`] positions: the first, which other conversations may share, and the
+    /// last, from which this one goes on.
+    pub(crate) fn thin(&mut self) {
+        let n_over = self.states.len().saturating_sub(MAX_STATES);
+        if n_over > 0 {
+            self.states.drain(1..=n_over);
+        }
+    }
+
+    /// Bytes of its file.
+    pub(crate) fn n_bytes(&self, facts: &dyn Facts) -> u64 {
+        let header = self.header(facts);
+        let json = serde_json::to_vec(&header).expect("a header is plain data");
+        header.file_bytes(json.len(), &facts.shape().caches)
+    }
+
+    pub(super) fn header(&self, host: &dyn Facts) -> Header {
         let states = self.states.iter().map(|(position, _)| *position);
         Header::new(host, self.n_positions(), self.n_unknown, states)
     }
@@ -54,6 +75,32 @@ pub(crate) fn write(
     path: &Path,
     durability: Durability,
 ) -> Result<(), EngineError> {
+    let block = &mut |cache, positions| Ok(saved(host, sequence, cache, positions)?.into());
+    write_blocks(host, contents, block, path, durability)
+}
+
+/// Keys and values of some positions of a sequence.
+pub(super) fn saved(
+    host: &dyn Host,
+    sequence: Sequence,
+    cache: Cache,
+    positions: Range<usize>,
+) -> Result<Vec<u8>, EngineError> {
+    Ok(host.core().backend().save_cache(sequence, cache, positions)?)
+}
+
+/// Gives the keys and values of some positions of a cache.
+pub(super) type NextBlock<'a, 'b> =
+    dyn FnMut(Cache, Range<usize>) -> Result<Cow<'b, [u8]>, EngineError> + 'a;
+
+/// Writes a file whose keys and values `block` gives, in the order of the file.
+pub(super) fn write_blocks(
+    host: &dyn Facts,
+    contents: &Contents,
+    block: &mut NextBlock<'_, '_>,
+    path: &Path,
+    durability: Durability,
+) -> Result<(), EngineError> {
     let mut out = Output::create(path)?;
     let header = contents.header(host);
     let json = serde_json::to_vec(&header).expect("a header is plain data");
@@ -64,11 +111,8 @@ pub(crate) fn write(
     for token in &contents.tokens {
         out.write(&token.0.to_le_bytes())?;
     }
-    for (cache, spec) in growing(&host.shape().caches) {
-        for block in header.stored_positions(spec).into_iter().flat_map(blocks) {
-            let bytes = host.core().backend().save_cache(sequence, cache, block)?;
-            out.write(&bytes)?;
-        }
+    for (cache, _, positions) in stored_blocks(&header, &host.shape().caches) {
+        out.write(&block(cache, positions)?)?;
     }
     for bytes in contents.states.iter().flat_map(|(_, states)| &**states) {
         out.write(bytes)?;
@@ -112,11 +156,9 @@ fn read_caches(
     end: usize,
 ) -> Result<Vec<(usize, States)>, EngineError> {
     let caches = &host.shape().caches;
-    for (cache, spec) in growing(caches) {
-        for block in input.header.stored_positions(spec).into_iter().flat_map(blocks) {
-            let bytes = input.read(spec.saved_bytes(block.len()))?;
-            host.core().backend().load_cache(sequence, cache, block, &bytes)?;
-        }
+    for (cache, spec, block) in stored_blocks(&input.header, caches) {
+        let bytes = input.read(spec.saved_bytes(block.len()))?;
+        host.core().backend().load_cache(sequence, cache, block, &bytes)?;
     }
     let mut states = Vec::new();
     for position in input.header.states.clone() {
@@ -143,7 +185,8 @@ fn read_caches(
     Ok(states)
 }
 
-fn load_states(
+/// Puts states into a sequence; none where they are empty.
+pub(super) fn load_states(
     backend: &mut dyn Backend,
     sequence: Sequence,
     caches: &[CacheSpec],
@@ -165,7 +208,7 @@ pub(super) struct Summary {
 }
 
 /// Reads the beginning of a file, its checksum unchecked.
-pub(super) fn summary(path: &Path, host: &dyn Host) -> Result<Summary, SnapshotError> {
+pub(super) fn summary(path: &Path, host: &dyn Facts) -> Result<Summary, SnapshotError> {
     let mut input = Input::open(path)?;
     input.header.check(path, host)?;
     input.check_length(&host.shape().caches)?;
@@ -179,6 +222,18 @@ pub(super) fn summary(path: &Path, host: &dyn Host) -> Result<Summary, SnapshotE
 pub(crate) fn model_of(path: &Path) -> Result<(String, String), SnapshotError> {
     let header = Input::open(path)?.header;
     Ok((header.family, header.model))
+}
+
+/// The blocks of keys and values that a file has, in its order: their caches and positions.
+pub(super) fn stored_blocks(
+    header: &Header,
+    caches: &[CacheSpec],
+) -> Vec<(Cache, CacheSpec, Range<usize>)> {
+    let of = |(cache, spec): (Cache, &CacheSpec)| {
+        let stored = header.stored_positions(spec).into_iter().flat_map(blocks);
+        stored.map(|block| (cache, *spec, block)).collect::<Vec<_>>()
+    };
+    growing(caches).flat_map(of).collect()
 }
 
 /// The caches that grow with every position.

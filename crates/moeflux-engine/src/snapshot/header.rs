@@ -7,7 +7,7 @@ use moeflux_backend::{CacheSpec, KvType, StateShape};
 use moeflux_core::OptionId;
 use serde::{Deserialize, Serialize};
 
-use super::host::Host;
+use super::host::Facts;
 use crate::error::SnapshotError;
 use crate::options::Activations;
 use crate::positions::windows::seen_by;
@@ -109,7 +109,7 @@ fn activations_name(activations: Activations) -> &'static str {
 impl Header {
     /// The header of a state of this engine's model.
     pub(super) fn new(
-        host: &dyn Host,
+        host: &dyn Facts,
         positions: usize,
         n_unknown: usize,
         states: impl Iterator<Item = usize>,
@@ -142,7 +142,7 @@ impl Header {
     }
 
     /// Checks that the state is one of this engine's model, as it runs now.
-    pub(super) fn check(&self, path: &Path, host: &dyn Host) -> Result<(), SnapshotError> {
+    pub(super) fn check(&self, path: &Path, host: &dyn Facts) -> Result<(), SnapshotError> {
         let want = Header::new(host, 0, 0, std::iter::empty());
         let other_option = |option, got: &str, want: &str| SnapshotError::OtherOption {
             path: path.to_path_buf(),

@@ -123,7 +123,8 @@ fn sessions_of_a_step_may_have_other_rows_than_each_other() {
 #[test]
 fn only_tokens_before_the_first_other_row_are_prefixes() {
     let dir = tempfile::tempdir().unwrap();
-    let cache = PromptCacheOptions { dir: dir.path().to_path_buf(), max_bytes: 1 << 30 };
+    let cache =
+        PromptCacheOptions { dir: dir.path().to_path_buf(), max_bytes: 1 << 30, min_tokens: 1 };
     let engine = Engine::open(&case(), &exact().prompt_cache(Some(cache))).unwrap();
     let (golden, mut session) = (GoldenRows::read(&case()), engine.session());
     let rows = golden.rows(None);

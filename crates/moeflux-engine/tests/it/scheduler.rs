@@ -1,5 +1,6 @@
 //! Many answers at a time: the same as one by one, in turn, and no more than asked for.
 
+mod displaced;
 mod loans;
 
 use std::fs;
@@ -405,7 +406,8 @@ fn logprobs_cover_the_text_and_nothing_of_a_stop_text() {
 #[test]
 fn what_is_learned_outlasts_a_shutdown() {
     let dir = tempfile::tempdir().unwrap();
-    let prompt_cache = PromptCacheOptions { dir: dir.path().to_owned(), max_bytes: 1 << 30 };
+    let prompt_cache =
+        PromptCacheOptions { dir: dir.path().to_owned(), max_bytes: 1 << 30, min_tokens: 1 };
     let options = EngineOptions::default().prompt_cache(Some(prompt_cache));
     let system = "You answer briefly. ".repeat(30);
     let mut reused = Vec::new();

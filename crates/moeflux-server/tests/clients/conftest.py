@@ -19,6 +19,9 @@ class Server:
 
     def __init__(self, *args, env=None):
         command = [os.environ["MOEFLUX_BIN"], "serve", "--addr", "127.0.0.1:0", *args]
+        # What one test has evaluated is not there for the next, unless it says so.
+        if not {"--prompt-cache", "--prompt-memory"} & {*args}:
+            command.append("--no-prompt-cache")
         own = {k: v for k, v in os.environ.items() if not k.startswith("MOEFLUX_")}
         own["MOEFLUX_CACHE"] = os.path.join(tempfile.gettempdir(), "moeflux-clients")
         env = {**own, **(env or {})}

@@ -45,6 +45,7 @@ const NAMING: &[&str] = &[
     "crates/moeflux-engine/tests/it/rows.rs",
     "crates/moeflux-engine/tests/it/same_bits.rs",
     "crates/moeflux-engine/tests/it/scheduler.rs",
+    "crates/moeflux-engine/tests/it/scheduler/displaced.rs",
     "crates/moeflux-engine/tests/it/sessions.rs",
     "crates/moeflux-engine/tests/it/sessions/faults.rs",
     "crates/moeflux-engine/tests/it/sessions/windows.rs",

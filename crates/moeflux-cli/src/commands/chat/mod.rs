@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     // A file that cannot be used is refused before the model is loaded.
     let file = args.session.as_deref().map(SessionFile::open).transpose()?;
     let conversation = file.as_ref().map(|file| saved::read(file.path())).transpose()?.flatten();
-    let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
+    let engine = model::open_cached(&args.model, args.prompt_cache.kept(), 1, args.quiet)?;
     let model = args.model.model.as_deref().unwrap_or("the demo model");
     let name = ModelName::of(&engine, model);
     let loaded = answers::model(engine, args.quiet)?;

@@ -240,6 +240,9 @@ pub(super) fn serve_args(args: &LaunchArgs) -> Vec<std::ffi::OsString> {
     }
     let sessions = Sessions::of_launch(args.sessions);
     all.extend(["--sessions".into(), sessions.to_string().into()]);
+    if args.no_prompt_cache {
+        all.push("--no-prompt-cache".into());
+    }
     if let Some(file) = &args.api_key_file {
         all.extend(["--api-key-file".into(), file.into()]);
     }

@@ -71,6 +71,7 @@ fn sizes(plan: &Plan) -> Map<String, Value> {
         "record_bytes": plan.record_bytes,
         "table_bytes": plan.table_bytes,
         "row_cache_bytes": plan.row_cache_bytes,
+        "prompt_cache_bytes": plan.prompt_cache_bytes,
         "cache_bytes": plan.cache_bytes,
         "headroom_bytes": plan.headroom_bytes,
         "device_expert_bytes": plan.device_expert_bytes,

@@ -41,6 +41,7 @@ pub(super) fn name(kind: RowKind) -> &'static str {
         RowKind::Cache => "expert cache",
         RowKind::Copies => "GPU copies of experts",
         RowKind::Rows => "row cache",
+        RowKind::Prompts => "prompts",
     }
 }
 
@@ -71,6 +72,7 @@ fn note(plan: &Plan, kind: RowKind) -> String {
             Some(bytes) if bytes == plan.expert_bytes => "all experts: the cache only loads them",
             Some(_) => "beside the cache: the GPU shares the memory",
         }),
+        RowKind::Prompts => String::from("evaluated ones whose sessions others have"),
         RowKind::Rows => {
             let share = 100.0 * plan.row_cache_bytes as f64 / plan.table_bytes.max(1) as f64;
             let share = if share < 1.0 { 0.0 } else { share.min(100.0) };

@@ -1,6 +1,6 @@
 //! What each command takes of the same model: they differ in how many answers they generate at once.
 
-use moeflux_engine::{EngineError, Forecast, Inspection, MemoryOptions, Plan};
+use moeflux_engine::{EngineError, Forecast, Inspection, MemoryOptions, Plan, PromptMemory};
 use serde_json::{Map, Value, json};
 
 use crate::bytes::show;
@@ -18,17 +18,18 @@ pub(super) fn of(
     memory: &MemoryOptions,
     asked: Option<Sessions>,
 ) -> Result<Vec<Use>, EngineError> {
-    let all: [(&[&str], Sessions); 3] = [
-        (&["run", "chat"], Sessions::Exactly(1)),
-        (&["serve"], Sessions::of_server(asked, memory.ctx)),
-        (&["launch"], Sessions::of_launch(asked)),
-    ];
-    let plan = |(commands, sessions): (&'static [&'static str], Sessions)| {
+    let plan = |commands, sessions: Sessions, prompts| {
         let mut memory = memory.clone();
+        memory.prompts = prompts;
         sessions.set(&mut memory);
         facts.plan_with(memory).map(|plan| Use { commands, plan })
     };
-    all.into_iter().map(plan).collect()
+    let of_server = Sessions::of_server(asked, memory.ctx);
+    Ok(vec![
+        plan(&["run", "chat"], Sessions::Exactly(1), PromptMemory::Off)?,
+        plan(&["serve"], of_server, PromptMemory::Planned)?,
+        plan(&["launch"], Sessions::of_launch(asked), PromptMemory::Planned)?,
+    ])
 }
 
 /// A table of what commands take.
@@ -50,6 +51,18 @@ pub(super) fn text(uses: &[Use], forecast: Option<&Forecast>) -> String {
             line(&name, &sessions, [&held, &needed, "-"], "does not fit")
         });
     }
+    text + &prompts_text(uses)
+}
+
+/// What servers keep of evaluated prompts whose sessions others have.
+fn prompts_text(uses: &[Use]) -> String {
+    let mut text = String::new();
+    for Use { commands, plan } in uses.iter().filter(|one| one.plan.prompt_cache_bytes > 0) {
+        let (name, bytes) = (commands.join(", "), show(plan.prompt_cache_bytes));
+        text.push_str(&format!(
+            "{name}: {bytes} of its total for evaluated prompts without a session\n"
+        ));
+    }
     text
 }
 
@@ -69,6 +82,7 @@ pub(super) fn to_json(uses: &[Use], forecast: Option<&Forecast>) -> Value {
             "ctx": plan.ctx,
             "session_bytes": plan.session_bytes(),
             "cache_bytes": plan.cache_bytes,
+            "prompt_cache_bytes": plan.prompt_cache_bytes,
             "total_bytes": plan.total_bytes(),
             "needed_bytes": plan.needed_bytes(),
             "fits": plan.fits(),

@@ -12,7 +12,7 @@ use moeflux_hub::{Event, Found, HubEnv, removal, stored};
 use moeflux_server::{Library, LibraryError, LibraryModel, PullProgress};
 
 use super::own_name::own_name;
-use crate::args::{ModelArgs, PromptCacheArgs};
+use crate::args::{Kept, ModelArgs};
 use crate::commands::models::find_in_folder;
 use crate::report::chain;
 use crate::values::Sessions;
@@ -21,7 +21,7 @@ use crate::{locate, model, published};
 /// What the models of a server are opened with.
 pub(super) struct Setup {
     pub(super) model: ModelArgs,
-    pub(super) prompt_cache: PromptCacheArgs,
+    pub(super) kept: Kept,
     pub(super) sessions: Sessions,
     pub(super) is_quiet: bool,
 }
@@ -122,6 +122,7 @@ impl Shelf {
 
     fn options(&self, entry: &Entry) -> Result<EngineOptions> {
         let mut options = self.args(entry).engine_options(false)?;
+        options.memory.prompts = self.setup.kept.memory;
         self.setup.sessions.set(&mut options.memory);
         Ok(options)
     }
@@ -132,8 +133,8 @@ impl Shelf {
     /// Where there is none of this name, and as opening it.
     pub(super) fn open_named(&self, name: &str) -> Result<Engine> {
         let entry = self.entry(name)?;
-        let Setup { prompt_cache, sessions, is_quiet, .. } = &self.setup;
-        model::open_cached(&self.args(&entry), prompt_cache, *sessions, *is_quiet)
+        let Setup { kept, sessions, is_quiet, .. } = &self.setup;
+        model::open_cached(&self.args(&entry), kept.clone(), *sessions, *is_quiet)
     }
 }
 

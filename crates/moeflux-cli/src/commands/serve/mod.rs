@@ -88,7 +88,7 @@ fn options(args: &ServeArgs) -> Result<ServerOptions> {
         thinking_budget: args.thinking_budget,
         idle_timeout: args.idle_timeout,
         max_loaded: args.max_loaded,
-        response_dir: args.prompt_cache.options().map(|cache| cache.dir.join("responses")),
+        response_dir: args.prompt_cache.named_dir().map(|dir| dir.join("responses")),
         grace: Duration::from_secs(args.grace),
         cors_origins: args.cors_origin.clone(),
         log_requests: args.log_requests,
@@ -122,7 +122,7 @@ impl Served {
 fn served(args: &ServeArgs) -> Result<Served> {
     let setup = Setup {
         model: args.model.clone(),
-        prompt_cache: args.prompt_cache.clone(),
+        kept: args.prompt_cache.kept(),
         sessions: Sessions::of_server(args.sessions, args.model.ctx),
         is_quiet: args.quiet,
     };

@@ -13,6 +13,8 @@ use serde_json::Value;
 pub(crate) struct Server {
     child: Child,
     addr: String,
+    /// Before it listened.
+    said: Vec<String>,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -42,13 +44,20 @@ impl Server {
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut lines = lines.map(Result::unwrap);
-        let line = lines.find(|line| line.contains("listening on http")).unwrap();
+        let mut said = Vec::new();
+        let line = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("it ended: {said:?}"));
+            if line.contains("listening on http") {
+                break line;
+            }
+            said.push(line);
+        };
         // Read on, so that the server never waits for this pipe.
         let log = Arc::new(Mutex::new(Vec::new()));
         let written = Arc::clone(&log);
         std::thread::spawn(move || lines.for_each(|line| written.lock().unwrap().push(line)));
         let addr = line.split("://").nth(1).unwrap().trim().to_owned();
-        Server { child, addr, log }
+        Server { child, addr, said, log }
     }
 
     /// The first line of the log since the server listens that has this text.
@@ -115,6 +124,11 @@ impl Server {
             "{head}\r\n{headers}\r\ncontent-type: application/json\r\n\
              content-length: {length}\r\n\r\n{body}"
         ))
+    }
+
+    /// All lines of the log before the server listened.
+    pub(crate) fn said_before(&self) -> &[String] {
+        &self.said
     }
 
     /// All lines of the log since the server listens.

@@ -38,7 +38,8 @@ fn ask(scheduler: &Scheduler, prompt: &Turn, max_tokens: usize, sampler: Sampler
 }
 
 fn cached(dir: &Path) -> EngineOptions {
-    let prompt_cache = PromptCacheOptions { dir: dir.to_owned(), max_bytes: 1 << 30 };
+    let prompt_cache =
+        PromptCacheOptions { dir: dir.to_owned(), max_bytes: 1 << 30, min_tokens: 1 };
     EngineOptions::default().prompt_cache(Some(prompt_cache))
 }
 

@@ -9,7 +9,8 @@ use moeflux_engine::{Engine, EngineOptions, Prompt, PromptCacheOptions, Session,
 use super::{Subject, bits, families};
 
 fn cached(dir: &Path, max_bytes: u64) -> EngineOptions {
-    let prompt_cache = Some(PromptCacheOptions { dir: dir.to_path_buf(), max_bytes });
+    let prompt_cache =
+        Some(PromptCacheOptions { dir: dir.to_path_buf(), max_bytes, min_tokens: 1 });
     EngineOptions::default().prompt_cache(prompt_cache)
 }
 
