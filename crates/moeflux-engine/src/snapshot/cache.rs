@@ -16,6 +16,10 @@ use super::warnings::Warnings;
 use crate::error::{EngineError, SnapshotError};
 use crate::options::{MIN_PROMPT_TOKENS, PromptCacheOptions};
 
+/// Tokens that are evaluated again rather than copied with all before them: a step takes longer than a
+/// copy in memory.
+const MIN_IMAGE_TOKENS: usize = 16;
+
 /// The prefix cache of an engine. What is put into memory goes on to the drive by a thread of its own.
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
@@ -172,7 +176,7 @@ impl PrefixCache {
 
     /// The fewest new tokens for which a prompt is kept.
     pub(crate) fn min_tokens(&self) -> usize {
-        self.min_tokens
+        if self.shelf.takes(1) { self.min_tokens.min(MIN_IMAGE_TOKENS) } else { self.min_tokens }
     }
 
     /// Whether a prompt of which the first `turn_end` tokens will be asked for is to be written.
