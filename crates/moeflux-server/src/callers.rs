@@ -15,9 +15,11 @@ use tokio::sync::Semaphore;
 use crate::error::{ApiError, ServerError};
 use crate::key_file::{KeyFile, KeyLimits, NamedKey, hash};
 use crate::limits::{Exceeded, Level, Quota, whole_seconds};
-use crate::offload::share_of_key;
 use crate::options::ServerOptions;
 use crate::reply::{Dialect, Reply};
+
+/// What one key may take of the eight threads that compute for requests.
+const THREADS_OF_KEY: usize = 4;
 
 /// Keys that are shorter can be guessed.
 const SHORTEST_KEY: usize = 8;
@@ -36,7 +38,12 @@ pub(crate) struct Caller {
 impl Caller {
     fn new(name: &str, hash: [u8; 32], limits: KeyLimits) -> Arc<Caller> {
         let quota = Quota::new(limits, Instant::now());
-        Arc::new(Caller { name: name.into(), hash, quota, threads: share_of_key() })
+        Arc::new(Caller {
+            name: name.into(),
+            hash,
+            quota,
+            threads: Arc::new(Semaphore::new(THREADS_OF_KEY)),
+        })
     }
 
     /// Why a request of this key is refused.
@@ -94,7 +101,7 @@ pub(crate) struct Callers {
     named: RwLock<Named>,
 }
 
-/// By which a file is told from the one before. Two that are written within a tick of the clock differ in
+/// By which a file is distinguished from the one before. Two that are written within a tick of the clock differ in
 /// their places on the drive.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {

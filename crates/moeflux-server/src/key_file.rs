@@ -54,7 +54,7 @@ pub enum KeyFileError {
     /// A name that a log could not show.
     #[error(
         "{name:?} is no name of a key: write 1 to 64 letters, digits or -_.@, the first a letter or a digit, and \
-         not key-1 or the like, which the log calls keys of --api-key-file"
+         not key-1 or the like, which the log calls keys without names"
     )]
     Name {
         /// What was written.

@@ -6,7 +6,6 @@
 //! Where keys share the server, one key takes half of the threads at most: its long prompts do not keep
 //! those of others waiting.
 
-use std::sync::Arc;
 use std::thread;
 
 use moeflux_engine::explain_thread_error;
@@ -15,16 +14,8 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::access;
 use crate::error::{ApiError, ApiResult};
 
-/// Threads that may work at a time.
-const N_THREADS: usize = 8;
-
 /// One for each thread that may work at a time.
-static PERMITS: Semaphore = Semaphore::const_new(N_THREADS);
-
-/// What one key may take of the threads.
-pub(crate) fn share_of_key() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(N_THREADS / 2))
-}
+static PERMITS: Semaphore = Semaphore::const_new(8);
 
 /// Runs `work` on a thread of its own, once fewer than eight others do, and fewer than four for the same
 /// key.

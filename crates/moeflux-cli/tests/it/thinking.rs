@@ -64,7 +64,6 @@ fn an_answer_of_a_schema_is_json_behind_thoughts() {
             let (text, _) = finish(moeflux(&args).write_stdin(input));
             assert!(!text.is_empty());
             for line in text.lines().filter(|line| !line.is_empty()) {
-                assert!(line.starts_with('{'), "{budget:?} {text:?}");
                 let value: serde_json::Value = serde_json::from_str(line).unwrap();
                 assert!(value["age"].is_u64(), "{text}");
             }

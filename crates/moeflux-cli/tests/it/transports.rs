@@ -86,7 +86,7 @@ fn a_server_with_tls_is_asked_by_those_who_know_its_certificate() {
     refuses(&[&ps[..], &["--tls-ca", &other]].concat(), 1, &words);
     refuses(&[&ps[..], &["--tls-ca", &key]].concat(), 1, &["first-key.pem", "no certificate"]);
     refuses(&ps, 1, &["another program", "--tls-ca"]);
-    // An agent is told what to trust, and the name that the certificate has.
+    // An agent gets what it has to trust, and the name that the certificate has.
     let launch = ["launch", "codex", "--print", "--addr", &address, "--tls-ca", &cert];
     let (said, _) = succeeds(&launch);
     let port = address.rsplit(':').next().unwrap();

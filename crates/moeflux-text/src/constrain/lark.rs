@@ -81,16 +81,14 @@ impl Grammar {
         let start = match self.format.thinking {
             Thinking::Channels => channels(&mut rules, said, calls.map(|calls| calls.whole)),
             thinking => {
-                // Space in front of JSON is a part of the thoughts: without these there is none.
-                let inner = if is_text || said.is_none() { "" } else { " SPACE?" };
                 let thought = match thinking.tags() {
                     Some([_, close]) if self.is_thinking => {
-                        format!("TEXT? {}{inner} ", rules.literal(close))
+                        format!("TEXT? {} ", rules.literal(close))
                     }
                     Some(tags) => {
                         let [open, close] = tags.map(|tag| rules.literal(tag));
                         // Some templates end thoughts that never began.
-                        format!("((SPACE? {open} TEXT? {close} | {close}){inner})? ")
+                        format!("(SPACE? {open} TEXT? {close} | {close})? ")
                     }
                     None => String::new(),
                 };
@@ -101,9 +99,10 @@ impl Grammar {
                         None => format!("{thought}{said} ({})?", calls.whole),
                     },
                     (Some(said), Some(calls)) => {
-                        format!("{thought}({said} | {space}{})", calls.whole)
+                        format!("{thought}{space}({said} | {})", calls.whole)
                     }
-                    (Some(said), None) => format!("{thought}{said}"),
+                    (Some(said), None) if is_text => format!("{thought}{said}"),
+                    (Some(said), None) => format!("{thought}{space}{said}"),
                     (None, Some(calls)) => format!("{thought}{space}{}", calls.whole),
                     (None, None) => format!("{thought}TEXT?"),
                 }
