@@ -298,8 +298,9 @@ def test_what_is_not_here_is_refused_in_ollamas_form(client, port_server):
         with pytest.raises(ollama.ResponseError) as refused:
             ask()
         assert words in refused.value.error and refused.value.status_code in (404, 501)
-    for method, path in [("POST", "/api/copy"), ("DELETE", "/api/delete"),
-                         ("POST", "/api/blobs/sha256:00"), ("GET", "/api/nothing"),
+    deleted = httpx.request("DELETE", f"http://{port_server.ollama}/api/delete", json={"model": MODEL})
+    assert deleted.status_code == 403 and "--hub" in deleted.json()["error"]
+    for method, path in [("POST", "/api/copy"), ("POST", "/api/blobs/sha256:00"), ("GET", "/api/nothing"),
                          ("GET", "/api/chat")]:
         refused = httpx.request(method, f"http://{port_server.ollama}{path}")
         assert refused.status_code in (404, 405, 501)
