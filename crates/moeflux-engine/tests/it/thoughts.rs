@@ -258,13 +258,18 @@ fn a_budget_of_nothing_leaves_no_thoughts() {
 #[test]
 fn some_of_the_answers_tokens_are_kept_for_what_is_said() {
     let (_, text, scheduler) = open(Speculation::Auto, 1);
-    for max_tokens in [8, 12, 24] {
+    for max_tokens in [8, 12, 24, 40] {
         let prepared = text.prepare(&conversation(QUESTIONS[0], None)).unwrap();
         let events = ask(&scheduler, &prepared, &SamplerOptions::default(), Some(max_tokens), None);
         let got = said(&prepared, &events);
-        assert!(!got.thought.is_empty() && !got.text.is_empty(), "{max_tokens} {}", got.thought);
+        assert!(!got.text.is_empty(), "{max_tokens} {}", got.thought);
+        // Where little more is left than what ends thoughts takes, there are none.
+        assert!(!got.thought.is_empty() || max_tokens < 24, "{max_tokens}");
         let n_kept = max_tokens - got.answer.n_thought;
-        assert!(n_kept > max_tokens / 4 && n_kept < max_tokens / 4 + 8, "{n_kept} of {max_tokens}");
+        assert!(
+            n_kept > max_tokens / 4 && n_kept < max_tokens / 4 + 16,
+            "{n_kept} of {max_tokens}"
+        );
         assert!(got.answer.n_generated <= max_tokens);
     }
     // More tokens than the answer has are no limit.
