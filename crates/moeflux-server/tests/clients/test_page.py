@@ -1,7 +1,10 @@
 """The page in headless Chromium. Screenshots go to MOEFLUX_SCREENSHOTS, if that is set."""
 
 import json
+import os
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.keys import Keys
@@ -416,6 +419,33 @@ def test_a_choice_of_models(page):
     page.wait(lambda: page.text("#model-name") == "moeflux-demo" and page.find("#model-name").is_displayed())
     page.question.send_keys(QUESTION, Keys.ENTER)
     page.wait(lambda: "Appends an element" in page.last())
+
+
+def test_the_models_of_a_server_are_chosen_and_loaded(page, tmp_path):
+    synthetic = tmp_path / "synthetic"
+    subprocess.run([os.environ["MOEFLUX_BIN"], "synth", "--shape", "tiny", "--out", synthetic], check=True,
+                   capture_output=True)
+    demo = Path(__file__).parents[3] / "moeflux-cli/demo"
+    several = Server("-m", str(demo), "-m", str(synthetic), "--max-loaded", "1", "--ctx", "256")
+
+    def choices():
+        return page.js("return [...document.querySelectorAll('#model-choice option')].map(one => one.text)")
+
+    before = page.browser.current_url
+    try:
+        page.browser.get(several.url + "/")
+        page.ready()
+        page.wait(lambda: choices() == ["demo", "synthetic (loads on first use)"])
+        page.find("#model-choice").send_keys("s")
+        page.question.send_keys("Hello", Keys.ENTER)
+        page.wait(lambda: choices() == ["demo (loads on first use)", "synthetic"])
+        page.wait(page.is_idle)
+        assert page.last()
+        page.wait(lambda: page.text("#abilities").startswith("256 tokens of context"))
+    finally:
+        page.browser.get(before)
+        page.ready()
+        assert several.stop() == 0
 
 
 def test_its_words_are_those_of_other_programs(page):
