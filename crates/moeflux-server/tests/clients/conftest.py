@@ -11,6 +11,8 @@ import time
 import httpx
 import pytest
 
+from page_driver import Page
+
 MODEL = "moeflux-demo"
 
 
@@ -76,6 +78,31 @@ def server():
 def http(server):
     with httpx.Client(base_url=server.url, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = Page(tmp_path_factory.mktemp("downloads"))
+    yield browser
+    browser.browser.quit()
+
+
+@pytest.fixture
+def page(browser, server):
+    """The page without anything kept, in a window of its own."""
+    browser.resize("desktop", "light")
+    browser.open(server.url + "/")
+    browser.clear()
+    browser.browser.get(server.url + "/")
+    browser.ready()
+    browser.errors()
+    yield browser
+    for handle in browser.browser.window_handles[1:]:
+        browser.browser.switch_to.window(handle)
+        browser.browser.close()
+    browser.browser.switch_to.window(browser.browser.window_handles[0])
+    wrong = browser.errors()
+    assert not wrong, wrong
 
 
 def events(response):

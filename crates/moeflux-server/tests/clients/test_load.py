@@ -132,7 +132,7 @@ def test_many_clients(n_models, tmp_path):
     assert not wrong, wrong[:5]
     assert set(codes) <= {200, 429} and codes[200] > 50 and n_left > 0
     if n_models == 2:
-        assert n_switches >= 4
+        assert n_switches >= 2
         assert max(memory) < planned + (256 << 20), (max(memory), planned)
         return
     # What a session keeps grows until all have been used; then it stays.
