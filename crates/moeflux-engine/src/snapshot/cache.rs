@@ -344,8 +344,19 @@ fn is_worth_writing(
     turn_end.saturating_sub(n_written) >= min_tokens.max(n_written / occasion.least_share())
 }
 
+/// Closes the shelf when its writer ends, also by a panic.
+struct Ended<'a>(&'a Shelf);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 fn start_writer(shelf: Arc<Shelf>, drive: Arc<Drive>) -> std::io::Result<JoinHandle<()>> {
     let write = move || {
+        // A shutdown does not wait for a thread that has died.
+        let _ended = Ended(&shelf);
         while let Some(task) = shelf.next_task() {
             let image = task.image;
             let previous = task.previous.as_deref();
