@@ -112,6 +112,14 @@ fn the_hubs_cache_is_served_by_the_names_of_the_hub() {
     assert_eq!(answers(&server, "org/name"), "org/name");
     assert_eq!(answers(&server, "name"), "org/name");
     assert_eq!(removes(&server, "other"), 404);
+    // Clients do not learn which paths there are.
+    for path in
+        ["/etc/passw", "../models", "~/x", dir.path().join("models--org--nam").to_str().unwrap()]
+    {
+        let body = json!({"model": path, "stream": false});
+        let (status, reply) = server.post("/api/pull", &body);
+        assert!(status == 500 && !reply.contains("did you mean"), "{path}: {reply}");
+    }
     assert_eq!(removes(&server, "org/name"), 200);
     assert!(!snapshot.exists());
     assert_eq!(models(&server), []);
@@ -131,6 +139,7 @@ fn flags_that_do_not_go_together_are_refused() {
     let demo = Copy::of_demo();
     let two = ["serve", "-m", demo.arg(), "-m", demo.arg(), "--model-name", "x"];
     check_refusal(&mut moeflux(&two), 2, &["--model-name", "several"]);
+    check_refusal(&mut moeflux(&two[..5]), 2, &["another model", "rename"]);
     check_refusal(&mut moeflux(&["serve", "--manage"]), 2, &["--hub"]);
     check_refusal(&mut moeflux(&["serve", "--idle-timeout", "soon"]), 2, &["5m"]);
     check_refusal(&mut moeflux(&["run", "-m", "a", "-m", "b"]), 2, &["--model"]);

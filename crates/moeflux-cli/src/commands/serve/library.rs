@@ -14,6 +14,7 @@ use moeflux_server::{Library, LibraryError, LibraryModel, PullProgress};
 use super::own_name::own_name;
 use crate::args::{Kept, ModelArgs};
 use crate::commands::models::find_in_folder;
+use crate::error::UsageError;
 use crate::report::chain;
 use crate::values::Sessions;
 use crate::{locate, model, published};
@@ -59,11 +60,7 @@ impl Shelf {
         let found = if path.is_dir() { find_in_folder(&path) } else { Vec::new() };
         let has_others = !found.is_empty() && !found.contains(&path);
         if has_others && moeflux_engine::check(&path).is_err() {
-            // Where none of them can be run the first one says why.
-            let refused = found.iter().map(|path| moeflux_engine::check(path).err());
-            if let Some(first) = refused.collect::<Option<Vec<_>>>().and_then(first) {
-                return Err(first.into());
-            }
+            check_any(&found)?;
             self.folders.push(path);
             return Ok(None);
         }
@@ -73,6 +70,14 @@ impl Shelf {
         let aliases = model.filter(|_| is_on_hub).map(str::to_owned);
         let entry = Entry::new(path, names.to_vec(), aliases.into_iter().collect());
         let name = entry.name().to_owned();
+        if self.named.iter().any(|other| other.name().eq_ignore_ascii_case(&name)) {
+            let message = format!(
+                "--model {}: another model that is named here is called {name}, too: rename the folder \
+                 or file of one of them",
+                model.unwrap_or_default()
+            );
+            return Err(UsageError(message).into());
+        }
         self.named.push(entry);
         Ok(Some(name))
     }
@@ -161,8 +166,11 @@ impl Entry {
     }
 }
 
-fn first<T>(all: Vec<T>) -> Option<T> {
-    all.into_iter().next()
+/// Refuses models of which none can be run, with what is wrong with the first.
+fn check_any(paths: &[PathBuf]) -> Result<(), EngineError> {
+    let mut checked = paths.iter().map(|path| moeflux_engine::check(path));
+    let Some(Err(first)) = checked.next() else { return Ok(()) };
+    if checked.any(|other| other.is_ok()) { Ok(()) } else { Err(first) }
 }
 
 /// The models in the Hub's cache. What cannot be read is none.
@@ -250,7 +258,8 @@ fn not_in_cache(name: &str) -> LibraryError {
 
 /// Downloads what the cache lacks of a model, if it can be run.
 fn pull(name: &str, env: &HubEnv, progress: &mut dyn FnMut(PullProgress)) -> Result<()> {
-    let name = locate::hub_name(name, "model", env)?;
+    // Clients learn nothing of this machine's paths: what is no name on the Hub is none here.
+    let name = published::by_name(name).map_or(name, |found| &found.model);
     let mut say = |status: String| progress(PullProgress { status, done: 0, total: 0 });
     let found = moeflux_hub::find(name, env, &mut |event| {
         if let Some(words) = locate::in_words(&event) {

@@ -128,6 +128,7 @@ fn served(args: &ServeArgs) -> Result<Served> {
     };
     let hub = if args.hub { Some(locate::hub_env()?) } else { None };
     let mut shelf = Shelf::new(setup, hub);
+    check_names(args, args.models.len() > 1 || args.hub)?;
     let mut default = None;
     if args.models.is_empty() && !args.hub {
         default = shelf.add(None, &args.model_name)?;
@@ -137,17 +138,23 @@ fn served(args: &ServeArgs) -> Result<Served> {
         let name = shelf.add(Some(model), names)?;
         default = default.or(name);
     }
-    if !args.model_name.is_empty() && (args.models.len() > 1 || args.hub || default.is_none()) {
-        let message = "--model-name names one model: leave it out where several are served, which \
-                       /v1/models lists by their own names";
-        return Err(UsageError(message.to_owned()).into());
-    }
+    check_names(args, default.is_none())?;
     let models = shelf.models();
     let loaded = match &default {
         Some(name) => Some((name.clone(), shelf.open_named(name)?)),
         None => None,
     };
     Ok(Served { shelf, models, default, loaded })
+}
+
+/// Refuses a name for what may be several models.
+fn check_names(args: &ServeArgs, has_several: bool) -> Result<()> {
+    if args.model_name.is_empty() || !has_several {
+        return Ok(());
+    }
+    let message = "--model-name names one model: leave it out where several are served, which \
+                   /v1/models lists by their own names";
+    Err(UsageError(message.to_owned()).into())
 }
 
 /// The models of a server in a line.
