@@ -10,7 +10,7 @@ use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodFilter, MethodRouter, get, on, post};
 use serde_json::Value;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -45,14 +45,14 @@ pub(crate) fn described() -> Vec<Route> {
         ("/openapi.json", read(|site| Ok(reply::json(StatusCode::OK, &openapi::describe(&site))))),
         ("/v1/models", read(|site| Ok(reply::json(StatusCode::OK, &models::list(&site.fleet))))),
         ("/v1/models/{*model}", get(model)),
-        ("/v1/chat/completions", post_json(chat::handle)),
-        ("/v1/completions", post_json(completions::handle)),
+        ("/v1/chat/completions", post_streaming(Dialect::OpenAi, chat::handle)),
+        ("/v1/completions", post_streaming(Dialect::OpenAi, completions::handle)),
         ("/v1/responses", post(respond)),
         ("/v1/responses/{id}", get(kept_response).delete(delete_response)),
         ("/v1/responses/{id}/input_items", get(kept_input)),
-        ("/v1/messages", post_json(messages::handle)),
+        ("/v1/messages", post_streaming(Dialect::Anthropic, messages::handle)),
         ("/v1/messages/count_tokens", post_json(messages::count_tokens)),
-        ("/infill", post_json(infill::handle)),
+        ("/infill", post_streaming(Dialect::OpenAi, infill::handle)),
         ("/apply-template", post_json(prompt::apply_template)),
         ("/tokenize", post_json(prompt::tokenize)),
         ("/detokenize", post_json(async |app, body| prompt::detokenize(&app, body))),
@@ -77,10 +77,10 @@ fn undescribed() -> Vec<Route> {
         ("/props", get(llama_server::props)),
         ("/slots", get(llama_server::slots)),
         // Clients of llama-server write these without `/v1`, which is added.
-        ("/v1/models/load", post_to_site(llama_server::load)),
-        ("/v1/models/unload", post_to_site(llama_server::unload)),
+        ("/v1/models/load", to_site(MethodFilter::POST, llama_server::load)),
+        ("/v1/models/unload", to_site(MethodFilter::POST, llama_server::unload)),
         #[cfg(feature = "markdown")]
-        ("/page/render", post_to_site(async |_, body| markdown::handle(body).await)),
+        ("/page/render", to_site(MethodFilter::POST, async |_, body| markdown::handle(body).await)),
     ];
     routes.extend(not_made);
     routes
@@ -93,16 +93,16 @@ fn ollama_routes() -> Vec<Route> {
         ("/api/version", read(|_| Ok(ollama::models::version()))),
         ("/api/tags", read(|site| Ok(ollama::models::tags(&site.fleet)))),
         ("/api/ps", read(|site| Ok(ollama::models::running(&site.fleet)))),
-        ("/api/show", post_to_site(ollama::show::handle)),
+        ("/api/show", to_site(MethodFilter::POST, ollama::show::handle)),
         ("/api/chat", post_ollama(Shape::Chat, ollama::chat::handle)),
         ("/api/generate", post_ollama(Shape::Text { prompt: None }, ollama::generate::handle)),
-        ("/api/pull", post_to_site(ollama::manage::pull)),
+        ("/api/pull", to_site(MethodFilter::POST, ollama::manage::pull)),
         ("/api/embed", post(no_embeddings)),
         ("/api/embeddings", post(no_embeddings)),
         ("/api/create", post(fixed)),
         ("/api/copy", post(fixed)),
         ("/api/push", post(fixed)),
-        ("/api/delete", delete_from_site(ollama::manage::delete)),
+        ("/api/delete", to_site(MethodFilter::DELETE, ollama::manage::delete)),
         ("/api/blobs/{digest}", post(fixed).head(ollama::manage::no_blob)),
     ]
 }
@@ -163,13 +163,25 @@ where
     F: Fn(Arc<App>, Value) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
 {
-    let handle = async move |State(site): State<Arc<Site>>, path: MatchedPath, body: JsonBody| {
-        let style = style_of(&body.value, Dialect::of(path.as_str(), &HeaderMap::new()));
+    post(async move |State(site): State<Arc<Site>>, body: JsonBody| {
+        let lease = lease(site, &body.value);
+        let JsonBody { value, share } = body;
+        early::begin(lease, move |app| share.held_by(handle(app, value)), None).await
+    })
+}
+
+/// As [`post_json`], for answers that may be events as they are made.
+fn post_streaming<F, Fut>(dialect: Dialect, handle: F) -> MethodRouter<Arc<Site>>
+where
+    F: Fn(Arc<App>, Value) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
+{
+    post(async move |State(site): State<Arc<Site>>, body: JsonBody| {
+        let style = style_of(&body.value, dialect);
         let lease = lease(site, &body.value);
         let JsonBody { value, share } = body;
         early::begin(lease, move |app| share.held_by(handle(app, value)), style).await
-    };
-    post(handle)
+    })
 }
 
 /// How a request wants its answer, where it is to be a stream.
@@ -203,24 +215,13 @@ where
     })
 }
 
-/// A route for POST whose body is JSON, and which needs no model.
-fn post_to_site<F, Fut>(handle: F) -> MethodRouter<Arc<Site>>
+/// A route whose body is JSON, and which needs no model.
+fn to_site<F, Fut>(method: MethodFilter, handle: F) -> MethodRouter<Arc<Site>>
 where
     F: Fn(Arc<Site>, Value) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
 {
-    post(move |State(site): State<Arc<Site>>, body: JsonBody| {
-        body.share.held_by(handle(site, body.value))
-    })
-}
-
-/// As [`post_to_site`], for DELETE.
-fn delete_from_site<F, Fut>(handle: F) -> MethodRouter<Arc<Site>>
-where
-    F: Fn(Arc<Site>, Value) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = ApiResult<Reply>> + Send + 'static,
-{
-    delete(move |State(site): State<Arc<Site>>, body: JsonBody| {
+    on(method, move |State(site): State<Arc<Site>>, body: JsonBody| {
         body.share.held_by(handle(site, body.value))
     })
 }

@@ -29,6 +29,8 @@ pub(crate) struct Catalog {
     takes_any_name: bool,
     listing: Mutex<Option<(Instant, Arc<[LibraryModel]>)>>,
     abouts: Mutex<HashMap<String, Arc<About>>>,
+    /// Held while a model is looked at: a tokenizer may take a hundred megabytes.
+    looking: tokio::sync::Mutex<()>,
 }
 
 impl Catalog {
@@ -40,6 +42,7 @@ impl Catalog {
             takes_any_name: false,
             listing: Mutex::default(),
             abouts: Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
         }
     }
 
@@ -131,6 +134,11 @@ impl Catalog {
     /// # Errors
     /// Where it cannot be inspected.
     pub(crate) async fn about(&self, name: &str) -> ApiResult<Arc<About>> {
+        if let Some(about) = self.known(name) {
+            return Ok(about);
+        }
+        let _looking = self.looking.lock().await;
+        // Another request may have asked the same.
         if let Some(about) = self.known(name) {
             return Ok(about);
         }

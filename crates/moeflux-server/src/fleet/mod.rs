@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 pub(crate) use self::about::About;
 pub(crate) use self::catalog::Catalog;
 pub(crate) use self::figures::Figures;
-use self::files::Pulled;
+pub(crate) use self::files::Pulled;
 pub(crate) use self::lease::Lease;
 use self::lease::wait;
 use self::loader::Loader;

@@ -4,21 +4,29 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body as HttpBody, Bytes};
 use axum::http::StatusCode;
 use hyper::body::Frame;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::names;
 use crate::body::JsonBody;
 use crate::error::{ApiError, ApiResult};
+use crate::fleet::Pulled;
 use crate::library::PullProgress;
 use crate::reply::{self, Dialect, ErrorReply, Reply};
 use crate::request::{Body, Request, object, read};
 use crate::site::Site;
+
+/// Lines about a download that a client may have unread.
+const MAX_LINES: usize = 32;
+
+/// Between two lines about bytes that have arrived.
+const REPORT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why models are not created or copied.
 const FIXED: &str =
@@ -102,55 +110,68 @@ pub(crate) async fn pull(site: Arc<Site>, body: Value) -> ApiResult<Reply> {
     let Request { body, ignored } = read::<FilesRequest>(body)?;
     let name = body.name()?.to_owned();
     let ignored = ignored.accept_by(&site.common.journal)?;
-    let is_stream = body.stream.unwrap_or(true);
-    let (sender, lines) = mpsc::unbounded_channel();
-    let _ = sender.send(line(&Progress::said("pulling manifest")));
-    let pulled = {
-        let (sender, name) = (sender.clone(), name.clone());
-        site.fleet.pull(&name.clone(), move |progress| {
-            // The client may be gone: the download goes on.
-            let _ = sender.send(line(&Progress::of(progress, &name)));
-        })?
-    };
-    let last = async move {
-        let problem = match pulled.await {
-            Ok(Ok(())) => None,
-            Ok(Err(err)) => Some(err.to_string()),
-            // Its thread has died.
-            Err(_) => Some(String::from("the download failed: the log has more")),
+    let (sender, lines) = mpsc::channel(MAX_LINES);
+    let mut reporter = Reporter { lines: sender.clone(), name: name.clone(), last: None };
+    reporter.send(Progress::said("pulling manifest"));
+    let pulled = site.fleet.pull(&name, move |progress| reporter.report(progress))?;
+    if !body.stream.unwrap_or(true) {
+        return match outcome(pulled).await {
+            Ok(()) => Ok(ignored.mark(reply::json(StatusCode::OK, &Progress::said("success")))),
+            Err(problem) => Err(ApiError::internal(problem)),
         };
-        let ended = match &problem {
-            None => line(&Progress::said("success")),
-            Some(problem) => {
-                let error = ApiError::internal(problem.as_str());
-                line(&ErrorReply::new(&error, Dialect::Ollama))
-            }
-        };
-        let _ = sender.send(ended);
-        problem.is_none()
-    };
-    if is_stream {
-        tokio::spawn(last);
-        return Ok(ignored.mark(reply::stream(reply::NDJSON, HttpBody::new(Lines(lines)))));
     }
-    let status = if last.await { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
-    Ok(ignored.mark(reply::bytes(status, "application/json", last_line(lines))))
+    tokio::spawn(async move {
+        let last = match outcome(pulled).await {
+            Ok(()) => line(&Progress::said("success")),
+            Err(problem) => line(&ErrorReply::new(&ApiError::internal(problem), Dialect::Ollama)),
+        };
+        // The client may be gone.
+        let _ = sender.send(last).await;
+    });
+    Ok(ignored.mark(reply::stream(reply::NDJSON, HttpBody::new(Lines(lines)))))
+}
+
+/// How a download ended: in words, if it failed.
+async fn outcome(pulled: Pulled) -> Result<(), String> {
+    match pulled.await {
+        Ok(result) => result.map_err(|err| err.to_string()),
+        // Its thread has died.
+        Err(_) => Err(String::from("the download failed: the log has more")),
+    }
+}
+
+/// Writes lines about a download for a client that may read slowly, or be gone.
+struct Reporter {
+    lines: Sender<Bytes>,
+    name: String,
+    /// When bytes were last reported.
+    last: Option<Instant>,
+}
+
+impl Reporter {
+    /// Bytes arrive in pieces far smaller than a client can show: a few lines a second say enough.
+    fn report(&mut self, progress: PullProgress) {
+        let is_end = progress.done == progress.total;
+        let is_early = self.last.is_some_and(|at| at.elapsed() < REPORT_PAUSE);
+        if progress.total > 0 && !is_end && is_early {
+            return;
+        }
+        self.last = Some(Instant::now());
+        self.send(Progress::of(progress, &self.name));
+    }
+
+    fn send(&self, progress: Progress) {
+        // A client that has not read the lines before does without this one.
+        let _ = self.lines.try_send(line(&progress));
+    }
 }
 
 fn line(value: &impl Serialize) -> Bytes {
     Bytes::from(reply::text(value) + "\n")
 }
 
-fn last_line(mut lines: UnboundedReceiver<Bytes>) -> Bytes {
-    let mut last = Bytes::new();
-    while let Ok(line) = lines.try_recv() {
-        last = line;
-    }
-    last
-}
-
 /// Lines as they come.
-struct Lines(UnboundedReceiver<Bytes>);
+struct Lines(Receiver<Bytes>);
 
 impl hyper::body::Body for Lines {
     type Data = Bytes;
