@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertParts, LayerIdx};
+use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, ExpertParts, LayerIdx};
 
 use crate::{
     ActivationPrecision, Buf, Cols, DeviceCounters, ExpertFunction, ExpertRow, Experts, Route,
@@ -23,6 +23,10 @@ pub trait ExpertResidency {
     /// experts of the layer are loaded: the device may store a copy next to them, so that
     /// one kernel runs both.
     fn register_shared(&mut self, layer: LayerIdx, projections: ExpertParts<Weight>);
+    /// Takes memory for all experts of a layer, before any is [loaded](ExpertResidency::load): those
+    /// that [`Ops::experts`](crate::Ops::experts) uploads stay there from then on, as those that are
+    /// loaded do. Returns false where memory is short; the caller should then unload all.
+    fn reserve(&mut self, layer: LayerIdx, layout: &Arc<ExpertLayout>, n_experts: usize) -> bool;
     /// Copies an expert of a layer of `n_experts` to the device, where it stays until
     /// [`unload_all`](ExpertResidency::unload_all). Returns false where memory is short; the
     /// caller should then unload all.

@@ -5,6 +5,7 @@ pub(crate) mod probed;
 
 use std::fmt;
 use std::path::Path;
+use std::thread::JoinHandle;
 
 use moeflux_backend::Backend;
 use moeflux_backend::cpu::limits::LimitProbe;
@@ -170,6 +171,27 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Box<dyn Backend>, EngineErro
     }
 }
 
+/// Begins to open a device on a thread of its own, or to list GPUs where none is named yet; what is open
+/// stays so as long as the returned value lives, and is shared with who opens the device meanwhile.
+pub(crate) fn open_ahead(device: Device) -> OpenAhead {
+    OpenAhead { thread: gpu::open_ahead(device) }
+}
+
+/// A device that is opened on a thread.
+pub(crate) struct OpenAhead {
+    thread: Option<JoinHandle<Option<gpu::Opened>>>,
+}
+
+impl Drop for OpenAhead {
+    /// Waits, as drivers fail where a process ends while they begin.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Who opens the device again sees what went wrong.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Bytes of the largest expert that a GPU sees whose kernels see so much at once: padding and pairs of
 /// scales and biases take a little more than the record.
 #[cfg(feature = "gpu")]
@@ -223,6 +245,8 @@ pub fn built_isa_names() -> &'static [&'static str] {
 #[cfg(feature = "gpu")]
 mod gpu {
     use std::path::Path;
+    use std::sync::Arc;
+    use std::thread::{self, JoinHandle};
 
     use moeflux_backend::Backend;
     use moeflux_wgpu::{
@@ -230,11 +254,30 @@ mod gpu {
         reads_in_place,
     };
 
-    use crate::device::{DeviceFacts, DeviceLimits, Opening, OptionId, max_record_bytes, refuse};
+    use crate::device::{
+        Device, DeviceFacts, DeviceLimits, Opening, OptionId, max_record_bytes, refuse,
+    };
     use crate::error::EngineError;
 
     /// Lists of a batch's experts are bounded.
     const MAX_CHOSEN: usize = 1 << 16;
+
+    /// An open GPU.
+    pub(super) type Opened = Arc<Context>;
+
+    pub(super) fn open_ahead(device: Device) -> Option<JoinHandle<Option<Opened>>> {
+        if device == Device::Cpu {
+            return None;
+        }
+        let open = move || match device {
+            Device::Gpu(index) => Context::open(index).ok(),
+            Device::Cpu | Device::Auto => {
+                adapters();
+                None
+            }
+        };
+        thread::Builder::new().name(String::from("gpu-opening")).spawn(open).ok()
+    }
 
     pub(super) fn devices(tuning: Option<&Path>) -> Vec<DeviceFacts> {
         let facts = |(i, adapter): (usize, AdapterFacts)| DeviceFacts {
@@ -298,11 +341,19 @@ mod gpu {
 #[cfg(not(feature = "gpu"))]
 mod gpu {
     use std::path::Path;
+    use std::thread::JoinHandle;
 
     use moeflux_backend::Backend;
 
-    use crate::device::{DeviceFacts, DeviceLimits, NAMES, Opening, OptionId, refuse};
+    use crate::device::{Device, DeviceFacts, DeviceLimits, NAMES, Opening, OptionId, refuse};
     use crate::error::EngineError;
+
+    /// An open GPU, of which there is none.
+    pub(super) enum Opened {}
+
+    pub(super) fn open_ahead(_: Device) -> Option<JoinHandle<Option<Opened>>> {
+        None
+    }
 
     pub(super) fn devices(_: Option<&Path>) -> Vec<DeviceFacts> {
         Vec::new()

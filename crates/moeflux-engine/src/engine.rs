@@ -1,5 +1,7 @@
 //! A loaded model, and the sessions that share it.
 
+mod core_lock;
+mod expert_loading;
 #[cfg(test)]
 mod lookahead_tests;
 pub(crate) mod meter;
@@ -16,6 +18,8 @@ use moeflux_text::{TextSource, Tokenizer};
 
 use crate::choice::DeviceChoice;
 use crate::device::DeviceTuning;
+use crate::engine::core_lock::CoreLock;
+use crate::engine::expert_loading::ExpertLoading;
 use crate::engine::meter::Meter;
 use crate::error::{EngineError, StateError};
 use crate::format_name::ExpertFormat;
@@ -30,7 +34,7 @@ use crate::step::Core;
 /// A loaded model. Clones share it.
 #[derive(Clone)]
 pub struct Engine {
-    core: Arc<Mutex<Core>>,
+    core: Arc<CoreLock>,
     info: Arc<Info>,
 }
 
@@ -59,6 +63,8 @@ struct Info {
     meter: Option<Meter>,
     /// Where the device has memory of its own.
     device_counters: Option<Arc<DeviceCounters>>,
+    /// Where experts are loaded while the engine answers.
+    loading: Option<ExpertLoading>,
 }
 
 impl Engine {
@@ -111,10 +117,22 @@ impl Engine {
         &self.info.warnings
     }
 
-    /// What the prompt cache met that the user should know, since the last
+    /// What the prompt cache and the loading of experts met that the user should know, since the last
     /// call.
     pub fn take_warnings(&self) -> Vec<String> {
-        self.prefix_cache().map(PrefixCache::take_warnings).unwrap_or_default()
+        let of_cache = self.prefix_cache().map(PrefixCache::take_warnings).unwrap_or_default();
+        let of_loading = self.info.loading.as_ref().and_then(ExpertLoading::take_warning);
+        of_cache.into_iter().chain(of_loading).collect()
+    }
+
+    /// Waits until the device has all experts that [`ExpertOptions::load_later`] has it get while the
+    /// engine answers. Returns at once where there are none.
+    ///
+    /// [`ExpertOptions::load_later`]: crate::ExpertOptions::load_later
+    pub fn finish_loading(&self) {
+        if let Some(loading) = &self.info.loading {
+            loading.finish();
+        }
     }
 
     /// Tells this model from all others: a hash of its config, tensors and
@@ -220,9 +238,7 @@ impl Engine {
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        // Sessions end with this lock, also while a panic unwinds; a step after one that
-        // panicked meets the backend's assertions.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 }
 

@@ -138,6 +138,10 @@ pub struct ExpertOptions {
     pub cache_min: Option<u64>,
     /// Bytes of experts that a GPU may hold; where absent, as many as it has memory for.
     pub device_cache: Option<u64>,
+    /// Whether a GPU that has memory for all experts gets them while the engine answers, in place of
+    /// before it opens: the first token comes sooner, and those after it come slower until all are
+    /// loaded. No bit of an answer depends on it.
+    pub load_later: bool,
     /// Which expert is evicted.
     pub policy: CachePolicy,
     /// Which experts are prefetched.
@@ -213,6 +217,8 @@ setters! {
     allow_missing_experts: experts.allow_missing, bool;
     /// Sets [`ExpertOptions::stats`].
     expert_stats: experts.stats, Option<PathBuf>;
+    /// Sets [`ExpertOptions::load_later`].
+    load_later: experts.load_later, bool;
     /// Sets [`ExpertOptions::record_routing`].
     record_routing: experts.record_routing, Option<PathBuf>;
     /// Sets whether tokens are drafted and verified several at a time.

@@ -7,7 +7,7 @@ use moeflux_core::{
     Expert, ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, LayerIdx, PAGE_BYTES,
 };
 use moeflux_model::ModelShape;
-use moeflux_store::{ExpertStore, IoMode, SlotAlloc};
+use moeflux_store::{Arrivals, ExpertStore, IoMode, SlotAlloc};
 
 use crate::device::{Device, DeviceLimits};
 use crate::error::EngineError;
@@ -24,11 +24,20 @@ pub(crate) fn device_expert_bytes(plan: &Plan, options: &EngineOptions) -> Optio
 /// Experts that are read together where nothing bounds their number.
 const READ_TOGETHER: usize = 64;
 
+/// Slots of a cache from which on experts are loaded while steps run. A part has one of this many, and
+/// up to [`PARTS_AHEAD`] and one more are on their way.
+const LEAST_SLOTS: usize = 8;
+
+/// Parts that are read while another one is uploaded.
+pub(crate) const PARTS_AHEAD: usize = 2;
+
 /// Where the routed experts of a model are while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Residency {
     /// They stream through the host's cache.
     Streamed,
+    /// The device has memory for all of them, and gets these while it computes.
+    Coming(Vec<ExpertPart>),
     /// All of them are on the device; the host's cache has the least that it can.
     Device,
     /// Some are on the device, and all of them in the host's cache, from which the device fetches.
@@ -43,6 +52,17 @@ pub(crate) struct ModelExperts<'a> {
     pub(crate) shape: &'a ModelShape,
     /// Bytes of all of them.
     pub(crate) n_bytes: u64,
+    /// Whether those that fit on the device are loaded while the engine answers.
+    pub(crate) load_later: bool,
+}
+
+/// Experts of a layer that are read together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExpertPart {
+    /// The layer.
+    pub(crate) layer: LayerIdx,
+    /// Some of its experts.
+    pub(crate) experts: Vec<ExpertId>,
 }
 
 /// Loads all experts onto the device where it has room for them; else, where the host's cache holds
@@ -58,17 +78,20 @@ pub(crate) fn load_all_experts(
         return Ok(Residency::Streamed);
     };
     let (n_experts, top_k) = (model.shape.n_experts, model.shape.top_k);
-    let ids: Vec<ExpertId> =
-        (0..n_experts).filter_map(|id| u16::try_from(id).ok()).map(ExpertId).collect();
     // While one part is copied the next one is read, where the cache holds four.
     let n_slots = match experts.stats().n_slots {
         0 => usize::MAX,
         n_slots => n_slots,
     };
+    // Steps want slots, too, while others are loaded.
+    if model.load_later && residency == Residency::Device && n_slots >= LEAST_SLOTS.max(4 * top_k) {
+        let parts = cut(model, (n_slots / LEAST_SLOTS).min(READ_TOGETHER));
+        let is_reserved = reserve(device, experts, model);
+        return Ok(if is_reserved { Residency::Coming(parts) } else { Residency::Streamed });
+    }
     let n_part = (n_slots / 4).clamp(top_k.max(1), READ_TOGETHER.max(top_k));
     let reads_ahead = n_part <= n_slots / 4;
-    let parts = model.layers.iter().flat_map(|layer| ids.chunks(n_part).map(|ids| (*layer, ids)));
-    let parts: Vec<Part<'_>> = parts.collect();
+    let parts = cut(model, n_part);
     let mut load = |part: &[Arc<Expert>]| {
         let are_loaded = part.iter().all(|expert| device.load(expert, n_experts));
         device.release_experts(0);
@@ -93,6 +116,36 @@ pub(crate) fn load_all_experts(
     Ok(residency)
 }
 
+/// All experts of a model, in parts of at most `n_part`.
+fn cut(model: &ModelExperts<'_>, n_part: usize) -> Vec<ExpertPart> {
+    let ids: Vec<ExpertId> = (0..).map(ExpertId).take(model.shape.n_experts).collect();
+    let of_layer = |layer: &LayerIdx| {
+        let layer = *layer;
+        ids.chunks(n_part).map(move |ids| ExpertPart { layer, experts: ids.to_vec() })
+    };
+    model.layers.iter().flat_map(of_layer).collect()
+}
+
+/// Has the device take memory for all experts; false where it has too little.
+fn reserve(
+    device: &mut dyn ExpertResidency,
+    experts: &ExpertStore,
+    model: &ModelExperts<'_>,
+) -> bool {
+    let banks = model
+        .layers
+        .iter()
+        .filter_map(|layer| experts.bank().layers[layer.idx()].as_ref().map(|bank| (*layer, bank)));
+    let mut reserve =
+        banks.map(|(layer, bank)| device.reserve(layer, &bank.layout, bank.n_experts));
+    let has_room = reserve.all(|is_reserved| is_reserved);
+    drop(reserve);
+    if !has_room {
+        device.unload_all();
+    }
+    has_room
+}
+
 /// Plans residency on the device; `None` where it has no room for any.
 fn choose_residency(
     device: &mut dyn ExpertResidency,
@@ -113,25 +166,19 @@ fn choose_residency(
     has_room.then_some(Residency::DeviceAndHost)
 }
 
-/// Experts of a layer.
-type Part<'a> = (LayerIdx, &'a [ExpertId]);
-
 /// Reads experts and gives them to `take`, part by part; false as soon as it refuses one.
 fn read_parts(
     experts: &ExpertStore,
-    parts: &[Part<'_>],
+    parts: &[ExpertPart],
     reads_ahead: bool,
     take: &mut dyn FnMut(&[Arc<Expert>]) -> bool,
     progress: &mut dyn FnMut(u64),
 ) -> Result<bool, EngineError> {
-    let mut parts = parts.iter().map(|(layer, part)| experts.request(*layer, part));
+    let mut parts = parts.iter().map(|part| experts.request(part.layer, &part.experts));
     let (mut next, mut n_read) = (None, 0);
-    while let Some(mut arrivals) = next.take().or_else(|| parts.next()) {
+    while let Some(arrivals) = next.take().or_else(|| parts.next()) {
         next = if reads_ahead { parts.next() } else { None };
-        let mut part = Vec::new();
-        while let Some(batch) = arrivals.next_batch()? {
-            part.extend(batch.into_iter().map(|(_, expert)| expert));
-        }
+        let part = arrived(arrivals)?;
         if !take(&part) {
             return Ok(false);
         }
@@ -141,17 +188,29 @@ fn read_parts(
     Ok(true)
 }
 
+/// Waits for all experts of a request.
+///
+/// # Errors
+/// Where one cannot be read.
+pub(crate) fn arrived(mut arrivals: Arrivals<'_>) -> Result<Vec<Arc<Expert>>, EngineError> {
+    let mut experts = Vec::new();
+    while let Some(batch) = arrivals.next_batch()? {
+        experts.extend(batch.into_iter().map(|(_, expert)| expert));
+    }
+    Ok(experts)
+}
+
 /// Gives experts that stay in the cache to `take`; false where one was evicted, because the cache
 /// shrank while they were read.
 fn load_from_cache(
     experts: &ExpertStore,
-    parts: &[Part<'_>],
+    parts: &[ExpertPart],
     take: &mut dyn FnMut(&[Arc<Expert>]) -> bool,
 ) -> Result<bool, EngineError> {
-    for (layer, part) in parts {
-        let arrivals = experts.request(*layer, part);
+    for part in parts {
+        let arrivals = experts.request(part.layer, &part.experts);
         let there: Vec<Arc<Expert>> = arrivals.resident().cloned().collect();
-        if there.len() < part.len() || !take(&there) {
+        if there.len() < part.experts.len() || !take(&there) {
             return Ok(false);
         }
     }

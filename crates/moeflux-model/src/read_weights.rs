@@ -11,7 +11,7 @@ use moeflux_core::threads::share_out;
 const PART_BYTES: usize = 4 << 20;
 
 /// Threads that read one matrix: copies from the page cache are what takes time.
-const MAX_THREADS: usize = 4;
+const MAX_THREADS: usize = 8;
 
 /// Fills `out` from an extent of the checkpoint's files. What was read is checked while it is in
 /// the processor's cache, if its encoding can hold anything but finite numbers.

@@ -106,18 +106,48 @@ impl<D: LayerMemory> ResidentLayers<D> {
         packing: &Arc<Packing>,
         n_experts: usize,
     ) -> Loaded {
-        let key = expert.key;
-        if !self.by_idx.contains_key(&key.layer) {
-            let begun = self.begin_layer(device, budget, key.layer, packing, n_experts);
-            let Some(layer) = begun else { return Loaded::FAILED };
-            self.by_idx.insert(key.layer, Arc::new(layer));
+        if !self.reserve(device, budget, expert.key.layer, packing, n_experts) {
+            return Loaded::FAILED;
         }
-        let layer = self.by_idx.get_mut(&key.layer).expect("it is there now");
+        self.load_one(device, expert, packing)
+    }
+
+    /// Allocates a layer of `n_experts`, or the share of it that fits, unless it is there already; false
+    /// where there is no memory.
+    pub(crate) fn reserve(
+        &mut self,
+        device: &mut D,
+        budget: &mut Budget,
+        layer: LayerIdx,
+        packing: &Arc<Packing>,
+        n_experts: usize,
+    ) -> bool {
+        if !self.by_idx.contains_key(&layer) {
+            let begun = self.begin_layer(device, budget, layer, packing, n_experts);
+            let Some(begun) = begun else { return false };
+            self.by_idx.insert(layer, Arc::new(begun));
+        }
+        true
+    }
+
+    /// Whether an expert that is not there has a slot in its layer.
+    pub(crate) fn takes(&self, expert: &Expert) -> bool {
+        let layer = self.by_idx.get(&expert.key.layer);
+        layer.is_some_and(|layer| layer.host.is_none() && *layer.packing.layout() == expert.layout)
+    }
+
+    /// Loads an expert of a layer that is [reserved](ResidentLayers::reserve).
+    pub(crate) fn load_one(
+        &mut self,
+        device: &mut D,
+        expert: &Arc<Expert>,
+        packing: &Arc<Packing>,
+    ) -> Loaded {
+        let layer = self.by_idx.get_mut(&expert.key.layer).expect("the layer is reserved");
         let layer = Arc::get_mut(layer).expect("no op is running");
         layer.load(device, expert, packing)
     }
 
-    /// Allocates a layer of `n_experts`, or the share of it that fits.
     fn begin_layer(
         &self,
         device: &mut D,

@@ -37,4 +37,4 @@ pub use layer::{HostExperts, ResidentLayer};
 pub use packing::{MatrixBytes, MatrixPart, Packing, Piece};
 pub use slot::{LocatedExpert, PackedExpert, Slot, StepStart};
 pub use slots::ExpertSlots;
-pub use staging::{Staged, Staging};
+pub use staging::{BUFFER_BYTES, Staged, Staging};

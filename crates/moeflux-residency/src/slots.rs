@@ -82,6 +82,11 @@ impl<D: LayerMemory> ExpertSlots<D> {
             return Some(located);
         }
         let packing = self.packing(device, &expert.layout);
+        if self.layers.takes(expert) {
+            let loaded = self.layers.load_one(device, expert, &packing);
+            self.changes.extend(loaded.change);
+            return self.layers.locate(expert.key);
+        }
         let now = self.tick();
         let bytes = packing.bytes();
         let pool = self.pools.entry(bytes).or_insert_with(|| SlotPool::new(bytes));
@@ -178,6 +183,19 @@ impl<D: LayerMemory> ExpertSlots<D> {
     /// device fetches the others by itself; false where neither is possible.
     pub fn plan(&mut self, device: &D, request: ResidencyRequest) -> bool {
         self.layers.plan(device, &self.budget, request)
+    }
+
+    /// Takes memory for all experts of a layer, or its share; false where there is none. What is uploaded
+    /// of the layer stays there from then on.
+    pub fn reserve(
+        &mut self,
+        device: &mut D,
+        layer: LayerIdx,
+        layout: &Arc<ExpertLayout>,
+        n_experts: usize,
+    ) -> bool {
+        let packing = self.packing(device, layout);
+        self.layers.reserve(device, &mut self.budget, layer, &packing, n_experts)
     }
 
     /// Loads an expert of a layer of `n_experts`, which stays until all are unloaded; false where there

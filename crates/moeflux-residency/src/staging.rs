@@ -24,7 +24,7 @@ const MAX_BUFFERS: usize = 8;
 const SUBMITTED_TOGETHER: usize = MAX_BUFFERS / 2;
 
 /// Bytes of one, unless an expert is larger.
-const BUFFER_BYTES: u64 = 16 << 20;
+pub const BUFFER_BYTES: u64 = 16 << 20;
 
 /// Experts that a buffer holds where that many are small.
 const EXPERTS_PER_BUFFER: u64 = 8;
@@ -105,10 +105,28 @@ impl<M: StagingMemory> Staging<M> {
             chunk.is_open = true;
             return Staged::At { buffer: chunk.buffer.clone(), at };
         }
-        match self.destination(packing.bytes() as u64) {
+        let bytes = packing.bytes() as u64;
+        match self.destination(bytes, chunk_bytes(bytes)) {
             Destination::Chunk(idx) => {
                 let at = self.fill(idx, expert, packing);
                 let chunk = &mut self.chunks[idx];
+                chunk.is_open = true;
+                Staged::At { buffer: chunk.buffer.clone(), at }
+            }
+            Destination::AfterSubmit => Staged::AfterSubmit,
+            Destination::NoMemory(bytes) => Staged::NoMemory(bytes),
+        }
+    }
+
+    /// Where commands that are about to be recorded copy `bytes` bytes from, at most
+    /// [`BUFFER_BYTES`]. The caller writes all of them before it submits the commands. Waits for the
+    /// device where it has all buffers.
+    pub fn reserve(&mut self, bytes: u64) -> Staged<M::Buffer> {
+        match self.destination(bytes, BUFFER_BYTES) {
+            Destination::Chunk(idx) => {
+                let chunk = &mut self.chunks[idx];
+                let at = chunk.used;
+                chunk.used = (at + bytes).next_multiple_of(ALIGN);
                 chunk.is_open = true;
                 Staged::At { buffer: chunk.buffer.clone(), at }
             }
@@ -127,7 +145,7 @@ impl<M: StagingMemory> Staging<M> {
             let bytes = packing.bytes() as u64;
             let chunk = self.chunk_with_space(bytes).or_else(|| {
                 self.collect_returned();
-                self.begin_chunk(bytes)
+                self.begin_chunk(bytes, chunk_bytes(bytes))
             });
             let Some(idx) = chunk else { return };
             self.fill(idx, expert, packing);
@@ -138,8 +156,9 @@ impl<M: StagingMemory> Staging<M> {
         self.chunks.iter().position(|chunk| chunk.used + bytes <= chunk.buffer.bytes())
     }
 
-    /// Space for an expert that commands are about to copy.
-    fn destination(&mut self, bytes: u64) -> Destination {
+    /// Space for bytes that commands are about to copy, in a new buffer of `buffer_bytes` where there is
+    /// none.
+    fn destination(&mut self, bytes: u64, buffer_bytes: u64) -> Destination {
         if let Some(idx) = self.chunk_with_space(bytes) {
             return Destination::Chunk(idx);
         }
@@ -149,7 +168,7 @@ impl<M: StagingMemory> Staging<M> {
         }
         loop {
             self.collect_returned();
-            if let Some(idx) = self.begin_chunk(bytes) {
+            if let Some(idx) = self.begin_chunk(bytes, buffer_bytes) {
                 return Destination::Chunk(idx);
             }
             if n_open > 0 {
@@ -160,17 +179,18 @@ impl<M: StagingMemory> Staging<M> {
                 self.finish(self.chunks.iter());
                 self.free.extend(self.chunks.drain(..).map(|chunk| chunk.buffer));
             } else if self.in_flight.is_empty() || !self.wait() {
-                return Destination::NoMemory(chunk_bytes(bytes));
+                return Destination::NoMemory(buffer_bytes);
             }
         }
     }
 
-    /// A new chunk in an empty buffer, if one is free without waiting.
-    fn begin_chunk(&mut self, bytes: u64) -> Option<usize> {
+    /// A new chunk in an empty buffer with room for `bytes`, if one is free without waiting; a new one
+    /// has `buffer_bytes`.
+    fn begin_chunk(&mut self, bytes: u64, buffer_bytes: u64) -> Option<usize> {
         let fitting = self.free.iter().position(|buffer| buffer.bytes() >= bytes);
         let buffer = match fitting {
             Some(idx) => self.free.swap_remove(idx),
-            None => self.allocate(chunk_bytes(bytes))?,
+            None => self.allocate(buffer_bytes)?,
         };
         self.chunks.push(StagingChunk { buffer, used: 0, loads: Vec::new(), is_open: false });
         Some(self.chunks.len() - 1)

@@ -13,7 +13,9 @@ use moeflux_backend::{
     StateSnapshot, StateSpace, TokenLogit, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
-use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertParts, HostBuf, LayerIdx, TokenId};
+use moeflux_core::{
+    Expert, ExpertId, ExpertKey, ExpertLayout, ExpertParts, HostBuf, LayerIdx, TokenId,
+};
 
 use crate::commands::prerecord;
 use crate::commands::read::read;
@@ -381,6 +383,10 @@ impl ExpertResidency for Wgpu {
             let matrices = matrices.collect();
             self.slots.register_shared(layer, matrices);
         }
+    }
+
+    fn reserve(&mut self, layer: LayerIdx, layout: &Arc<ExpertLayout>, n_experts: usize) -> bool {
+        self.slots.reserve(&mut self.encoder, layer, layout, n_experts)
     }
 
     fn load(&mut self, expert: &Arc<Expert>, n_experts: usize) -> bool {

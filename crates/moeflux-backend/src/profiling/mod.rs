@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use moeflux_core::{Expert, ExpertId, ExpertParts, HostBuf, LayerIdx, TokenId};
+use moeflux_core::{Expert, ExpertId, ExpertLayout, ExpertParts, HostBuf, LayerIdx, TokenId};
 
 pub use self::profile::{OpKey, OpProfile, OpSample, StageSpan, WeightFacts};
 use self::work::{Facts, Work, all, experts, n_rows, touches};
@@ -332,6 +332,7 @@ impl ExpertResidency for ProfilingBackend {
     delegate! { resident_mut:
         fn plan(request: ResidencyRequest) -> bool;
         fn register_shared(layer: LayerIdx, projections: ExpertParts<Weight>);
+        fn reserve(layer: LayerIdx, layout: &Arc<ExpertLayout>, n_experts: usize) -> bool;
         fn load(expert: &Arc<Expert>, n_experts: usize) -> bool;
         fn unload_all();
         fn begin_upload(layer: LayerIdx, resident: &[ResidentCall],

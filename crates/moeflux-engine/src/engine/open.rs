@@ -9,6 +9,7 @@
 //! 6. [`device::tune`]: a GPU's layouts, measured before experts take the memory that is left;
 //! 7. [`load_residency`]: experts that stay on the device.
 
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -20,6 +21,8 @@ use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, open_chec
 use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 use moeflux_text::TextSource;
 
+use super::core_lock::CoreLock;
+use super::expert_loading::ExpertLoading;
 use super::{Engine, Info};
 use crate::choice::{Chosen, DeviceChoice, choose};
 use crate::device::{self, Device, Opening};
@@ -41,6 +44,9 @@ use crate::step::Core;
 /// Bytes of experts that a step holds at a time on the processor. They cannot be evicted while the
 /// cache shrinks, and are enough to keep all threads busy.
 const PINNED_BYTES: usize = 64 << 20;
+
+/// Bytes of files from which on a model is not taken for one that the processor is fast enough for.
+const LARGE_BYTES: u64 = 4 << 30;
 
 /// A checkpoint, and what its family declares of it.
 struct Spec {
@@ -210,6 +216,7 @@ fn open(
     options: &EngineOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Engine, EngineError> {
+    let _ahead = needs_drivers(source, options).then(|| device::open_ahead(options.compute.device));
     let spec = Spec::read(source, options)?;
     let Chosen { choice, _opened } = choose(&spec.checkpoint, &spec.declared, &spec.bank, options)?;
     let on = |device| options.clone().device(device);
@@ -220,6 +227,20 @@ fn open(
             open_on(Spec::read(source, options)?, &on(Device::Cpu), choice, progress)
         }
         done => done,
+    }
+}
+
+/// Whether drivers of GPUs will be needed. They take a while to begin, in which headers are read.
+fn needs_drivers(source: &Path, options: &EngineOptions) -> bool {
+    let bytes = |path: &Path| fs::metadata(path).map_or(0, |it| it.len());
+    match options.compute.device {
+        Device::Cpu => false,
+        Device::Gpu(_) => source.exists(),
+        Device::Auto if source.is_dir() => {
+            let files = fs::read_dir(source).into_iter().flatten().flatten();
+            files.map(|file| bytes(&file.path())).sum::<u64>() >= LARGE_BYTES
+        }
+        Device::Auto => bytes(source) >= LARGE_BYTES,
     }
 }
 
@@ -305,7 +326,12 @@ fn open_on(
         warnings.extend(warning);
         stats
     });
-    let model_experts = ModelExperts { layers: &layers, shape: &shape, n_bytes: plan.expert_bytes };
+    let model_experts = ModelExperts {
+        layers: &layers,
+        shape: &shape,
+        n_bytes: plan.expert_bytes,
+        load_later: options.experts.load_later,
+    };
     let n_total = n_resident + plan.expert_bytes;
     let mut report = |n_loaded| progress(n_resident + n_loaded, n_total);
     let LoadedResidency { residency, counters } = load_residency(
@@ -317,9 +343,20 @@ fn open_on(
     )?;
 
     let experts = Arc::new(experts);
+    let top_k = shape.top_k;
+    let mut core = Core::new(backend, Arc::clone(&experts), model, moe_layers);
+    core.rows.clone_from(&rows);
+    core.keeps_from_cache = residency == Residency::DeviceAndHost;
+    core.recorder = recorder;
+    core.expert_stats = expert_stats;
+    let core = Arc::new(CoreLock::new(core));
+    let loading = match residency {
+        Residency::Coming(parts) => Some(ExpertLoading::begin(&core, &experts, parts, top_k)),
+        Residency::Streamed | Residency::Device | Residency::DeviceAndHost => None,
+    };
     let info = Info {
-        experts: Arc::clone(&experts),
-        rows: rows.clone(),
+        experts,
+        rows,
         root: checkpoint.root().to_path_buf(),
         text: TextSource::of(&checkpoint),
         family,
@@ -342,13 +379,9 @@ fn open_on(
         tuning,
         meter,
         device_counters: counters,
+        loading,
     };
-    let mut core = Core::new(backend, experts, model, moe_layers);
-    core.rows = rows;
-    core.keeps_from_cache = residency == Residency::DeviceAndHost;
-    core.recorder = recorder;
-    core.expert_stats = expert_stats;
-    Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
+    Ok(Engine { core, info: Arc::new(info) })
 }
 
 fn precision(activations: Activations) -> ActivationPrecision {

@@ -9,7 +9,7 @@ use moeflux_backend::{
     Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, RotaryPositions, Span,
     TokenLogit, Weight,
 };
-use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
+use moeflux_core::{Expert, ExpertId, LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
 use moeflux_model::{ExpertObserver, Model, MoeLists, NoRows, RoutingObserver, Step};
 use moeflux_store::ExpertStore;
 
@@ -20,7 +20,7 @@ use super::{
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::record::Recorder;
-use crate::residency::holds_all;
+use crate::residency::{ExpertPart, holds_all};
 use crate::rows::{RequestedRows, StepRows, TableRows};
 
 /// The state that one step at a time may use, behind the lock of an engine. All but steps reach
@@ -294,6 +294,52 @@ impl Core {
         }
         let n_slots = self.experts.stats().n_slots;
         Ok(self.experts.resize((n_slots * self.experts.slot_bytes()) as u64)?)
+    }
+
+    /// The experts of a part that the device does not have.
+    pub(crate) fn missing_on_device(&self, part: &ExpertPart) -> Vec<ExpertId> {
+        let Some(residency) = self.backend.residency() else { return Vec::new() };
+        let ids = part.experts.iter().copied();
+        ids.filter(|id| !residency.is_resident(part.layer, *id)).collect()
+    }
+
+    /// Loads experts for which the device has reserved memory. Where that fails all are unloaded, and
+    /// stream from then on.
+    ///
+    /// # Errors
+    /// Where the device has no memory to load them.
+    pub(crate) fn load_experts(&mut self, experts: &[Arc<Expert>]) -> Result<(), EngineError> {
+        let store = Arc::clone(&self.experts);
+        let n_experts = |layer: LayerIdx| {
+            let layer = store.bank().layers[layer.idx()].as_ref();
+            layer.map_or(0, |layer| layer.n_experts)
+        };
+        let Some(residency) = self.backend().residency_mut() else { return Ok(()) };
+        let are_loaded =
+            experts.iter().all(|expert| residency.load(expert, n_experts(expert.key.layer)));
+        if !are_loaded {
+            residency.unload_all();
+        }
+        residency.release_experts(0);
+        let changes = residency.drain_residency_changes();
+        store.set_on_device(changes.iter().map(|change| (change.key, change.is_resident)));
+        if let Some(recording) = self.backend.recording() {
+            recording.flush();
+        }
+        if are_loaded {
+            return Ok(());
+        }
+        self.drain_errors();
+        let bytes = experts.iter().map(|expert| expert.layout.record_bytes() as u64).sum();
+        Err(DeviceError::OutOfMemory { bytes }.into())
+    }
+
+    /// Shrinks the cache of experts to the least that it can have, as the device has them all.
+    ///
+    /// # Errors
+    /// None that is known: the cache may always be that small.
+    pub(crate) fn end_loading(&self, top_k: usize) -> Result<(), EngineError> {
+        Ok(self.experts.resize((top_k * self.experts.slot_bytes()) as u64)?)
     }
 
     /// Whether the device routes tokens itself and holds all experts of every layer.

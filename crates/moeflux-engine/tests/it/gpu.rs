@@ -71,6 +71,7 @@ pub(crate) fn check(case: &Path) {
     let resident = Resident::open(case, options, &mut kept);
     resident.check_streamed(&mut kept);
     resident.check_fetched(&mut kept);
+    resident.check_loading(&mut kept);
 }
 
 /// Logits and greedy continuations agree with the reference.
@@ -320,6 +321,27 @@ fn a_prompt_may_want_more_experts_than_the_cache_holds() {
         let wanted = (stats.hits + stats.misses) / engine.shape().n_moe_layers as u64;
         assert!(wanted > 2 * stats.n_slots as u64, "{stats:?}");
     }
+}
+
+#[test]
+fn an_expert_that_cannot_be_loaded_fails_the_steps_that_want_it() {
+    let Some(options) = options(Activations::Int16) else { return };
+    let mut kept = turn();
+    let dir = packed("hf-bf16", &PackOptions::unquantised());
+    let tokens = &longest(&Golden::read(&golden_dir().join("hf-bf16")))[..4];
+    let options = options.expert_io(IoChoice::Pread).device_cache(Some(u64::MAX));
+    let want = bits(&open(dir.path(), &options, &mut kept), tokens, usize::MAX);
+    let files = Cut::of(dir.path());
+    files.damage();
+    let engine = open(dir.path(), &options.clone().load_later(true), &mut kept);
+    engine.finish_loading();
+    let warnings = engine.take_warnings();
+    assert!(matches!(&warnings[..], [only] if only.contains("experts stream")), "{warnings:?}");
+    check_names_layer_file(&engine.session().eval_prompt(tokens).unwrap_err());
+    files.restore();
+    assert!(bits(&engine, tokens, usize::MAX) == want);
+    // Whoever goes while experts are read waits for no more than a part.
+    drop(open(dir.path(), &options.load_later(true), &mut kept));
 }
 
 /// Bytes of a slot of a model's cache.

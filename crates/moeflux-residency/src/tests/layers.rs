@@ -93,6 +93,48 @@ fn a_layer_that_fits_is_resident_until_all_are_unloaded() {
 }
 
 #[test]
+fn what_is_uploaded_of_a_reserved_layer_stays_in_it() {
+    let mut bench = Bench::of_slots(14);
+    let Bench { device, slots, experts } = &mut bench;
+    assert!(slots.reserve(device, LAYER, &experts[0].layout, N_EXPERTS));
+    let taken = slots.taken_bytes();
+    for uses in 1..4 {
+        let since = slots.begin_step();
+        for expert in [&experts[7], &experts[2]] {
+            let located = slots.locate_or_upload(device, expert, since).unwrap();
+            assert_eq!(device.expert_in(&located.slot), Some(expert.key));
+        }
+        assert_eq!((device.n_uploads, slots.taken_bytes()), (2, taken), "use {uses}");
+    }
+    assert!(!slots.can_route(LAYER, 1), "ten are missing");
+    assert!(bench.load() && bench.slots.can_route(LAYER, 1));
+    assert_eq!(bench.device.n_uploads, N_EXPERTS, "each once");
+    let changes = bench.slots.drain_residency_changes();
+    assert!(changes.len() == N_EXPERTS && changes.iter().all(|change| change.is_resident));
+}
+
+#[test]
+fn the_last_upload_of_a_reserved_layer_makes_it_routable() {
+    let mut bench = Bench::of_slots(14);
+    let Bench { device, slots, experts } = &mut bench;
+    assert!(slots.reserve(device, LAYER, &experts[0].layout, N_EXPERTS));
+    let since = slots.begin_step();
+    for expert in &*experts {
+        assert!(!slots.can_route(LAYER, 1));
+        assert!(slots.locate_or_upload(device, expert, since).is_some());
+    }
+    assert!(slots.can_route(LAYER, 1000));
+}
+
+#[test]
+fn a_layer_that_cannot_be_reserved_takes_nothing() {
+    let mut bench = Bench::of_slots(8);
+    let layout = Arc::clone(&bench.experts[0].layout);
+    assert!(!bench.slots.reserve(&mut bench.device, LAYER, &layout, N_EXPERTS));
+    assert_eq!((bench.device.allocated_bytes(), bench.slots.taken_bytes()), (0, 0));
+}
+
+#[test]
 fn a_layer_takes_as_few_buffers_as_kernels_can_see() {
     let mut bench = Bench::of_slots(14);
     bench.device.max_buffer_bytes = 5 * slot_bytes(0) as u64 + 100;

@@ -12,7 +12,7 @@ use super::fake::{expert, pack};
 use super::fake_staging::{
     FIRST_SLOW, FakeStagingBuffer, FakeStagingMemory, Shared, packed_expert,
 };
-use crate::{PackedExpert, Packing, Staged, Staging};
+use crate::{BUFFER_BYTES, PackedExpert, Packing, Staged, Staging, StagingBuffer};
 
 /// A device and what was recorded for it.
 struct Bench {
@@ -94,6 +94,32 @@ fn commands_copy_what_threads_wrote() {
     assert_eq!(stats.uploaded_bytes, bytes as u64);
     assert!(stats.upload_ns > 0);
     assert!(experts.iter().all(|packed| Arc::strong_count(&packed.expert) == 1), "they are free");
+}
+
+#[test]
+fn bytes_of_the_caller_share_buffers_and_submissions_with_experts() {
+    let mut bench = Bench::with_memory(u64::MAX);
+    assert!(bench.upload(&packed(&expert(0, 0))));
+    let mut places = Vec::new();
+    for n in 0..3 * BUFFER_BYTES / 1000 {
+        let place = loop {
+            match bench.staging.reserve(1000) {
+                Staged::At { buffer, at } => break (buffer, at),
+                Staged::AfterSubmit => bench.submit(),
+                Staged::NoMemory(_) => panic!("there is memory"),
+            }
+        };
+        assert!(place.1.is_multiple_of(256) && place.1 + 1000 <= place.0.bytes());
+        let is_taken = |other: &(FakeStagingBuffer, u64)| {
+            other.0.number() == place.0.number() && other.1.abs_diff(place.1) < 1000
+        };
+        assert!(n % 500 != 0 || !places.iter().any(is_taken), "place {n} is free");
+        assert!(place.0.is_hosts() && bench.staging.is_open());
+        places.push(place);
+    }
+    bench.staging.finish_writes();
+    assert!(places.iter().all(|(buffer, _)| !buffer.is_hosts()), "the device has all of them");
+    assert!(bench.staging.n_buffers() <= 5);
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! The ways of experts to the device: a kernel fetches them from where the store
-//! has put them, or threads write them into mapped buffers.
+//! The ways of weights to the device: a kernel fetches experts from where the store
+//! has put them, or threads write what is uploaded into mapped buffers.
 
 use std::sync::Arc;
+use std::thread;
 
 use moeflux_core::Expert;
-use moeflux_residency::{Packing, Slot, Staged};
+use moeflux_core::threads::share_out;
+use moeflux_residency::{BUFFER_BYTES, Packing, Slot, Staged};
 use wgpu::PollType;
 
 use crate::commands::encoder::Encoder;
@@ -17,6 +19,13 @@ use crate::words::word;
 
 /// Experts that one kernel brings: what it reads of them is in the arena.
 const MAX_PENDING: usize = 256;
+
+/// Bytes that another thread writes, where there are this many: copies from cold memory are what takes
+/// time.
+const PART_BYTES: usize = 2 << 20;
+
+/// Threads that write bytes. More do not saturate a bus sooner.
+const MAX_WRITERS: usize = 8;
 
 /// Copies an expert into a slot, in order with the kernels: what was recorded before reads what
 /// was there before. False where that failed.
@@ -46,6 +55,44 @@ pub(crate) fn upload(
     place(encoder, staging.at(at), slot.buffer.at(slot.at as u64), packing.bytes() as u64);
     encoder.counters.add_upload();
     true
+}
+
+/// Copies bytes, a multiple of 16, to a place that is one, too, after everything recorded so far.
+/// Several threads write them into mapped buffers, which are used again: the memory of new ones
+/// takes longer to come by than to fill. False where there is no memory for such a buffer.
+pub(crate) fn upload_bytes(encoder: &mut Encoder, bytes: &[u8], to: MemAt<'_>) -> bool {
+    if encoder.buffers.is_out_of_memory() {
+        return true;
+    }
+    for (i, part) in bytes.chunks(BUFFER_BYTES as usize).enumerate() {
+        encoder.begin();
+        let len = part.len() as u64;
+        let (staging, at) = loop {
+            match encoder.uploads.staging.reserve(len) {
+                Staged::At { buffer, at } => break (buffer, at),
+                Staged::AfterSubmit => encoder.submit(),
+                Staged::NoMemory(_) => return false,
+            }
+        };
+        write_mapped(encoder, staging.at(at), part);
+        place(encoder, staging.at(at), to.mem.at(to.at + i as u64 * BUFFER_BYTES), len);
+    }
+    true
+}
+
+/// Writes bytes into a mapped buffer, on several threads.
+fn write_mapped(encoder: &Encoder, to: MemAt<'_>, bytes: &[u8]) {
+    let n_cores = thread::available_parallelism().map_or(1, usize::from);
+    let parts = bytes.chunks(PART_BYTES).enumerate().collect();
+    let write = |(i, part): (usize, &[u8])| {
+        let first = to.at + (i * PART_BYTES) as u64;
+        let mapped = to.mem.buffer.get_mapped_range_mut(first..first + part.len() as u64);
+        mapped.map(|mut view| view.slice(..).copy_from_slice(part))
+    };
+    let written = share_out((n_cores / 2).clamp(1, MAX_WRITERS), parts, write);
+    if let Some(Err(err)) = written.into_iter().find(Result::is_err) {
+        encoder.context().lose(format!("staging memory is not there: {err}"));
+    }
 }
 
 /// As [`Encoder::copy`], of multiples of 16 bytes from a staging buffer:

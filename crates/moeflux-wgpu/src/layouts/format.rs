@@ -21,7 +21,7 @@ use crate::kernels::source::unit_fours;
 pub(crate) const BLOCK: usize = 32;
 
 /// Where parts of matrices may begin.
-const ALIGN: usize = 16;
+pub(crate) const ALIGN: usize = 16;
 
 /// How kernels read the elements of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

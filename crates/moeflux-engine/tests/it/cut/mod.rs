@@ -40,6 +40,16 @@ impl Cut {
         }
     }
 
+    /// Changes bytes of every expert.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn damage(&self) {
+        for (path, bytes) in &self.files {
+            let mut bytes = bytes.clone();
+            bytes.iter_mut().step_by(64).for_each(|byte| *byte = !*byte);
+            fs::write(path, bytes).unwrap();
+        }
+    }
+
     pub(crate) fn restore(&self) {
         for (path, bytes) in &self.files {
             fs::write(path, bytes).unwrap();

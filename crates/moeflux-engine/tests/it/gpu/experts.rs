@@ -101,6 +101,46 @@ impl Resident {
         assert!(stats.resident as u64 <= n_experts / 2, "{stats:?}");
         n_fetched
     }
+
+    /// Experts that are loaded while tokens are computed give the same bits, and each is uploaded once.
+    pub(super) fn check_loading(&self, kept: &mut Option<Engine>) {
+        let Resident { dir, options, tokens, engine: resident, slot } = self;
+        let few = &tokens[..tokens.len().min(10)];
+        let want = [bits(resident, tokens, usize::MAX), bits(resident, few, 1)];
+        let plan = resident.plan();
+        // Few are loaded at a time where they are read into slots, so that steps come in between.
+        let few_slots = Some((6 * resident.shape().top_k) as u64 * slot);
+        for (io, expert_cache) in [(IoChoice::Mmap, None), (IoChoice::Pread, few_slots)] {
+            let loading = options
+                .clone()
+                .expert_io(io)
+                .expert_cache(expert_cache)
+                .device_cache(Some(u64::MAX))
+                .chunk(Some(plan.chunk))
+                .load_later(true);
+            let quiet = open(dir, &loading, kept);
+            quiet.finish_loading();
+            let uploads = |engine: &Engine| engine.device_stats().unwrap().uploads;
+            let n_experts = uploads(&quiet);
+            // A cache of few slots is left to steps.
+            assert!(n_experts > 0 || io == IoChoice::Pread);
+            drop(quiet);
+            for [first, second] in [[0, 1], [1, 0]] {
+                let engine = open(dir, &loading, kept);
+                let got = |nth: usize| match nth {
+                    0 => bits(&engine, tokens, usize::MAX),
+                    _ => bits(&engine, few, 1),
+                };
+                assert!(got(first) == want[first] && got(second) == want[second]);
+                engine.finish_loading();
+                assert_eq!(uploads(&engine), n_experts);
+                let n_asked = engine.stats().requests;
+                assert!(got(first) == want[first] && got(second) == want[second]);
+                assert_eq!((uploads(&engine), engine.stats().requests), (n_experts, n_asked));
+                assert_eq!(engine.take_warnings(), [""; 0]);
+            }
+        }
+    }
 }
 
 /// Where experts came from.
@@ -160,6 +200,7 @@ fn experts_come_from_the_device_the_host_and_the_drive() {
         let resident = Resident::open(&case, options.clone(), &mut kept);
         all.add(&resident.check_streamed(&mut kept));
         n_fetched.extend(resident.check_fetched(&mut kept));
+        resident.check_loading(&mut kept);
     }
     // Who shares the host's memory reads it.
     let kind = all_devices()[0].kind;

@@ -11,8 +11,9 @@ use moeflux_core::quant::{MatrixFormat, MatrixView};
 use wgpu::PollType;
 
 use crate::commands::encoder::Encoder;
+use crate::commands::upload::upload_bytes;
 use crate::device::buffer::Mem;
-use crate::layouts::format::{Decoder, Packed, place, sizes, turn_round};
+use crate::layouts::format::{ALIGN, Decoder, Packed, place, sizes, turn_round};
 use crate::memory::weights::matrix::{Matrix, Piece};
 
 /// Buffers that weights share, so that kernels find those of a layer in one.
@@ -28,7 +29,10 @@ pub(crate) struct Slabs {
 const FIRST_SLAB: usize = 1 << 20;
 const LAST_SLAB: usize = 256 << 20;
 
-/// Bytes on their way to the device at a time.
+/// From this many bytes on threads write them into mapped buffers.
+const LEAST_STAGED: usize = 1 << 20;
+
+/// Bytes on their way to the device at a time that wgpu keeps.
 const IN_FLIGHT: u64 = 64 << 20;
 
 impl Slabs {
@@ -53,7 +57,19 @@ impl Slabs {
         (mem, 0)
     }
 
+    /// Writes bytes to a place that is a multiple of [`ALIGN`].
     fn write(&mut self, encoder: &mut Encoder, mem: &Mem, at: usize, bytes: &[u8]) {
+        let n_staged = if bytes.len() < LEAST_STAGED { 0 } else { bytes.len() / ALIGN * ALIGN };
+        let (staged, rest) = bytes.split_at(n_staged);
+        if upload_bytes(encoder, staged, mem.at(at as u64)) {
+            self.write_few(encoder, mem, at + n_staged, rest);
+        } else {
+            self.write_few(encoder, mem, at, bytes);
+        }
+    }
+
+    /// Writes bytes of which wgpu keeps a copy until they are on the device.
+    fn write_few(&mut self, encoder: &mut Encoder, mem: &Mem, at: usize, bytes: &[u8]) {
         if encoder.buffers.is_out_of_memory() {
             return;
         }
