@@ -164,7 +164,7 @@ pub(crate) fn open_cached(
     let cache = paths::cache_dir().ok().filter(|_| kept.expert_stats);
     let expert_stats = cache.map(|dir| dir.join("experts"));
     let plain = args.engine_options(false)?;
-    let plain = plain.load_later(true);
+    let plain = plain.quick_start(true);
     let mut options = plain.prompt_cache(kept.prompts).expert_stats(expert_stats);
     options.memory.prompts = kept.memory;
     sessions.into().set(&mut options.memory);

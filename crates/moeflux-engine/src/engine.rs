@@ -6,6 +6,7 @@ mod expert_loading;
 mod lookahead_tests;
 pub(crate) mod meter;
 mod open;
+mod tokenizer_ahead;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ use crate::device::DeviceTuning;
 use crate::engine::core_lock::CoreLock;
 use crate::engine::expert_loading::ExpertLoading;
 use crate::engine::meter::Meter;
+use crate::engine::tokenizer_ahead::TokenizerAhead;
 use crate::error::{EngineError, StateError};
 use crate::format_name::ExpertFormat;
 use crate::options::Activations;
@@ -46,6 +48,8 @@ struct Info {
     root: PathBuf,
     /// Where the tokenizer and its settings are.
     text: TextSource,
+    /// The first tokenizer, where it is read on a thread.
+    tokenizer: Option<TokenizerAhead>,
     family: &'static str,
     shape: ModelShape,
     device: DeviceChoice,
@@ -78,7 +82,8 @@ impl Engine {
     /// # Errors
     /// Where the model has none, or it is damaged.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        Ok(Tokenizer::open(&self.info.text, moeflux_model::dialects())?)
+        let ahead = self.info.tokenizer.as_ref().and_then(TokenizerAhead::take);
+        Ok(ahead.unwrap_or_else(|| Tokenizer::open(&self.info.text, moeflux_model::dialects()))?)
     }
 
     /// The model's family.
@@ -125,10 +130,10 @@ impl Engine {
         of_cache.into_iter().chain(of_loading).collect()
     }
 
-    /// Waits until the device has all experts that [`ExpertOptions::load_later`] has it get while the
+    /// Waits until the device has all experts that [`EngineOptions::quick_start`] has it get while the
     /// engine answers. Returns at once where there are none.
     ///
-    /// [`ExpertOptions::load_later`]: crate::ExpertOptions::load_later
+    /// [`EngineOptions::quick_start`]: crate::EngineOptions::quick_start
     pub fn finish_loading(&self) {
         if let Some(loading) = &self.info.loading {
             loading.finish();

@@ -79,6 +79,10 @@ pub struct EngineOptions {
     pub speculation: Speculation,
     /// The prefix cache on disk; none where absent.
     pub prompt_cache: Option<PromptCacheOptions>,
+    /// Whether the first token matters more than the rate of those after it: a GPU that has memory for
+    /// all experts gets them while the engine answers, few of its products are measured when a model is
+    /// opened, and the tokenizer is read meanwhile. No bit of an answer depends on it.
+    pub quick_start: bool,
 }
 
 /// Where and how steps are computed.
@@ -138,10 +142,6 @@ pub struct ExpertOptions {
     pub cache_min: Option<u64>,
     /// Bytes of experts that a GPU may hold; where absent, as many as it has memory for.
     pub device_cache: Option<u64>,
-    /// Whether a GPU that has memory for all experts gets them while the engine answers, in place of
-    /// before it opens: the first token comes sooner, and those after it come slower until all are
-    /// loaded. No bit of an answer depends on it.
-    pub load_later: bool,
     /// Which expert is evicted.
     pub policy: CachePolicy,
     /// Which experts are prefetched.
@@ -171,6 +171,8 @@ macro_rules! setters {
 }
 
 setters! {
+    /// Sets [`EngineOptions::quick_start`].
+    quick_start: quick_start, bool;
     /// Sets [`ComputeOptions::device`].
     device: compute.device, Device;
     /// Sets [`ComputeOptions::threads`].
@@ -217,8 +219,6 @@ setters! {
     allow_missing_experts: experts.allow_missing, bool;
     /// Sets [`ExpertOptions::stats`].
     expert_stats: experts.stats, Option<PathBuf>;
-    /// Sets [`ExpertOptions::load_later`].
-    load_later: experts.load_later, bool;
     /// Sets [`ExpertOptions::record_routing`].
     record_routing: experts.record_routing, Option<PathBuf>;
     /// Sets whether tokens are drafted and verified several at a time.

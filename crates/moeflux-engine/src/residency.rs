@@ -53,7 +53,7 @@ pub(crate) struct ModelExperts<'a> {
     /// Bytes of all of them.
     pub(crate) n_bytes: u64,
     /// Whether those that fit on the device are loaded while the engine answers.
-    pub(crate) load_later: bool,
+    pub(crate) quick_start: bool,
 }
 
 /// Experts of a layer that are read together.
@@ -74,21 +74,20 @@ pub(crate) fn load_all_experts(
     model: &ModelExperts<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Residency, EngineError> {
-    let Some(residency) = choose_residency(device, experts, model) else {
-        return Ok(Residency::Streamed);
-    };
     let (n_experts, top_k) = (model.shape.n_experts, model.shape.top_k);
-    // While one part is copied the next one is read, where the cache holds four.
     let n_slots = match experts.stats().n_slots {
         0 => usize::MAX,
         n_slots => n_slots,
     };
     // Steps want slots, too, while others are loaded.
-    if model.load_later && residency == Residency::Device && n_slots >= LEAST_SLOTS.max(4 * top_k) {
-        let parts = cut(model, (n_slots / LEAST_SLOTS).min(READ_TOGETHER));
-        let is_reserved = reserve(device, experts, model);
-        return Ok(if is_reserved { Residency::Coming(parts) } else { Residency::Streamed });
+    if model.quick_start && n_slots >= LEAST_SLOTS.max(4 * top_k) && reserve(device, experts, model)
+    {
+        return Ok(Residency::Coming(cut(model, (n_slots / LEAST_SLOTS).min(READ_TOGETHER))));
     }
+    let Some(residency) = choose_residency(device, experts, model) else {
+        return Ok(Residency::Streamed);
+    };
+    // While one part is copied the next one is read, where the cache holds four.
     let n_part = (n_slots / 4).clamp(top_k.max(1), READ_TOGETHER.max(top_k));
     let reads_ahead = n_part <= n_slots / 4;
     let parts = cut(model, n_part);
@@ -126,7 +125,7 @@ fn cut(model: &ModelExperts<'_>, n_part: usize) -> Vec<ExpertPart> {
     model.layers.iter().flat_map(of_layer).collect()
 }
 
-/// Has the device take memory for all experts; false where it has too little.
+/// Has the device take memory for all experts; false where it has too little, or does not keep them.
 fn reserve(
     device: &mut dyn ExpertResidency,
     experts: &ExpertStore,
@@ -140,6 +139,14 @@ fn reserve(
         banks.map(|(layer, bank)| device.reserve(layer, &bank.layout, bank.n_experts));
     let has_room = reserve.all(|is_reserved| is_reserved);
     drop(reserve);
+    // Caches and buffers of steps take memory later.
+    let others = ResidencyRequest {
+        bytes: model.n_bytes / 16,
+        record_bytes: experts.slot_bytes() as u64,
+        top_k: model.shape.top_k,
+        stays_in_host: false,
+    };
+    let has_room = has_room && device.plan(others);
     if !has_room {
         device.unload_all();
     }

@@ -166,8 +166,12 @@ impl Speed {
                 ProductShape { format, inputs, rows, cols: case.cols, n: case.n }
             }));
         }
-        let options =
-            TuneOptions { cache: None, budget: TUNING, includes_software: self.scale > 1 };
+        let options = TuneOptions {
+            cache: None,
+            budget: TUNING,
+            later_budget: TUNING,
+            includes_software: self.scale > 1,
+        };
         let tuning = tune(&self.context, &shapes, &options).expect("the device works");
         println!("{tuning:?}");
     }

@@ -145,8 +145,9 @@ pub(crate) fn products(
     all
 }
 
-/// Finds out how a GPU computes the products of a model fastest, as far as that
-/// is not known yet; nothing for the processor.
+/// Finds out how a GPU computes the products of a model fastest, as far as that is not known yet; nothing
+/// for the processor. Where `is_quick`, most of the time for that is taken at a model's first start:
+/// products that read most are measured first.
 ///
 /// # Errors
 /// Where the device fails.
@@ -154,10 +155,11 @@ pub(crate) fn tune(
     device: Device,
     products: impl FnOnce() -> Vec<DecodeProduct>,
     dir: &Path,
+    is_quick: bool,
 ) -> Result<Option<DeviceTuning>, EngineError> {
     match device {
         Device::Cpu | Device::Auto => Ok(None),
-        Device::Gpu(index) => gpu::tune(index, &products(), dir).map(Some),
+        Device::Gpu(index) => gpu::tune(index, &products(), dir, is_quick).map(Some),
     }
 }
 
@@ -184,6 +186,7 @@ pub(crate) fn gpu_products(
 #[cfg(feature = "gpu")]
 mod gpu {
     use std::path::Path;
+    use std::time::Duration;
 
     use moeflux_backend::ActivationPrecision;
     use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -202,6 +205,9 @@ mod gpu {
     const PRODUCT: [usize; 3] = [4096, 8192, 4096];
     const SMALL_PRODUCT: [usize; 3] = [64, 256, 512];
 
+    /// How long products are measured at all starts but the first, where a token is waited for.
+    const QUICK: Duration = Duration::from_millis(50);
+
     /// Threads that fill the processor's side of the bus.
     const UPLOAD_THREADS: usize = 8;
 
@@ -214,10 +220,14 @@ mod gpu {
         index: Option<usize>,
         products: &[DecodeProduct],
         dir: &Path,
+        is_quick: bool,
     ) -> Result<DeviceTuning, EngineError> {
         let context = Context::open(index)?;
         let shapes: Vec<ProductShape> = products.iter().map(shape).collect();
-        let options = TuneOptions::in_directory(dir.to_owned());
+        let mut options = TuneOptions::in_directory(dir.to_owned());
+        if is_quick {
+            options.later_budget = QUICK;
+        }
         let Tuning { n_known, n_measured, n_left, time, warnings } =
             moeflux_wgpu::tune(&context, &shapes, &options)?;
         Ok(DeviceTuning { n_known, n_measured, n_left, time, warnings })
@@ -300,6 +310,7 @@ mod gpu {
         _: Option<usize>,
         _: &[DecodeProduct],
         _: &Path,
+        _: bool,
     ) -> Result<DeviceTuning, EngineError> {
         Err(refuse(OptionId::Device, "gpu", NAMES))
     }

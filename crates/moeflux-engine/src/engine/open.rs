@@ -23,6 +23,7 @@ use moeflux_text::TextSource;
 
 use super::core_lock::CoreLock;
 use super::expert_loading::ExpertLoading;
+use super::tokenizer_ahead::TokenizerAhead;
 use super::{Engine, Info};
 use crate::choice::{Chosen, DeviceChoice, choose};
 use crate::device::{self, Device, Opening};
@@ -262,6 +263,9 @@ fn open_on(
     choice: DeviceChoice,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Engine, EngineError> {
+    let text = TextSource::of(&spec.checkpoint);
+    let reads_ahead = options.quick_start.then(|| text.clone());
+    let tokenizer = reads_ahead.and_then(TokenizerAhead::begin);
     let planner = MemoryPlanner::new(&spec.checkpoint, &spec.declared, &spec.bank, options)?;
     let mut plan = plan_that_fits(&planner, spec.checkpoint.root().to_path_buf())?;
     let n_threads = threads(options)?;
@@ -317,7 +321,7 @@ fn open_on(
     };
     let products = || device::products(&facts, experts.bank(), shape.top_k, inputs);
     let tuning = match &options.compute.gpu_tuning {
-        Some(dir) => device::tune(options.compute.device, products, dir)?,
+        Some(dir) => device::tune(options.compute.device, products, dir, options.quick_start)?,
         None => None,
     };
     warnings.extend(tuning.iter().flat_map(|tuning| tuning.warnings.clone()));
@@ -330,7 +334,7 @@ fn open_on(
         layers: &layers,
         shape: &shape,
         n_bytes: plan.expert_bytes,
-        load_later: options.experts.load_later,
+        quick_start: options.quick_start,
     };
     let n_total = n_resident + plan.expert_bytes;
     let mut report = |n_loaded| progress(n_resident + n_loaded, n_total);
@@ -358,7 +362,8 @@ fn open_on(
         experts,
         rows,
         root: checkpoint.root().to_path_buf(),
-        text: TextSource::of(&checkpoint),
+        text,
+        tokenizer,
         family,
         shape,
         device: choice,

@@ -333,7 +333,7 @@ fn an_expert_that_cannot_be_loaded_fails_the_steps_that_want_it() {
     let want = bits(&open(dir.path(), &options, &mut kept), tokens, usize::MAX);
     let files = Cut::of(dir.path());
     files.damage();
-    let engine = open(dir.path(), &options.clone().load_later(true), &mut kept);
+    let engine = open(dir.path(), &options.clone().quick_start(true), &mut kept);
     engine.finish_loading();
     let warnings = engine.take_warnings();
     assert!(matches!(&warnings[..], [only] if only.contains("experts stream")), "{warnings:?}");
@@ -341,7 +341,7 @@ fn an_expert_that_cannot_be_loaded_fails_the_steps_that_want_it() {
     files.restore();
     assert!(bits(&engine, tokens, usize::MAX) == want);
     // Whoever goes while experts are read waits for no more than a part.
-    drop(open(dir.path(), &options.load_later(true), &mut kept));
+    drop(open(dir.path(), &options.quick_start(true), &mut kept));
 }
 
 /// Bytes of a slot of a model's cache.

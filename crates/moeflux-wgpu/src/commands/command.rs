@@ -1,12 +1,16 @@
 //! Commands that were recorded and not yet encoded.
 
-use wgpu::{BindGroup, Buffer, CommandBuffer, ComputePipeline, QuerySet};
+use std::sync::Arc;
+
+use wgpu::{BindGroup, Buffer, CommandBuffer, QuerySet};
+
+use crate::kernels::pipelines::Pipeline;
 
 /// A command for the device.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Command {
     /// Runs a kernel, with the place of its parameters and its workgroups.
-    Run { pipeline: ComputePipeline, group: BindGroup, params: u32, grid: [u32; 3] },
+    Run { pipeline: Arc<Pipeline>, group: BindGroup, params: u32, grid: [u32; 3] },
     /// Copies bytes from a place in a buffer to one in another.
     Copy { from: (Buffer, u64), to: (Buffer, u64), bytes: u64 },
     /// Fills bytes from a place in a buffer on with zeros.

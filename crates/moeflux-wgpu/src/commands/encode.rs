@@ -27,7 +27,7 @@ pub(crate) fn encode(context: &Context, commands: &[Command]) -> CommandBuffer {
 
 fn run(pass: &mut ComputePass<'_>, command: &Command) {
     if let Command::Run { pipeline, group, params, grid: [x, y, z] } = command {
-        pass.set_pipeline(pipeline);
+        pass.set_pipeline(pipeline.compiled());
         pass.set_bind_group(0, group, &[*params]);
         pass.dispatch_workgroups(*x, *y, *z);
     }

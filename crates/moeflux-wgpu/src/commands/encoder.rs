@@ -189,7 +189,6 @@ impl Encoder {
         let copies = self.copies_of((variant, [x, y, z], params), buffers);
         let params = self.recording.params(params);
         let group = self.bindings.group(&self.context.device, &pipeline, buffers);
-        let pipeline = pipeline.pipeline.clone();
         self.commit_last();
         self.recording.add_work(Work::of_workgroups([x, y, z].map(u64::from).iter().product()));
         let (name, grid) = (variant.info.name, [x, y, z]);

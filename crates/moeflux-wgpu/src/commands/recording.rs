@@ -1,9 +1,12 @@
 //! The batch that is being recorded: commands, and the lists and parameters that they read.
 
-use wgpu::{BindGroup, ComputePipeline};
+use std::sync::Arc;
+
+use wgpu::BindGroup;
 
 use crate::commands::command::{Batch, Command};
 use crate::device::work::{Pace, Work};
+use crate::kernels::pipelines::Pipeline;
 
 /// Bytes of the arena.
 pub(super) const ARENA_BYTES: usize = 8 << 20;
@@ -46,7 +49,7 @@ pub(super) struct Recording {
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub(super) name: &'static str,
-    pub(super) pipeline: ComputePipeline,
+    pub(super) pipeline: Arc<Pipeline>,
     pub(super) group: BindGroup,
     pub(super) params: u32,
     pub(super) grid: [u32; 3],

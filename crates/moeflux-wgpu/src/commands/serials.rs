@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use moeflux_backend::DeviceError;
-use wgpu::{BindGroup, ComputePipeline};
+use wgpu::BindGroup;
 
 use crate::commands::bindings::Bindings;
 use crate::commands::buffers::Buffers;
@@ -14,6 +14,7 @@ use crate::commands::command::Command;
 use crate::device::buffer::Mem;
 use crate::device::context::Context;
 use crate::kernels::basic::Serial;
+use crate::kernels::pipelines::Pipeline;
 
 /// Bytes of a number.
 pub(super) const NUMBER_BYTES: u64 = 4;
@@ -26,7 +27,7 @@ pub(crate) struct Serials {
     pub(crate) mem: Mem,
     /// That of the last one which was handed over.
     pub(crate) last: u32,
-    kernel: Option<(ComputePipeline, BindGroup)>,
+    kernel: Option<(Arc<Pipeline>, BindGroup)>,
 }
 
 impl Serials {
@@ -48,7 +49,7 @@ impl Serials {
         let (pipeline, group) = kernel.get_or_insert_with(|| {
             let pipeline = context.pipeline(Serial {}.into());
             let group = bindings.group(&context.device, &pipeline, &[mem]);
-            (pipeline.pipeline.clone(), group)
+            (pipeline, group)
         });
         Command::Run { pipeline: pipeline.clone(), group: group.clone(), params, grid: [1; 3] }
     }

@@ -165,6 +165,7 @@ fn measures_once_within_its_time_and_remembers() {
     let options = |budget, includes_software| TuneOptions {
         cache: Some(dir.path().to_owned()),
         budget,
+        later_budget: budget,
         includes_software,
     };
     let is_empty = || fs::read_dir(dir.path()).unwrap().next().is_none();

@@ -27,6 +27,8 @@ pub struct TuneOptions {
     pub cache: Option<PathBuf>,
     /// How long measuring may take.
     pub budget: Duration,
+    /// How long it may take where some of the products are known.
+    pub later_budget: Duration,
     /// Whether software devices are measured too, which gains them nothing.
     pub includes_software: bool,
 }
@@ -35,7 +37,7 @@ impl TuneOptions {
     /// Keeps what it measures, within a second, in a directory.
     pub fn in_directory(cache: PathBuf) -> TuneOptions {
         let budget = Duration::from_secs(1);
-        TuneOptions { cache: Some(cache), budget, includes_software: false }
+        TuneOptions { cache: Some(cache), budget, later_budget: budget, includes_software: false }
     }
 }
 
@@ -86,7 +88,8 @@ pub fn tune(
         distinct.into_iter().partition(|(key, _)| context.tuned.all().contains_key(key));
     tuning.n_known = known.len();
     if !wanted.is_empty() {
-        let deadline = start + options.budget;
+        let is_first = tuning.n_known == 0;
+        let deadline = start + if is_first { options.budget } else { options.later_budget };
         let measured = trial::measure(context, &wanted, deadline)?;
         tuning.n_measured = measured.len();
         tuning.n_left = wanted.len() - measured.len();

@@ -117,7 +117,7 @@ impl Resident {
                 .expert_cache(expert_cache)
                 .device_cache(Some(u64::MAX))
                 .chunk(Some(plan.chunk))
-                .load_later(true);
+                .quick_start(true);
             let quiet = open(dir, &loading, kept);
             quiet.finish_loading();
             let uploads = |engine: &Engine| engine.device_stats().unwrap().uploads;

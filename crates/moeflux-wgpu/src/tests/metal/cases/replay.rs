@@ -67,7 +67,7 @@ fn run<'a>(
     let mut encoder = context.device.create_command_encoder(&Default::default());
     {
         let mut pass = encoder.begin_compute_pass(&Default::default());
-        pass.set_pipeline(&pipeline.pipeline);
+        pass.set_pipeline(pipeline.compiled());
         pass.set_bind_group(0, &group, &[0]);
         pass.dispatch_workgroups(grid[0], grid[1], grid[2]);
     }
