@@ -48,7 +48,7 @@ pub trait Backend: Ops + Sequences {
 pub trait Ops: Send {
     /// Allocates `rows` rows of `width` floats, all of them zero.
     fn alloc(&mut self, rows: usize, width: usize) -> Buf;
-    /// Allocates host memory for weights that are going to be loaded.
+    /// Host memory for weights that are going to be loaded: at least `len` bytes, whatever is in them.
     fn host_alloc(&self, len: usize) -> HostBuf {
         HostBuf::zeroed(len)
     }

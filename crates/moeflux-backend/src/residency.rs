@@ -23,6 +23,14 @@ pub trait ExpertResidency {
     /// experts of the layer are loaded: the device may store a copy next to them, so that
     /// one kernel runs both.
     fn register_shared(&mut self, layer: LayerIdx, projections: ExpertParts<Weight>);
+    /// Begins to take memory for layers of so many experts each, which are going to be
+    /// [reserved](ExpertResidency::reserve) in this order, where the device knows that `others` bytes are
+    /// left then.
+    fn reserve_ahead(
+        &mut self,
+        layers: &mut dyn Iterator<Item = (&Arc<ExpertLayout>, usize)>,
+        others: u64,
+    );
     /// Takes memory for all experts of a layer, before any is [loaded](ExpertResidency::load): those
     /// that [`Ops::experts`](crate::Ops::experts) uploads stay there from then on, as those that are
     /// loaded do. Returns false where memory is short; the caller should then unload all.

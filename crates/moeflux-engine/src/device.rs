@@ -16,7 +16,7 @@ use moeflux_model::ModelShape;
 use crate::error::EngineError;
 
 pub use self::measured::{DeviceTuning, GpuLimits, GpuProduct};
-pub(crate) use self::measured::{gpu_limits, gpu_products, products, tune};
+pub(crate) use self::measured::{TUNING, Tuner, gpu_limits, gpu_products, products};
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use moeflux_core::quant::Encoding;
 use moeflux_core::threads::share_out;
 
 /// From this many bytes on another thread is worth its start.
-const PART_BYTES: usize = 4 << 20;
+const PART_BYTES: usize = 1 << 20;
 
 /// Threads that read one matrix: copies from the page cache are what takes time.
 const MAX_THREADS: usize = 8;

@@ -185,6 +185,11 @@ impl<D: LayerMemory> ExpertSlots<D> {
         self.layers.plan(device, &self.budget, request)
     }
 
+    /// Whether the budget admits this many more bytes.
+    pub fn may_take(&self, bytes: u64) -> bool {
+        bytes <= self.budget.left()
+    }
+
     /// Takes memory for all experts of a layer, or its share; false where there is none. What is uploaded
     /// of the layer stays there from then on.
     pub fn reserve(

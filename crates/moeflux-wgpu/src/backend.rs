@@ -21,10 +21,14 @@ use crate::commands::prerecord;
 use crate::commands::read::read;
 use crate::commands::timing::time_kernels;
 use crate::commands::upload::release_experts;
+use crate::device::adapter::free_bytes;
+use crate::device::allocated_ahead::AllocatedAhead;
 use crate::device::context::Context;
 use crate::device::work::Work;
 use crate::memory::caches::cache::CacheState;
 use crate::memory::caches::state_slots::NumberedCache;
+use crate::memory::experts::slots::reserve_ahead;
+use crate::memory::weights::host_buffers::HostBuffers;
 use crate::ops;
 use crate::self_test::coop_matrix::best_tiles;
 use crate::state::gpu::{Activations, Wgpu};
@@ -74,6 +78,10 @@ impl Ops for Wgpu {
         Buf(u32::try_from(self.bufs.len() - 1).expect("few buffers"))
     }
 
+    fn host_alloc(&self, len: usize) -> HostBuf {
+        self.spare.take(len)
+    }
+
     fn load_matrix(&mut self, matrix: HostMatrix) -> Weight {
         let HostMatrix { rows, cols, format, inputs, weight, scales, biases } = &matrix;
         let (rows, cols, format) = (*rows, *cols, *format);
@@ -87,6 +95,7 @@ impl Ops for Wgpu {
         };
         view.assert_sizes();
         self.matrices.push(self.slabs.load(&mut self.encoder, &view, *inputs));
+        self.spare.give(matrix);
         Weight(u32::try_from(self.matrices.len() - 1).expect("few matrices"))
     }
 
@@ -374,6 +383,9 @@ impl Sequences for Wgpu {
 
 impl ExpertResidency for Wgpu {
     fn plan(&mut self, request: ResidencyRequest) -> bool {
+        // All dense weights are there, and all layers are reserved that are going to be.
+        self.spare = HostBuffers::default();
+        self.encoder.ahead = AllocatedAhead::default();
         self.slots.plan(&self.encoder, request)
     }
 
@@ -382,6 +394,22 @@ impl ExpertResidency for Wgpu {
             let matrices = projections.into_iter().map(|weight| self.matrix(weight).clone());
             let matrices = matrices.collect();
             self.slots.register_shared(layer, matrices);
+        }
+    }
+
+    fn reserve_ahead(
+        &mut self,
+        layers: &mut dyn Iterator<Item = (&Arc<ExpertLayout>, usize)>,
+        others: u64,
+    ) {
+        let layers: Vec<(&Arc<ExpertLayout>, usize)> = layers.collect();
+        let bytes = |(layout, n): &(&Arc<ExpertLayout>, usize)| (n + 1) * layout.record_bytes();
+        let all = layers.iter().map(bytes).sum::<usize>() as u64;
+        // An eighth for padding.
+        let wanted = all.saturating_add(all / 8).saturating_add(others);
+        let free = free_bytes(self.encoder.context().facts());
+        if self.slots.may_take(all) && free.is_some_and(|free| wanted <= free / 10 * 9) {
+            reserve_ahead(&mut self.encoder, &mut layers.into_iter());
         }
     }
 

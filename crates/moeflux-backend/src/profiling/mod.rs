@@ -332,6 +332,7 @@ impl ExpertResidency for ProfilingBackend {
     delegate! { resident_mut:
         fn plan(request: ResidencyRequest) -> bool;
         fn register_shared(layer: LayerIdx, projections: ExpertParts<Weight>);
+        fn reserve_ahead(layers: &mut dyn Iterator<Item = (&Arc<ExpertLayout>, usize)>, others: u64);
         fn reserve(layer: LayerIdx, layout: &Arc<ExpertLayout>, n_experts: usize) -> bool;
         fn load(expert: &Arc<Expert>, n_experts: usize) -> bool;
         fn unload_all();

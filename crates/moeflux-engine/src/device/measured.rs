@@ -1,7 +1,7 @@
 //! What is measured of a GPU: how its products are laid out best, how fast they
 //! are, and how fast the device lets them be.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use moeflux_backend::ActivationPrecision;
@@ -145,21 +145,29 @@ pub(crate) fn products(
     all
 }
 
-/// Finds out how a GPU computes the products of a model fastest, as far as that is not known yet; nothing
-/// for the processor. Where `is_quick`, most of the time for that is taken at a model's first start:
-/// products that read most are measured first.
-///
-/// # Errors
-/// Where the device fails.
-pub(crate) fn tune(
-    device: Device,
-    products: impl FnOnce() -> Vec<DecodeProduct>,
-    dir: &Path,
-    is_quick: bool,
-) -> Result<Option<DeviceTuning>, EngineError> {
-    match device {
-        Device::Cpu | Device::Auto => Ok(None),
-        Device::Gpu(index) => gpu::tune(index, &products(), dir, is_quick).map(Some),
+/// How long products are measured when a model is opened.
+pub(crate) const TUNING: Duration = Duration::from_secs(1);
+
+/// Finds out how a device computes the products of a model fastest.
+#[derive(Clone, Debug)]
+pub(crate) struct Tuner {
+    pub(crate) device: Device,
+    pub(crate) products: Vec<DecodeProduct>,
+    /// Where it is kept.
+    pub(crate) dir: PathBuf,
+}
+
+impl Tuner {
+    /// Measures what is not known yet, those products first that read most: for [`TUNING`] where none is
+    /// known, else for `later`. Nothing for the processor.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub(crate) fn tune(&self, later: Duration) -> Result<Option<DeviceTuning>, EngineError> {
+        match self.device {
+            Device::Cpu | Device::Auto => Ok(None),
+            Device::Gpu(index) => gpu::tune(index, &self.products, &self.dir, later).map(Some),
+        }
     }
 }
 
@@ -195,7 +203,7 @@ mod gpu {
         uses_coop_matrix,
     };
 
-    use crate::device::measured::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
+    use crate::device::measured::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct, TUNING};
     use crate::error::EngineError;
 
     /// Bytes that are moved, and the product that is computed: as much as a
@@ -204,9 +212,6 @@ mod gpu {
     const FEW_BYTES: u64 = 16 << 20;
     const PRODUCT: [usize; 3] = [4096, 8192, 4096];
     const SMALL_PRODUCT: [usize; 3] = [64, 256, 512];
-
-    /// How long products are measured at all starts but the first, where a token is waited for.
-    const QUICK: Duration = Duration::from_millis(50);
 
     /// Threads that fill the processor's side of the bus.
     const UPLOAD_THREADS: usize = 8;
@@ -220,14 +225,16 @@ mod gpu {
         index: Option<usize>,
         products: &[DecodeProduct],
         dir: &Path,
-        is_quick: bool,
+        later: Duration,
     ) -> Result<DeviceTuning, EngineError> {
         let context = Context::open(index)?;
         let shapes: Vec<ProductShape> = products.iter().map(shape).collect();
-        let mut options = TuneOptions::in_directory(dir.to_owned());
-        if is_quick {
-            options.later_budget = QUICK;
-        }
+        let options = TuneOptions {
+            cache: Some(dir.to_owned()),
+            budget: TUNING,
+            later_budget: later,
+            includes_software: false,
+        };
         let Tuning { n_known, n_measured, n_left, time, warnings } =
             moeflux_wgpu::tune(&context, &shapes, &options)?;
         Ok(DeviceTuning { n_known, n_measured, n_left, time, warnings })
@@ -310,7 +317,7 @@ mod gpu {
         _: Option<usize>,
         _: &[DecodeProduct],
         _: &Path,
-        _: bool,
+        _: Duration,
     ) -> Result<DeviceTuning, EngineError> {
         Err(refuse(OptionId::Device, "gpu", NAMES))
     }

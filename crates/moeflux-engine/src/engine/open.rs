@@ -12,6 +12,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use moeflux_backend::profiling::{Profiler, ProfilingBackend, WeightFacts};
 use moeflux_backend::{ActivationPrecision, Backend, DeviceCounters};
@@ -22,11 +23,11 @@ use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 use moeflux_text::TextSource;
 
 use super::core_lock::CoreLock;
-use super::expert_loading::ExpertLoading;
+use super::expert_loading::{ExpertLoading, Work};
 use super::tokenizer_ahead::TokenizerAhead;
 use super::{Engine, Info};
 use crate::choice::{Chosen, DeviceChoice, choose};
-use crate::device::{self, Device, Opening};
+use crate::device::{self, Device, Opening, TUNING, Tuner};
 use crate::engine::meter::Meter;
 use crate::error::{EngineError, StateError};
 use crate::expert_stats::ExpertStats;
@@ -270,6 +271,15 @@ fn open_on(
     let mut plan = plan_that_fits(&planner, spec.checkpoint.root().to_path_buf())?;
     let n_threads = threads(options)?;
     let OpenDevice { mut backend, profiler } = open_device(&spec, &plan, options, n_threads)?;
+    if options.quick_start
+        && !options.experts.allow_missing
+        && let Some(device) = backend.residency_mut()
+    {
+        let layers = spec.bank.layers.iter().flatten();
+        // Weights, caches and buffers of steps, and as much again.
+        let others = 2 * plan.fixed_bytes();
+        device.reserve_ahead(&mut layers.map(|layer| (&layer.layout, layer.n_experts)), others);
+    }
     let inputs = precision(options.compute.activations);
     let n_resident = plan.resident_bytes;
     let mut report = |n_loaded| progress(n_loaded, n_resident);
@@ -319,9 +329,15 @@ fn open_on(
         }
         None => None,
     };
-    let products = || device::products(&facts, experts.bank(), shape.top_k, inputs);
-    let tuning = match &options.compute.gpu_tuning {
-        Some(dir) => device::tune(options.compute.device, products, dir, options.quick_start)?,
+    let tuner = options.compute.gpu_tuning.as_ref().map(|dir| Tuner {
+        device: options.compute.device,
+        products: device::products(&facts, experts.bank(), shape.top_k, inputs),
+        dir: dir.clone(),
+    });
+    let (now, later) =
+        if options.quick_start { (Duration::ZERO, tuner.clone()) } else { (TUNING, None) };
+    let tuning = match &tuner {
+        Some(tuner) => tuner.tune(now)?,
         None => None,
     };
     warnings.extend(tuning.iter().flat_map(|tuning| tuning.warnings.clone()));
@@ -355,7 +371,9 @@ fn open_on(
     core.expert_stats = expert_stats;
     let core = Arc::new(CoreLock::new(core));
     let loading = match residency {
-        Residency::Coming(parts) => Some(ExpertLoading::begin(&core, &experts, parts, top_k)),
+        Residency::Coming(parts) => {
+            Some(ExpertLoading::begin(&core, &experts, Work { parts, top_k, tuner: later }))
+        }
         Residency::Streamed | Residency::Device | Residency::DeviceAndHost => None,
     };
     let info = Info {

@@ -31,6 +31,8 @@ pub(crate) struct Core {
     pub(crate) experts: Arc<ExpertStore>,
     /// Where the model has tables whose rows are read one by one.
     pub(crate) rows: Option<Arc<TableRows>>,
+    /// Steps that were begun.
+    pub(crate) n_steps: u64,
     /// Whether the device needs all experts to stay in the cache.
     pub(crate) keeps_from_cache: bool,
     model: Box<dyn Model>,
@@ -75,6 +77,7 @@ impl Core {
             backend,
             experts,
             rows: None,
+            n_steps: 0,
             keeps_from_cache: false,
             model,
             recorder: None,
@@ -193,6 +196,7 @@ impl Core {
         if let Some(err) = self.out_of_memory {
             return Err(err.into());
         }
+        self.n_steps += 1;
         self.release_host_experts()?;
         let _requested = self.request_rows(batch);
         let start = Instant::now();

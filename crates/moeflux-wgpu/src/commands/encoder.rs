@@ -22,6 +22,7 @@ use crate::commands::recording::{ARENA_BYTES, FIRST_BATCH, Kernel, OP_BYTES, Rec
 use crate::commands::serials::Serials;
 use crate::commands::submitter::Submitter;
 use crate::commands::uploads::Uploads;
+use crate::device::allocated_ahead::AllocatedAhead;
 use crate::device::buffer::{BufferDesc, Mem, MemAt};
 use crate::device::context::Context;
 use crate::device::work::{Pace, Work};
@@ -48,6 +49,8 @@ pub(crate) struct Encoder {
     pub(crate) serials: Serials,
     pub(super) profiler: Profiler,
     pub(crate) prerecording: Prerecording,
+    /// Memory for experts that are loaded soon.
+    pub(crate) ahead: AllocatedAhead,
     /// Counts of kernels, waits, and experts on their way.
     pub(crate) counters: Arc<DeviceCounters>,
     /// What kernels read, for tests that run them elsewhere.
@@ -76,6 +79,7 @@ impl Encoder {
             serials: Serials::new(Arc::clone(&context), &mut buffers),
             profiler: Profiler::default(),
             prerecording: Prerecording::new(Arc::clone(&counters)),
+            ahead: AllocatedAhead::default(),
             buffers,
             context,
             counters,

@@ -22,7 +22,7 @@ const MAX_PENDING: usize = 256;
 
 /// Bytes that another thread writes, where there are this many: copies from cold memory are what takes
 /// time.
-const PART_BYTES: usize = 2 << 20;
+const PART_BYTES: usize = 1 << 20;
 
 /// Threads that write bytes. More do not saturate a bus sooner.
 const MAX_WRITERS: usize = 8;

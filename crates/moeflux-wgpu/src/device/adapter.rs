@@ -66,6 +66,13 @@ pub fn adapters() -> Vec<AdapterFacts> {
     enumerate().iter().map(facts).collect()
 }
 
+/// Bytes that this process may use now on a GPU, or on one that calls itself the same: the fewest.
+pub(crate) fn free_bytes(facts: &AdapterFacts) -> Option<u64> {
+    let all = adapters().into_iter();
+    let alike = all.filter(|other| (other.id, &other.name) == (facts.id, &facts.name));
+    alike.map(|other| other.free_bytes).min().flatten()
+}
+
 /// The process's one connection to its drivers: drivers hand out only this many, and not all of
 /// them take one back.
 fn instance() -> &'static Instance {

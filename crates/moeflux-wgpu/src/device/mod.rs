@@ -3,6 +3,7 @@
 //! host's memory readable to its kernels, `work` bounds submissions where a system gives up long ones.
 
 pub(crate) mod adapter;
+pub(crate) mod allocated_ahead;
 pub(crate) mod buffer;
 pub(crate) mod context;
 mod experimental;

@@ -16,6 +16,7 @@ use crate::layouts::product::{F16Tiles, Form, Layout, Tiles};
 use crate::memory::caches::cache::{CacheState, Pools};
 use crate::memory::caches::state_slots::State;
 use crate::memory::weights::codebooks::Codebooks;
+use crate::memory::weights::host_buffers::HostBuffers;
 use crate::memory::weights::matrix::Matrix;
 use crate::memory::weights::slabs::Slabs;
 use crate::state::last_sum::LastSum;
@@ -80,6 +81,8 @@ pub struct Wgpu {
     /// these once for all of them.
     pub(crate) least_shared_queries: usize,
     pub(crate) slabs: Slabs,
+    /// Memory of the host for dense weights that are loaded next.
+    pub(crate) spare: HostBuffers,
     pub(crate) codebooks: Codebooks,
 }
 
@@ -114,6 +117,7 @@ impl Wgpu {
             layout: None,
             form: None,
             slabs: Slabs::default(),
+            spare: HostBuffers::default(),
             codebooks: Codebooks::default(),
         }
     }

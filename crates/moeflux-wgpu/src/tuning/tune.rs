@@ -33,14 +33,6 @@ pub struct TuneOptions {
     pub includes_software: bool,
 }
 
-impl TuneOptions {
-    /// Keeps what it measures, within a second, in a directory.
-    pub fn in_directory(cache: PathBuf) -> TuneOptions {
-        let budget = Duration::from_secs(1);
-        TuneOptions { cache: Some(cache), budget, later_budget: budget, includes_software: false }
-    }
-}
-
 /// What tuning did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tuning {
@@ -87,9 +79,11 @@ pub fn tune(
     let (known, wanted): (Vec<_>, Vec<_>) =
         distinct.into_iter().partition(|(key, _)| context.tuned.all().contains_key(key));
     tuning.n_known = known.len();
-    if !wanted.is_empty() {
-        let is_first = tuning.n_known == 0;
-        let deadline = start + if is_first { options.budget } else { options.later_budget };
+    let is_first = tuning.n_known == 0;
+    let budget = if is_first { options.budget } else { options.later_budget };
+    tuning.n_left = wanted.len();
+    if !wanted.is_empty() && !budget.is_zero() {
+        let deadline = start + budget;
         let measured = trial::measure(context, &wanted, deadline)?;
         tuning.n_measured = measured.len();
         tuning.n_left = wanted.len() - measured.len();

@@ -8,6 +8,7 @@ use moeflux_residency::{LayerMemory, Packing, Slot, SlotMemory};
 
 use crate::commands::encoder::Encoder;
 use crate::commands::upload::upload;
+use crate::device::allocated_ahead::AllocatedAhead;
 use crate::device::buffer::Mem;
 use crate::device::imports::host_access::HostAccess;
 use crate::layouts::format::{Decoder, place};
@@ -23,7 +24,9 @@ impl SlotMemory for Encoder {
     }
 
     fn try_allocate(&self, bytes: u64) -> Option<Mem> {
-        self.context().try_storage(bytes, "experts").map(Mem::new)
+        // What was allocated ahead has room for a shared expert, which some layers have apart.
+        let ahead = self.ahead.take(bytes, bytes / 4);
+        ahead.or_else(|| self.context().try_storage(bytes, "experts").map(Mem::new))
     }
 
     fn allocate_or_report(&mut self, bytes: u64) -> Option<Mem> {
@@ -81,6 +84,22 @@ impl LayerMemory for Encoder {
     fn free_tables(&mut self, tables: &LayerTables) {
         tables.buffers().for_each(|buffer| self.forget(buffer));
     }
+}
+
+/// Begins to allocate what reserving layers of so many experts will ask for, in this order.
+pub(crate) fn reserve_ahead(
+    encoder: &mut Encoder,
+    layers: &mut dyn Iterator<Item = (&Arc<ExpertLayout>, usize)>,
+) {
+    let most = encoder.context().max_binding_bytes();
+    let sizes = layers.flat_map(|(layout, n_experts)| {
+        let slot = pack(layout).bytes() as u64;
+        let (per_buffer, n_slots) = ((most / slot).max(1), n_experts as u64 + 1);
+        let firsts = (0..n_slots).step_by(usize::try_from(per_buffer).unwrap_or(usize::MAX));
+        firsts.map(move |first| per_buffer.min(n_slots - first) * slot)
+    });
+    let sizes = sizes.collect();
+    encoder.ahead = AllocatedAhead::begin(encoder.context(), sizes);
 }
 
 /// Whether resident matrices are stored as those of an expert.
