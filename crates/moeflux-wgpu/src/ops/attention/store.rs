@@ -10,7 +10,7 @@ use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention::StoreKv;
 use crate::ops::attention::inputs::pages;
-use crate::ops::fused_sum::WIDE;
+use crate::ops::norm::WIDE;
 use crate::ops::rope::place;
 use crate::state::gpu::Wgpu;
 use crate::words::{n_rows, word};
