@@ -197,7 +197,11 @@ fn variants() -> Vec<Variant> {
         add::<Route>(&mut all, &[&[kind, 8, 0], &[kind, 1, kind / 2]]);
         add::<StoreKv>(
             &mut all,
-            &[&[kind, 70, 0, 70, 0, 0, 0, 0], &[kind, 256, 128, 256, 1, 32, kind & 1, 1]],
+            &[
+                &[kind, 70, 0, 70, 0, 0, 64, 0, 0, 0],
+                &[kind, 256, 128, 256, 1, 0, 64, 32, kind & 1, 1],
+                &[kind, 512, 512, 512, 1, 1, 256, 64, 0, 1],
+            ],
         );
         add::<ScoreIndex>(&mut all, &[&[kind, 0], &[kind, 1]]);
         let wide = [4, 2, 1][kind as usize];
