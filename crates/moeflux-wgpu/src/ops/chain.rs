@@ -8,10 +8,9 @@ use crate::kernels::basic::{CHAIN_BINDINGS, Chain as ChainKernel, ExpertSum, Lin
 use crate::kernels::shared::Quant;
 use crate::ops::matmul::jobs::holds_rows;
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant, wanted};
-use crate::ops::norm::threads;
 use crate::state::chain::{Chain, ExpertOutputs, Link, Rounding, RowOp};
 use crate::state::gpu::Wgpu;
-use crate::words::word;
+use crate::words::{norm_threads, word};
 
 /// Buffers that `norm/chain.wgsl` writes, vectors that it reads, and places that it rounds to.
 const MOST_BUFFERS: usize = 7;
@@ -116,7 +115,7 @@ impl Plan {
         let n_expert_links =
             links.iter().filter(|link| matches!(link.op, RowOp::Experts { .. })).count();
         let top_k = outputs.map_or(0, |outputs| outputs.sum.top_k as usize);
-        let per_thread = len.div_ceil(threads(len));
+        let per_thread = len.div_ceil(norm_threads(len));
         if links.len() > MOST_LINKS
             || n_expert_links > 1
             || !len.is_multiple_of(4)
@@ -285,7 +284,7 @@ fn dispatch(b: &mut Wgpu, chain: &Chain, plan: &Plan) {
     let mut numbers = [0; MOST_LINKS];
     numbers.iter_mut().zip(&plan.steps).for_each(|(word, step)| *word = step.number.to_bits());
     params.extend(numbers);
-    let threads = threads(len);
+    let threads = norm_threads(len);
     let kernel = ChainKernel {
         links: plan.links(chain),
         quant,

@@ -9,7 +9,7 @@ use crate::kernels::basic::{self as kernels, NormQuantized, NormShape};
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
 use crate::state::chain::RowOp;
 use crate::state::gpu::Wgpu;
-use crate::words::{ELEMENTS, word};
+use crate::words::{norm_threads, word};
 
 /// A norm of any kind.
 struct Norm {
@@ -39,7 +39,7 @@ fn norm(b: &mut Wgpu, rows: usize, op: Norm) -> Option<FusedQuant> {
     );
     y.view[3] = if is_shared { 0 } else { word(op.out.head_dim) };
     let bias = op.bias.map_or_else(|| weight.clone(), |bias| b.vector(bias).clone());
-    let threads = threads(op.out.head_dim);
+    let threads = norm_threads(op.out.head_dim);
     let n = rows * op.out.n_heads;
     let mut params = vec![word(n), word(op.out.n_heads), word(op.out.head_dim), op.eps.to_bits()];
     params.extend([y.view, x.view, gate.view].as_flattened());
@@ -104,15 +104,7 @@ pub(crate) fn layer_norm(b: &mut Wgpu, rows: usize, op: LayerNorm) {
     norm(b, rows, Norm { kind: 2, out, x, weight, gate: None, bias: Some(bias), eps });
 }
 
-/// Threads of a head of this many elements.
-pub(crate) fn threads(head_dim: usize) -> usize {
-    if head_dim >= WIDE { 256 } else { ELEMENTS }
-}
-
 /// Whether all that views show is at multiples of four elements.
 fn are_aligned(views: &[[u32; 4]]) -> bool {
     views.as_flattened().iter().all(|word| word.is_multiple_of(4))
 }
-
-/// From this many elements on, heads get more threads.
-pub(crate) const WIDE: usize = 512;

@@ -10,10 +10,9 @@ use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention::StoreKv;
 use crate::ops::attention::inputs::pages;
-use crate::ops::norm::threads;
 use crate::ops::rope::place;
 use crate::state::gpu::Wgpu;
-use crate::words::{n_rows, word};
+use crate::words::{n_rows, norm_threads, word};
 
 /// What is stored.
 #[derive(Clone, Copy)]
@@ -44,7 +43,7 @@ pub(crate) fn fits(b: &Wgpu, rope: Rope, spans: &[Span]) -> bool {
 /// Whether values of keys of this size may go through a norm where they are stored: both need the same
 /// threads, those that `norm/norm.wgsl` has for them.
 pub(crate) fn fits_values(k_dim: usize, v_dim: usize) -> bool {
-    threads(k_dim) == threads(v_dim)
+    norm_threads(k_dim) == norm_threads(v_dim)
 }
 
 /// Words of a row in `attention/store_kv.wgsl`.
@@ -116,7 +115,7 @@ pub(crate) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]
         dim: word(k.head_dim.max(v_dim)),
         is_normed: norms.is_some(),
         values_are_normed: v_norm.is_some(),
-        threads: word(threads(k.head_dim)),
+        threads: word(norm_threads(k.head_dim)),
         n_pairs: table.n_pairs,
         is_adjacent: table.is_adjacent,
         is_one_buffer: is_one,
