@@ -30,7 +30,7 @@ write_cases() {
     rm -rf "$cases"
     mkdir -p "$cases"
     MOEFLUX_METAL_CASES=$cases cargo test --workspace --profile ci --locked --lib --quiet -- with_the_specification \
-        tests::{activation,attention,coop_matrix,fused_sum,grouped,mixers,quantize}:: >"$work/write.log" 2>&1 || {
+        tests::{activation,attention,chain,coop_matrix,grouped,mixers,quantize}:: >"$work/write.log" 2>&1 || {
         cat "$work/write.log"
         exit 1
     }

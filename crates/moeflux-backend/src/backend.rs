@@ -96,9 +96,9 @@ pub trait Ops: Send {
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]);
     /// Appends to the cache of keys and values and attends to it.
     fn attention(&mut self, op: Attention, spans: &[Span]);
-    /// [`rms_norm`](Ops::rms_norm) of queries and keys, [`rope`](Ops::rope) of both,
+    /// [`rms_norm`](Ops::rms_norm) of values, queries and keys, [`rope`](Ops::rope) of the last two,
     /// [`attention`](Ops::attention) and [`sigmoid_gate`](Ops::sigmoid_gate). The contents of
-    /// queries and keys are unspecified afterwards.
+    /// queries, keys and values are unspecified afterwards.
     fn gated_attention(&mut self, op: GatedAttention, spans: &[Span]);
     /// `x = x * sigmoid(gate)`.
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads);

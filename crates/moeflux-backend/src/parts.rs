@@ -7,8 +7,8 @@ impl GatedAttention {
     /// Runs the parts one by one.
     pub fn run_parts<B: Ops + ?Sized>(self, backend: &mut B, spans: &[Span]) {
         let rows = spans.last().map_or(0, |span| span.rows.end);
-        let GatedAttention { q_norm, k_norm, rope, attention, gate } = self;
-        for norm in [q_norm, k_norm].into_iter().flatten() {
+        let GatedAttention { v_norm, q_norm, k_norm, rope, attention, gate } = self;
+        for norm in [v_norm, q_norm, k_norm].into_iter().flatten() {
             backend.rms_norm(rows, norm);
         }
         backend.rope(attention.q, rope, spans);

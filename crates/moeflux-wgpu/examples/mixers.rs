@@ -119,6 +119,7 @@ fn gated_attention(b: &mut Wgpu, n_rows: usize) {
     let weight = b.load_vector(&[1.0; 256]);
     let norm = |x| RmsNorm { out: x, x, weight, eps: 1e-6 };
     let op = GatedAttention {
+        v_norm: None,
         q_norm: Some(norm(q)),
         k_norm: Some(norm(k)),
         rope,

@@ -4,9 +4,9 @@
 mod activation;
 mod apple;
 mod attention;
+mod chain;
 mod coop_matrix;
 mod decoding;
-mod fused_sum;
 mod grouped;
 mod host_access;
 mod memory;

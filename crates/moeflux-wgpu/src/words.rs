@@ -8,6 +8,14 @@ pub(crate) const ELEMENTS: usize = 64;
 /// Threads of a workgroup of `include/main_per_element.wgsl`.
 pub(crate) const PER_ELEMENT: usize = 256;
 
+/// From this many elements on, norms of heads have more threads.
+const WIDE: usize = 512;
+
+/// Threads of the norm of a head of this many elements.
+pub(crate) fn norm_threads(head_dim: usize) -> usize {
+    if head_dim >= WIDE { 256 } else { ELEMENTS }
+}
+
 /// A count or place, as kernels take it.
 pub(crate) fn word(n: usize) -> u32 {
     u32::try_from(n).expect("kernels count in 32 bits")

@@ -11,6 +11,8 @@ use super::{
 /// projections of an attention layer, in this order.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedAttention {
+    /// The norm of values that are appended, of themselves or of what keys are before their norm.
+    pub v_norm: Option<RmsNorm>,
     /// The norm of queries, in place.
     pub q_norm: Option<RmsNorm>,
     /// The norm of keys that are appended, in place.

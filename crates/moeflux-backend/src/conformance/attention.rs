@@ -79,14 +79,31 @@ pub(super) fn check(suite: &Suite<'_>) {
     for dtype in [KvType::F32, KvType::Bf16, KvType::Q8] {
         for norm_heads in [None, Some(true), Some(false)] {
             let name = format!("gated_attention {dtype:?}, norms of heads {norm_heads:?}");
-            suite.case(&name, &|b| gated_attention(b, dtype, norm_heads));
+            suite.case(&name, &|b| {
+                gated_attention(b, Mixer { dtype, norm_heads, of_values: None, dim: 70 })
+            });
+        }
+        for (of_keys, dim) in [(false, 70), (true, 70), (true, 512)] {
+            let mixer = Mixer { dtype, norm_heads: Some(true), of_values: Some(of_keys), dim };
+            suite.case(&format!("gated_attention {mixer:?}"), &|b| gated_attention(b, mixer));
         }
     }
 }
 
-/// A whole mixer, with norms of heads, of all heads, or none.
-fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>) -> Vec<f32> {
-    let (n_heads, n_kv_heads, dim) = (4, 2, 70);
+/// A whole mixer.
+#[derive(Clone, Copy, Debug)]
+struct Mixer {
+    dtype: KvType,
+    /// Whether it has norms of heads or of all heads.
+    norm_heads: Option<bool>,
+    /// Where values have norms, whether these read keys.
+    of_values: Option<bool>,
+    dim: usize,
+}
+
+fn gated_attention(b: &mut dyn Backend, mixer: Mixer) -> Vec<f32> {
+    let Mixer { dtype, norm_heads, of_values, dim } = mixer;
+    let (n_heads, n_kv_heads) = (4, 2);
     let both = filled(b, ROWS, n_heads * 2 * dim, 80);
     let part = |start| Heads { buf: both.buf, start, n_heads, head_dim: dim, stride: 2 * dim };
     let plain = filled(b, ROWS, n_heads * dim, 81);
@@ -107,6 +124,10 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
             (norm(plain.heads(1), 85), norm(k.heads(1), 86))
         }
     });
+    let v_norm = of_values.map(|of_keys| {
+        let x = if of_keys { k } else { v }.heads(n_kv_heads);
+        RmsNorm { out: v.heads(n_kv_heads), ..norm(x, 89) }
+    });
     let inv_freq = (0..17).map(|i| 0.7f32.powi(i)).collect();
     let pairs = if are_apart { RopePairs::Adjacent } else { RopePairs::Halves };
     let rope = b.load_rope(RopeSpec { inv_freq, pairs, scale: 1.0, parts: Vec::new() });
@@ -121,7 +142,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
         selection: None,
     };
     let (q_norm, k_norm) = norms.unzip();
-    let op = GatedAttention { q_norm, k_norm, rope, attention, gate: Some(part(dim)) };
+    let op = GatedAttention { v_norm, q_norm, k_norm, rope, attention, gate: Some(part(dim)) };
     let specs =
         [CacheSpec::Pages { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype, window: None }];
     let mut seed = 88;

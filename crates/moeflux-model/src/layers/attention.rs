@@ -330,11 +330,6 @@ impl Mixer for AttentionLayer {
                 project(step, x, &[qkv.onto(self.scratch.joined_cols())]);
             }
         }
-        if let Some(norm) = self.v_norm {
-            let values = if self.input.has_values() { v } else { k };
-            let rows = step.rows();
-            step.backend.rms_norm(rows, norm.op(v, values));
-        }
         let selection = self.indexer.as_ref().map(|indexer| indexer.forward(step, x));
         let attention = Attention {
             out: mixed,
@@ -347,7 +342,9 @@ impl Mixer for AttentionLayer {
             selection,
         };
         let (q_norm, k_norm) = self.norms.map(|norms| norms.ops(q, k)).unzip();
-        let op = GatedAttention { q_norm, k_norm, rope: self.rope, attention, gate };
+        let values = if self.input.has_values() { v } else { k };
+        let v_norm = self.v_norm.map(|norm| norm.op(v, values));
+        let op = GatedAttention { v_norm, q_norm, k_norm, rope: self.rope, attention, gate };
         step.backend.gated_attention(op, step.spans);
         project(step, columns(mixed), &[self.o_proj.onto(out)]);
     }

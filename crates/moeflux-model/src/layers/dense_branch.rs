@@ -18,10 +18,20 @@ pub(crate) struct DenseBranch {
 }
 
 impl DenseBranch {
-    /// Runs the MLP.
+    /// Runs the MLP, and its norm.
     pub(crate) fn run(&self, step: &mut Step<'_>) {
+        self.multiply(step);
+        self.normalise(step);
+    }
+
+    /// Runs the MLP alone.
+    pub(crate) fn multiply(&self, step: &mut Step<'_>) {
         let rows = step.rows();
         self.mlp.run_parts(step.backend, rows, self.x, self.out);
+    }
+
+    /// Runs the norm, where there is one.
+    pub(crate) fn normalise(&self, step: &mut Step<'_>) {
         if let Some(norm) = self.norm {
             norm.forward(step, self.out, self.out);
         }

@@ -442,7 +442,7 @@ impl Moe {
     fn forward_on_device(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
         if let Some(dense_branch) = &self.dense_branch {
             step.backend.begin_stage(dense_branch.stage, Some(self.layer.0));
-            dense_branch.run(step);
+            dense_branch.multiply(step);
         }
         step.backend.begin_stage(Stage::RoutedExperts, Some(self.layer.0));
         let op = MoeOnDevice {
@@ -458,6 +458,10 @@ impl Moe {
         let rows = step.rows();
         let residency = step.backend.residency_mut().expect("the layer is resident");
         residency.moe_on_device(rows, op);
+        // Here devices may join it with the ops over whole rows that follow.
+        if let Some(dense_branch) = &self.dense_branch {
+            dense_branch.normalise(step);
+        }
     }
 
     /// Passes a routing and its scores to the step's recorder, if it has one.

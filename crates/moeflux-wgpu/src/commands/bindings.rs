@@ -7,8 +7,8 @@ use wgpu::{
 };
 
 use crate::commands::recording::PARAMS_STRIDE;
-use crate::device::adapter::MOST_BINDINGS;
 use crate::device::buffer::Mem;
+use crate::kernels::basic::CHAIN_BINDINGS;
 use crate::kernels::pipelines::Pipeline;
 
 /// Bind groups that are kept; beyond it, all are made anew.
@@ -22,7 +22,7 @@ pub(super) struct Bindings {
 }
 
 /// A kernel and the buffers that it is bound to, the unused ones as 0.
-type GroupKey = [u32; 1 + MOST_BINDINGS as usize];
+type GroupKey = [u32; 1 + CHAIN_BINDINGS];
 
 impl Bindings {
     pub(super) fn new(arena: Mem) -> Bindings {
@@ -34,10 +34,10 @@ impl Bindings {
         &mut self,
         device: &wgpu::Device,
         pipeline: &Pipeline,
-        buffers: &[&Mem],
+        buffers: &[Mem],
     ) -> BindGroup {
         // Numbers of buffers begin at 1.
-        let mut key: GroupKey = [0; 1 + MOST_BINDINGS as usize];
+        let mut key: GroupKey = [0; 1 + CHAIN_BINDINGS];
         key[0] = pipeline.id;
         key.iter_mut().skip(1).zip(buffers).for_each(|(key, mem)| *key = mem.id);
         if self.groups.len() >= MAX_GROUPS {
@@ -61,7 +61,7 @@ fn bind_group(
     device: &wgpu::Device,
     arena: &Mem,
     layout: &wgpu::BindGroupLayout,
-    buffers: &[&Mem],
+    buffers: &[Mem],
 ) -> BindGroup {
     let params = BindGroupEntry {
         binding: 0,

@@ -105,14 +105,6 @@ impl Encoder {
     /// Begins an op, whose lists and parameters stay in one submission as long
     /// as they are bounded by `OP_BYTES`.
     pub(crate) fn begin(&mut self) {
-        self.begin_after(None);
-    }
-
-    /// Begins an op, or continues the previous one while its kernel `nth` is still the last.
-    pub(crate) fn begin_after(&mut self, nth: Option<u64>) {
-        if nth == Some(self.recording.n_recorded) {
-            return;
-        }
         self.prerecording.assert_may_record();
         let (is_full, has_room) = (self.recording.is_full(), self.recording.has_room());
         if self.prerecording.is_active() {
@@ -188,20 +180,16 @@ impl Encoder {
         }
         self.record_pending_uploads();
         assert!(x <= 65_535 && z <= 65_535, "a kernel of {x} x {y} x {z} workgroups");
-        let pipeline = self.context.pipeline(variant);
         #[cfg(test)]
         let copies = self.copies_of((variant, [x, y, z], params), buffers);
         let params = self.recording.params(params);
-        let group = self.bindings.group(&self.context.device, &pipeline, buffers);
         self.commit_last();
         self.recording.add_work(Work::of_workgroups([x, y, z].map(u64::from).iter().product()));
-        let (name, grid) = (variant.info.name, [x, y, z]);
         self.recording.last = Some(Kernel {
-            name,
-            pipeline,
-            group,
+            variant,
+            buffers: buffers.iter().map(|mem| (*mem).clone()).collect(),
             params,
-            grid,
+            grid: [x, y, z],
             #[cfg(test)]
             copies,
         });
@@ -235,8 +223,11 @@ impl Encoder {
         let Some(kernel) = self.recording.last.take() else { return };
         #[cfg(test)]
         self.recording.batch.commands.extend(kernel.copies);
-        let Kernel { name, pipeline, group, params, grid, .. } = kernel;
-        let Encoder { recording, profiler, .. } = self;
+        let Kernel { variant, buffers, params, grid, .. } = kernel;
+        let Encoder { context, bindings, recording, profiler, .. } = self;
+        let pipeline = context.pipeline(variant);
+        let group = bindings.group(&context.device, &pipeline, &buffers);
+        let name = variant.info.name;
         profiler.stamp_end(recording, || String::from("wait for the host"), true);
         recording.push(Command::Run { pipeline, group, params, grid });
         recording.n_dispatches += 1;
@@ -401,6 +392,7 @@ impl Encoder {
 
     /// Forgets what was bound to a buffer that is about to go.
     pub(crate) fn forget(&mut self, mem: &Mem) {
+        self.commit_last();
         self.bindings.forget(mem);
         self.submitter.forget();
     }

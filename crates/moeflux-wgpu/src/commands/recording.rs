@@ -1,12 +1,9 @@
 //! The batch that is being recorded: commands, and the lists and parameters that they read.
 
-use std::sync::Arc;
-
-use wgpu::BindGroup;
-
 use crate::commands::command::{Batch, Command};
+use crate::device::buffer::Mem;
 use crate::device::work::{Pace, Work};
-use crate::kernels::pipelines::Pipeline;
+use crate::kernels::kernel::Variant;
 
 /// Bytes of the arena.
 pub(super) const ARENA_BYTES: usize = 8 << 20;
@@ -45,12 +42,12 @@ pub(super) struct Recording {
     pub(super) has_serial: bool,
 }
 
-/// A kernel about to be recorded.
+/// A kernel about to be recorded, compiled only then: it may be retracted before.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    pub(super) name: &'static str,
-    pub(super) pipeline: Arc<Pipeline>,
-    pub(super) group: BindGroup,
+    pub(super) variant: Variant,
+    /// Its bindings after the parameters.
+    pub(super) buffers: Vec<Mem>,
     pub(super) params: u32,
     pub(super) grid: [u32; 3],
     /// What a test has copied before it.

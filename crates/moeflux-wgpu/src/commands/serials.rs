@@ -48,7 +48,7 @@ impl Serials {
         let Serials { context, mem, kernel, .. } = self;
         let (pipeline, group) = kernel.get_or_insert_with(|| {
             let pipeline = context.pipeline(Serial {}.into());
-            let group = bindings.group(&context.device, &pipeline, &[mem]);
+            let group = bindings.group(&context.device, &pipeline, std::slice::from_ref(mem));
             (pipeline, group)
         });
         Command::Run { pipeline: pipeline.clone(), group: group.clone(), params, grid: [1; 3] }

@@ -6,7 +6,7 @@ use crate::kernels::shared::Quant;
 use crate::kernels::template::value;
 
 kernel! {
-    StoreKv in "attention/store_kv"("wrrwrrr") include [Reduce { kind: "f32", threads: "64" }];
+    StoreKv in "attention/store_kv"("wrrwrrrr") include [Reduce { kind: "f32", threads: "THREADS" }];
     {}
     {
         kv: u32 = KV,
@@ -15,6 +15,9 @@ kernel! {
         /// The larger of both.
         dim: u32 = DIM,
         is_normed: bool = NORMED,
+        values_are_normed: bool = NORMED_VALUES,
+        /// Those that `norm/norm.wgsl` has for heads of so many elements.
+        threads: u32 = THREADS,
         /// Pairs that are rotated; 0 for no rotation.
         n_pairs: u32 = PAIRS,
         is_adjacent: bool = ADJACENT,

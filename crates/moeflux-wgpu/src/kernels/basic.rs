@@ -1,7 +1,7 @@
 //! Kernels of element-wise ops, norms, rotary embedding, logits, copies and bandwidth probes.
 
-use crate::kernels::kernel::Include::{Quantize, QuantizeOwn, Reduce};
-use crate::kernels::kernel::{constants, kernel};
+use crate::kernels::kernel::Include::{Quantize, QuantizeOwn, QuantizeTwice, Reduce};
+use crate::kernels::kernel::{Constants, Values, constants, kernel};
 use crate::kernels::shared::Quant;
 
 kernel! {
@@ -29,17 +29,6 @@ constants! {
     }
 }
 
-constants! {
-    /// What is added to the input of a norm first.
-    FusedSum {
-        /// 1 for one row, 2 for outputs of experts.
-        kind: u32 = SUM,
-        top_k: u32 = TOP_K,
-        has_shared: bool = SHARED,
-        is_gated: bool = GATED,
-    }
-}
-
 kernel! {
     Norm in "norm/norm"("wrrrr") include [Reduce { kind: "f32", threads: "THREADS" }];
     { shape: NormShape, }
@@ -54,12 +43,45 @@ kernel! {
     {}
 }
 
+/// Buffers that a [`Chain`] binds, its parameters aside.
+pub(crate) const CHAIN_BINDINGS: usize = 19;
+
+/// Ops that one [`Chain`] may stand for.
+pub(crate) const MOST_LINKS: usize = 8;
+
+/// Ops over whole rows, packed as `norm/chain.wgsl` reads them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Links(pub(crate) [u32; MOST_LINKS]);
+
+impl Constants for Links {
+    const NAMES: &'static [&'static str] = &["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7"];
+
+    fn put(&self, values: &mut Values) {
+        self.0.into_iter().for_each(|word| values.push(word));
+    }
+}
+
+constants! {
+    /// What experts give that a link adds.
+    ExpertSum {
+        /// 0 where no link adds it.
+        top_k: u32 = TOP_K,
+        has_shared: bool = SHARED,
+        is_gated: bool = GATED,
+    }
+}
+
 kernel! {
-    /// A norm of a sum that the kernel adds up first.
-    NormOfSum in "norm/norm"("wwrrrrrww")
-        include [Reduce { kind: "f32", threads: "THREADS" }, Quantize];
-    { shape: NormShape, quant: Quant, sum: FusedSum, }
-    {}
+    /// Several ops over whole rows, one after the other.
+    Chain in "norm/chain"("wwwwwwwrrrrrrrrwwww")
+        include [Reduce { kind: "f32", threads: "THREADS" }, QuantizeTwice];
+    { links: Links, quant: Quant, sum: ExpertSum, }
+    {
+        n_links: u32 = LINKS,
+        threads: u32 = THREADS,
+        /// Fours of elements of a thread.
+        per_thread: u32 = PER,
+    }
 }
 
 kernel! {

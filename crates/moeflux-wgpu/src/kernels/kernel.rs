@@ -14,6 +14,8 @@ pub(super) enum Include {
     Reduce { kind: &'static str, threads: &'static str },
     /// Quantisation of activations.
     Quantize,
+    /// The same, to two places.
+    QuantizeTwice,
     /// Quantisation of what a workgroup of 64 threads has just written.
     QuantizeOwn,
     /// Decoders of weights.

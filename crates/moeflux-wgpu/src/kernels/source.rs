@@ -19,6 +19,7 @@ const WEIGHTS: &str = include_str!("../shaders/include/weights.wgsl");
 const FORMATS: &str = include_str!("../shaders/include/formats.wgsl");
 const MULTIPLY: &str = include_str!("../shaders/matmul/matvec_multiply.wgsl");
 const QUANTIZE: &str = include_str!("../shaders/include/quantize.wgsl");
+const ROUND_FOUR: &str = include_str!("../shaders/include/round_four.wgsl");
 const VISIBILITY: &str = include_str!("../shaders/include/visibility.wgsl");
 const KV_FORMATS: &str = include_str!("../shaders/include/kv_formats.wgsl");
 
@@ -29,7 +30,7 @@ const PER_WORKGROUP: &str = include_str!("../shaders/include/main_per_workgroup.
 const IN_SUBGROUPS: &str = include_str!("../shaders/include/main_in_subgroups.wgsl");
 
 /// Constants that templates ask for and that are 0 where a kernel lacks them.
-const OPTIONAL: [&str; 7] = ["DIGITS", "CHOSEN", "ACTIVATES", "BOTH", "SUM", "TAPS", "STAGED"];
+const OPTIONAL: [&str; 6] = ["DIGITS", "CHOSEN", "ACTIVATES", "BOTH", "TAPS", "STAGED"];
 
 impl Feature {
     /// The constant that switches it on in the text.
@@ -56,9 +57,18 @@ impl Include {
                 let reduce = expand(include_str!("../shaders/include/reduce.wgsl"));
                 format!("alias Summed = {kind};\n{reduce}")
             }
-            Include::Quantize => expand(QUANTIZE),
+            Include::Quantize => expand(QUANTIZE) + &expand(ROUND_FOUR),
+            Include::QuantizeTwice => {
+                let both = expand(ROUND_FOUR);
+                let also = both
+                    .replace("fn round_four(", "fn round_four_also(")
+                    .replace(" rounded[", " rounded_also[")
+                    .replace(" sums[", " sums_also[");
+                expand(QUANTIZE) + &both + &also
+            }
             Include::QuantizeOwn => {
-                expand(QUANTIZE) + &expand(include_str!("../shaders/include/quantize_own.wgsl"))
+                let own = include_str!("../shaders/include/quantize_own.wgsl");
+                expand(QUANTIZE) + &expand(ROUND_FOUR) + &expand(own)
             }
             Include::WeightFormats => {
                 let decoders = if value("BLOCKS", constants) == 0 {

@@ -1,6 +1,6 @@
 //! Element-wise ops: copy, add, bias, scale, sigmoid gate and the activations of MLPs.
 
-use crate::ops::fused_sum;
+use crate::ops::chain;
 use crate::ops::operand::Operand;
 use crate::ops::operand::cols;
 use crate::ops::operand::heads;
@@ -10,8 +10,8 @@ use crate::commands::grid::Grid;
 use crate::kernels::basic as kernels;
 use crate::kernels::shared::ActivationNumbers;
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
+use crate::state::chain::RowOp;
 use crate::state::gpu::Wgpu;
-use crate::state::last_sum::Summands;
 use crate::words::{ELEMENTS, word};
 
 /// What `elementwise/elementwise.wgsl` calls its ops.
@@ -87,18 +87,33 @@ fn run(
     }
 }
 
+/// Adds an op to what the last kernel does, or runs a kernel of its own, which may round too.
+fn over_rows(b: &mut Wgpu, rows: usize, op: RowOp, alone: impl FnOnce(&mut Wgpu) -> bool) {
+    if !chain::append(b, rows, &op) && !alone(b) {
+        chain::begin(b, rows, op, None);
+    }
+}
+
 pub(crate) fn copy(b: &mut Wgpu, rows: usize, out: Heads, x: Heads) {
     assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
+    if out.n_heads == 1 && x.n_heads == 1 {
+        let [out_cols, x_cols] =
+            [out, x].map(|Heads { buf, start, head_dim: len, .. }| Cols { buf, start, len });
+        over_rows(b, rows, RowOp::Copy { out: out_cols, x: x_cols }, |b| {
+            let x = heads(b, x);
+            run(b, Op::Copy, rows, out, x, None)
+        });
+        return;
+    }
     let x = heads(b, x);
     run(b, Op::Copy, rows, out, x, None);
 }
 
 pub(crate) fn add(b: &mut Wgpu, rows: usize, acc: Cols, x: Cols) {
-    let Operand { mem, view } = cols(b, x);
-    let is_rounded = run(b, Op::Add, rows, acc.heads(1), Operand { mem: mem.clone(), view }, None);
-    if !is_rounded {
-        fused_sum::record(b, rows, acc, || Summands::of_one(mem, view));
-    }
+    over_rows(b, rows, RowOp::Add { acc, x }, |b| {
+        let x = cols(b, x);
+        run(b, Op::Add, rows, acc.heads(1), x, None)
+    });
 }
 
 pub(crate) fn add_bias(b: &mut Wgpu, rows: usize, acc: Cols, bias: Vector) {
@@ -112,7 +127,9 @@ pub(crate) fn sigmoid_gate(b: &mut Wgpu, rows: usize, x: Heads, gate: Heads) {
 }
 
 pub(crate) fn scale(b: &mut Wgpu, rows: usize, x: Cols, factor: f32) {
-    in_place(b, Elementwise { numbers: [factor, 0.0], ..Op::Scale.into() }, rows, x);
+    over_rows(b, rows, RowOp::Scale { x, factor }, |b| {
+        in_place(b, Elementwise { numbers: [factor, 0.0], ..Op::Scale.into() }, rows, x)
+    });
 }
 
 pub(crate) fn scaled_silu(b: &mut Wgpu, rows: usize, x: Cols, factor: f32) {
@@ -125,10 +142,10 @@ pub(crate) fn activate_plain(b: &mut Wgpu, rows: usize, activation: PlainActivat
 }
 
 /// Runs an op in place that has no other input.
-fn in_place(b: &mut Wgpu, op: Elementwise, rows: usize, x: Cols) {
+fn in_place(b: &mut Wgpu, op: Elementwise, rows: usize, x: Cols) -> bool {
     // The kernel binds an input and does not read it.
     let mem = b.scratch.unused[0].words(&mut b.encoder, 4);
-    run(b, op, rows, x.heads(1), Operand { mem, view: [0; 4] }, None);
+    run(b, op, rows, x.heads(1), Operand { mem, view: [0; 4] }, None)
 }
 
 pub(crate) fn activate(

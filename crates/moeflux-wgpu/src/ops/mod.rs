@@ -2,12 +2,12 @@
 //! `attention` and `moe` the ops of those layers.
 
 pub(crate) mod attention;
+mod chain;
 pub(crate) mod conv;
 pub(crate) mod delta_net;
 pub(crate) mod delta_rule;
 pub(crate) mod elementwise;
 pub(crate) mod embed;
-mod fused_sum;
 pub(crate) mod logits;
 pub(crate) mod matmul;
 pub(crate) mod moe;

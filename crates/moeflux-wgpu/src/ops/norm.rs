@@ -1,16 +1,15 @@
 //! RMS norm, gated RMS norm and layer norm of rows or heads.
 
-use crate::ops::fused_sum;
+use crate::ops::chain;
 use crate::ops::operand::heads;
-use moeflux_backend::{GateFunction, GatedRmsNorm, Heads, LayerNorm, RmsNorm, Vector};
+use moeflux_backend::{Cols, GateFunction, GatedRmsNorm, Heads, LayerNorm, RmsNorm, Vector};
 
 use crate::commands::grid::Grid;
 use crate::kernels::basic::{self as kernels, NormQuantized, NormShape};
-use crate::ops::fused_sum::{are_aligned, threads};
 use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
+use crate::state::chain::RowOp;
 use crate::state::gpu::Wgpu;
-use crate::state::last_sum::LastSum;
-use crate::words::word;
+use crate::words::{norm_threads, word};
 
 /// A norm of any kind.
 struct Norm {
@@ -24,7 +23,8 @@ struct Norm {
     eps: f32,
 }
 
-fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
+/// Runs a norm; where it was rounded to, too.
+fn norm(b: &mut Wgpu, rows: usize, op: Norm) -> Option<FusedQuant> {
     let in_place = op.out == op.x;
     assert!(in_place || op.out.buf != op.x.buf, "an op writes a buffer that it also reads");
     let (mut y, x) = (heads(b, op.out), heads(b, op.x));
@@ -39,14 +39,14 @@ fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     );
     y.view[3] = if is_shared { 0 } else { word(op.out.head_dim) };
     let bias = op.bias.map_or_else(|| weight.clone(), |bias| b.vector(bias).clone());
-    let threads = threads(op.out.head_dim);
+    let threads = norm_threads(op.out.head_dim);
     let n = rows * op.out.n_heads;
     let mut params = vec![word(n), word(op.out.n_heads), word(op.out.head_dim), op.eps.to_bits()];
     params.extend([y.view, x.view, gate.view].as_flattened());
     // What a kernel does not read may not be what it writes.
     let x_mem = if in_place { &weight } else { &x.mem };
     let gate_mem = if op.gate.is_some() { &gate.mem } else { &weight };
-    b.encoder.begin_after(b.last_sum.as_ref().map(LastSum::nth));
+    b.encoder.begin();
     let per_thread = op.out.head_dim.div_ceil(4 * threads);
     let views = [y.view, x.view, gate.view];
     let is_aligned = op.out.head_dim.is_multiple_of(4) && are_aligned(&views);
@@ -59,27 +59,33 @@ fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     };
     let buffers = [&y.mem, x_mem, &weight, gate_mem, &bias];
     let fused_quant = fused_quant(b, op.out, rows, QuantSpan::Head);
-    if op.kind == 0
-        && !in_place
-        && let Some(summands) = fused_sum::take(b, rows, op.x, &y.mem)
-    {
-        return summands.norm(b, rows, &params, shape, [&y.mem, &x.mem, &weight], fused_quant);
-    }
-    match fused_quant {
+    match &fused_quant {
         None => {
             b.encoder.dispatch(kernels::Norm { shape }, &params, &buffers, Grid::Linear(n));
         }
         Some(FusedQuant { quant, quantized, sums }) => {
-            let kernel = NormQuantized { shape, quant };
-            let buffers = [&buffers[..], &[&quantized, &sums]].concat();
+            let kernel = NormQuantized { shape, quant: *quant };
+            let buffers = [&buffers[..], &[quantized, sums]].concat();
             b.encoder.dispatch(kernel, &params, &buffers, Grid::Linear(n));
         }
     }
+    fused_quant
 }
 
 pub(crate) fn rms_norm(b: &mut Wgpu, rows: usize, op: RmsNorm) {
     let RmsNorm { out, x, weight, eps } = op;
-    norm(b, rows, Norm { kind: 0, out, x, weight, gate: None, bias: None, eps });
+    let row_op = (out.n_heads == 1).then(|| {
+        let [out, x] =
+            [out, x].map(|Heads { buf, start, head_dim: len, .. }| Cols { buf, start, len });
+        RowOp::Norm { out, x, weight, eps }
+    });
+    if row_op.as_ref().is_some_and(|op| chain::append(b, rows, op)) {
+        return;
+    }
+    let rounding = norm(b, rows, Norm { kind: 0, out, x, weight, gate: None, bias: None, eps });
+    if let Some(op) = row_op {
+        chain::begin(b, rows, op, rounding);
+    }
 }
 
 pub(crate) fn gated_rms_norm(b: &mut Wgpu, rows: usize, op: GatedRmsNorm) {
@@ -96,4 +102,9 @@ pub(crate) fn gated_rms_norm(b: &mut Wgpu, rows: usize, op: GatedRmsNorm) {
 pub(crate) fn layer_norm(b: &mut Wgpu, rows: usize, op: LayerNorm) {
     let LayerNorm { out, x, weight, bias, eps } = op;
     norm(b, rows, Norm { kind: 2, out, x, weight, gate: None, bias: Some(bias), eps });
+}
+
+/// Whether all that views show is at multiples of four elements.
+fn are_aligned(views: &[[u32; 4]]) -> bool {
+    views.as_flattened().iter().all(|word| word.is_multiple_of(4))
 }

@@ -19,7 +19,7 @@ use crate::memory::weights::codebooks::Codebooks;
 use crate::memory::weights::host_buffers::HostBuffers;
 use crate::memory::weights::matrix::Matrix;
 use crate::memory::weights::slabs::Slabs;
-use crate::state::last_sum::LastSum;
+use crate::state::chain::Chain;
 use crate::state::mask::Mask;
 use crate::state::quantized_inputs::{QuantizedInputs, Wanted};
 use crate::state::rope_table::RopeTable;
@@ -58,7 +58,8 @@ pub struct Wgpu {
     pub(crate) slots: ExpertSlots<Encoder>,
     pub(crate) rounded: QuantizedInputs,
     pub(crate) scratch: Scratch,
-    pub(crate) last_sum: Option<LastSum>,
+    /// What the last kernel does, where the next op may go along.
+    pub(crate) chain: Option<Chain>,
     /// Histories that a step recorded ahead exchanges.
     pub(crate) swapped: Vec<(Sequence, Cache)>,
     /// Whether kernels stand for several where they can.
@@ -98,7 +99,7 @@ impl Wgpu {
             attention_inputs: ActivationPrecision::F32,
             f16_tiles: None,
             least_shared_queries: MANY_QUERIES,
-            last_sum: None,
+            chain: None,
             swapped: Vec::new(),
             fuses: context.has_many_bindings(),
             encoder,

@@ -13,10 +13,10 @@ pub(crate) fn record(b: &mut Wgpu, ahead: PrerecordedStep<'_>) {
     if !has_room(b, ahead.spans) || !prerecord::begin(&mut b.encoder) {
         return;
     }
-    b.last_sum = None;
+    b.chain = None;
     b.swapped.clear();
     let is_whole = (ahead.record)(b);
-    b.last_sum = None;
+    b.chain = None;
     if !prerecord::end(&mut b.encoder, is_whole) {
         undo(b);
     }

@@ -27,7 +27,7 @@ pub(crate) struct Scratch {
     /// The likeliest tokens of groups, and the logits of groups.
     pub(crate) likeliest: [Grown; 2],
     /// Bound where a kernel has nothing to write.
-    pub(crate) unused: [Grown; 2],
+    pub(crate) unused: [Grown; 11],
 }
 
 /// A buffer that is as large as it ever had to be.

@@ -109,7 +109,14 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         });
         let gate = cols(b, n_heads * out_dim).heads(n_heads);
         b.write(gate.buf, &floats(99, rows * n_heads * out_dim));
-        GatedAttention { q_norm: None, k_norm: None, rope, attention, gate: Some(gate) }
+        GatedAttention {
+            v_norm: None,
+            q_norm: None,
+            k_norm: None,
+            rope,
+            attention,
+            gate: Some(gate),
+        }
     });
     let mut all = Vec::new();
     let (mut at, mut other) = (0, 0);
@@ -275,7 +282,8 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let weights = b.load_vector(&floats(8, dim));
     let norm = |x| RmsNorm { out: x, x, weight: weights, eps: 1e-6 };
     let (q_norm, k_norm) = (Some(norm(part(0))), Some(norm(k)));
-    let op = GatedAttention { q_norm, k_norm, rope, attention, gate: Some(part(dim)) };
+    let op =
+        GatedAttention { v_norm: None, q_norm, k_norm, rope, attention, gate: Some(part(dim)) };
     let (mut all, mut n_kernels, mut position) = (Vec::new(), 0, 0);
     for n in [3, 70, 1, 8, 1] {
         for (seed, (from, to)) in (5..).zip(inputs.into_iter().zip([q, kv])) {

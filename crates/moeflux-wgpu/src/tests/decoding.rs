@@ -111,6 +111,8 @@ fn n_ready(b: &Wgpu) -> usize {
 fn commands_that_come_again_are_encoded_before_and_do_the_same() {
     let Some(context) = context() else { return };
     let mut b = new_backend(Arc::clone(&context), None);
+    // Each op is a kernel.
+    b.fuses = false;
     let [acc, other, x] = [0; 3].map(|_| Cols { buf: b.alloc(1, 100), start: 0, len: 100 });
     for (cols, value) in [(acc, 0.0), (other, 0.0), (x, 1.0)] {
         b.write(cols.buf, &[value; 100]);

@@ -81,6 +81,7 @@ impl Bench {
             parts: Vec::new(),
         });
         let op = GatedAttention {
+            v_norm: None,
             q_norm: None,
             k_norm: None,
             rope,

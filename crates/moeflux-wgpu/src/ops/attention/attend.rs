@@ -8,11 +8,11 @@
 use crate::ops::attention::coop_matrix;
 use crate::ops::attention::rows;
 use crate::ops::attention::tiles;
-use moeflux_backend::{Attention, GatedAttention, Heads, KeysValues, Ops, Span};
+use moeflux_backend::{Attention, GatedAttention, Heads, KeysValues, Ops, RmsNorm, Span};
 
 use crate::memory::caches::pages::Pages;
 use crate::ops::attention::inputs::{Last, PART_WORDS, Rows, TILE, grow, have_room, pages};
-use crate::ops::attention::store::{Prepared, Vectors, store};
+use crate::ops::attention::store::{Prepared, Vectors, fits, fits_values, store};
 use crate::ops::matmul::jobs::holds_rows;
 use crate::ops::matmul::quantize::{QuantSpan, fused_quant};
 use crate::state::gpu::Wgpu;
@@ -28,28 +28,40 @@ pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
 /// The whole mixer, with what queries and keys need first done where keys are
 /// stored, and the gate where outputs are written.
 pub(crate) fn gated_attention(b: &mut Wgpu, op: GatedAttention, spans: &[Span]) {
-    let GatedAttention { q_norm, k_norm, rope, attention, gate } = op;
+    let GatedAttention { v_norm, q_norm, k_norm, rope, attention, gate } = op;
     // Queries are prepared where keys are stored.
     let Some(KeysValues { k, v }) = attention.append else { return op.run_parts(b, spans) };
     let q = attention.q;
+    let is_of_heads = |norm: &RmsNorm| b.vector(norm.weight).bytes() / 4 == norm.x.head_dim as u64;
+    // A norm over all heads is not one that a head can have by itself.
+    let norms = q_norm.zip(k_norm).filter(|(of_q, of_k)| {
+        (of_q.x, of_q.out, of_k.x, of_k.out) == (q, q, k, k)
+            && is_of_heads(of_q)
+            && is_of_heads(of_k)
+    });
+    let keys_are_as_projected = norms.is_some() || k_norm.is_none();
+    let of_values = v_norm.filter(|norm| {
+        let (x, out) = (norm.x, norm.out);
+        keys_are_as_projected
+            && Some(out) == v
+            && (x.n_heads, x.head_dim) == (out.n_heads, out.head_dim)
+            && fits_values(k.head_dim, x.head_dim)
+            && is_of_heads(norm)
+    });
+    let v = of_values.map_or(v, |norm| Some(norm.x));
     // Keys and values both are in the queries' buffer, or neither.
     let writes_nothing_that_it_reads = v.is_none_or(|v| (v.buf == q.buf) == (k.buf == q.buf))
         && gate.is_none_or(|gate| gate.buf != attention.out.buf);
-    if !writes_nothing_that_it_reads
-        || !crate::ops::attention::store::fits(b, k.head_dim, rope, spans)
-    {
+    if !writes_nothing_that_it_reads || !fits(b, rope, spans) {
         return op.run_parts(b, spans);
     }
-    let norms = q_norm.zip(k_norm);
-    // A norm over all heads is not one that a head can have by itself.
-    let fused = norms.filter(|(of_q, of_k)| (of_q.x, of_q.out, of_k.x, of_k.out) == (q, q, k, k));
-    if fused.is_none() {
-        for norm in [q_norm, k_norm].into_iter().flatten() {
-            b.rms_norm(n_rows(spans), norm);
-        }
+    let v_apart = v_norm.filter(|_| of_values.is_none());
+    let [q_apart, k_apart] = [q_norm, k_norm].map(|norm| norm.filter(|_| norms.is_none()));
+    for norm in [v_apart, q_apart, k_apart].into_iter().flatten() {
+        b.rms_norm(n_rows(spans), norm);
     }
     b.written(q.buf);
-    attend_spans(b, attention, spans, Some(Prepared { q, norms: fused, rope }), gate);
+    attend_spans(b, attention, spans, Some(Prepared { q, norms, v_norm: of_values, rope }), gate);
 }
 
 fn attend_spans(
@@ -85,7 +97,8 @@ fn attend_spans(
 /// workgroup.
 fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
     let is_merged = |span: &Span| span.position >= TILE && !is_shared(b, op, span.rows.len());
-    op.window.is_none()
+    // With more positions than a tile has, a window is never inside one.
+    op.window.is_none_or(|window| window > TILE)
         && op.out.head_dim.is_multiple_of(TILE)
         && spans.iter().all(|span| span.rows.is_empty() || is_merged(span))
 }

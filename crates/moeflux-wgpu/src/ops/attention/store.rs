@@ -10,10 +10,9 @@ use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention::StoreKv;
 use crate::ops::attention::inputs::pages;
-use crate::ops::fused_sum::WIDE;
 use crate::ops::rope::place;
 use crate::state::gpu::Wgpu;
-use crate::words::{n_rows, word};
+use crate::words::{n_rows, norm_threads, word};
 
 /// What is stored.
 #[derive(Clone, Copy)]
@@ -29,14 +28,22 @@ pub(crate) struct Prepared {
     pub(crate) q: Heads,
     /// Of a query's head and of a key's.
     pub(crate) norms: Option<(RmsNorm, RmsNorm)>,
+    /// Of a value's, which are read where this reads.
+    pub(crate) v_norm: Option<RmsNorm>,
     pub(crate) rope: Rope,
 }
 
 /// Whether heads may go through norm and rotation where they are stored: they
-/// need the threads that `norm/norm.wgsl` has for them, and a whole table of angles.
-pub(crate) fn fits(b: &Wgpu, head_dim: usize, rope: Rope, spans: &[Span]) -> bool {
+/// need a whole table of angles.
+pub(crate) fn fits(b: &Wgpu, rope: Rope, spans: &[Span]) -> bool {
     let n_pairs = b.ropes[rope.0 as usize].n_pairs();
-    head_dim < WIDE && 2 * n_pairs * n_rows(spans) <= Encoder::list_limit()
+    2 * n_pairs * n_rows(spans) <= Encoder::list_limit()
+}
+
+/// Whether values of keys of this size may go through a norm where they are stored: both need the same
+/// threads, those that `norm/norm.wgsl` has for them.
+pub(crate) fn fits_values(k_dim: usize, v_dim: usize) -> bool {
+    norm_threads(k_dim) == norm_threads(v_dim)
 }
 
 /// Words of a row in `attention/store_kv.wgsl`.
@@ -81,14 +88,17 @@ pub(crate) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]
         Some(prepared) => view(b, Some(prepared.q)),
         None => (unused_q, [0; 4]),
     };
-    let ((k_mem, k_view), (v_mem, v_view)) = (read(b, Some(k)), read(b, v));
+    let values = prepared.and_then(|prepared| prepared.v_norm).map(|norm| norm.x);
+    let ((k_mem, k_view), (v_mem, v_view)) = (read(b, Some(k)), read(b, values.or(v)));
     let norms = prepared.and_then(|prepared| prepared.norms);
     let weight = |b: &Wgpu, norm: Option<RmsNorm>| {
         norm.map_or_else(|| lists.clone(), |norm| b.vector(norm.weight).clone())
     };
     let (q_norm, k_norm) = norms.unzip();
-    let (q_weight, k_weight) = (weight(b, q_norm), weight(b, k_norm));
-    let [q_eps, k_eps] = [q_norm, k_norm].map(|norm| norm.map_or(0.0, |norm| norm.eps));
+    let v_norm = prepared.and_then(|prepared| prepared.v_norm);
+    let all = [q_norm, k_norm, v_norm];
+    let [q_weight, k_weight, v_weight] = all.map(|norm| weight(b, norm));
+    let eps = all.map(|norm| norm.map_or(0.0, |norm| norm.eps).to_bits());
     let table = match prepared {
         Some(prepared) => place(b, prepared.rope, spans),
         None => PlacedTable::default(),
@@ -104,6 +114,8 @@ pub(crate) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]
         v_dim: word(v_dim),
         dim: word(k.head_dim.max(v_dim)),
         is_normed: norms.is_some(),
+        values_are_normed: v_norm.is_some(),
+        threads: word(norm_threads(k.head_dim)),
         n_pairs: table.n_pairs,
         is_adjacent: table.is_adjacent,
         is_one_buffer: is_one,
@@ -114,13 +126,14 @@ pub(crate) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]
         let n = list.len() / ROW_WORDS * counts.iter().sum::<usize>();
         let mut params = vec![word(n)];
         params.extend(views.iter().map(|n| word(*n)));
-        params.extend([table.first, q_eps.to_bits(), k_eps.to_bits()]);
+        params.push(table.first);
+        params.extend(eps);
         params.extend(row_words);
         params.push(b.encoder.list(&list));
         b.encoder.dispatch(
             kernel,
             &params,
-            &[&q_mem, &k_mem, &v_mem, &slab, &q_weight, &k_weight, &lists],
+            &[&q_mem, &k_mem, &v_mem, &slab, &q_weight, &k_weight, &v_weight, &lists],
             Grid::Linear(n),
         );
     }

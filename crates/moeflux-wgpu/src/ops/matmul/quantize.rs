@@ -14,7 +14,7 @@ use crate::kernels::shared::Quant;
 use crate::layouts::format::BLOCK;
 use crate::ops::matmul::jobs::holds_rows;
 use crate::ops::matmul::source::Source;
-use crate::state::gpu::{Activations, Wgpu};
+use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::{
     ActivationQuant, KernelInput, QuantForm, QuantKey, Wanted, f16_stride,
 };
@@ -48,17 +48,11 @@ pub(crate) enum QuantSpan {
     Elements,
 }
 
-/// What the kernel that is about to write `out` may round, if products wanted
-/// that the last time. The buffer's version is that of the write.
-pub(crate) fn fused_quant(
-    b: &mut Wgpu,
-    out: Heads,
-    rows: usize,
-    share: QuantSpan,
-) -> Option<FusedQuant> {
+/// How products wanted `out` rounded the last time, if the kernel that is about to write it can
+/// do that.
+pub(crate) fn wanted(b: &Wgpu, out: Heads, rows: usize, share: QuantSpan) -> Option<Wanted> {
     let Heads { buf, start, n_heads, head_dim, stride } = out;
-    let Activations { wanted, version, .. } = b.buf(buf);
-    let (wanted, version) = ((*wanted)?, *version);
+    let wanted = b.buf(buf).wanted?;
     let cols = n_heads * head_dim;
     let all = match share {
         QuantSpan::Head => head_dim,
@@ -68,10 +62,20 @@ pub(crate) fn fused_quant(
     let fits = cols.is_multiple_of(all)
         && all.is_multiple_of(wanted.quant.group_size)
         && all.is_multiple_of(BLOCK);
-    if !is_whole || !fits || !holds_rows(rows) || (wanted.start, wanted.cols) != (start, cols) {
-        return None;
-    }
-    let Wanted { quant, form, .. } = wanted;
+    let is_it = (wanted.start, wanted.cols) == (start, cols);
+    (is_whole && fits && holds_rows(rows) && is_it).then_some(wanted)
+}
+
+/// What the kernel that is about to write `out` may round, if products wanted
+/// that the last time. The buffer's version is that of the write.
+pub(crate) fn fused_quant(
+    b: &mut Wgpu,
+    out: Heads,
+    rows: usize,
+    share: QuantSpan,
+) -> Option<FusedQuant> {
+    let Wanted { start, cols, quant, form } = wanted(b, out, rows, share)?;
+    let (buf, version) = (out.buf, b.buf(out.buf).version);
     let key = QuantKey { of: (buf, version), start, cols, n_rows: rows, quant, form };
     let (_, [quantized, sums]) = b.rounded.memory(&mut b.encoder, key);
     Some(FusedQuant { quant: quant.constants(form), quantized, sums })

@@ -5,11 +5,11 @@ use moeflux_core::MatrixLayout;
 
 use crate::commands::grid::Grid;
 use crate::device::buffer::{ListAt, Mem};
-use crate::kernels::basic::FusedSum;
+use crate::kernels::basic::ExpertSum;
 use crate::kernels::moe as kernels;
-use crate::ops::fused_sum;
+use crate::ops::chain;
+use crate::state::chain::{ExpertOutputs, RowOp};
 use crate::state::gpu::{Activations, Wgpu};
-use crate::state::last_sum::Summands;
 use crate::words::{PER_ELEMENT, word};
 
 pub(crate) fn combine(b: &mut Wgpu, rows: usize, op: Combine<'_>) {
@@ -62,11 +62,23 @@ pub(crate) fn operand(b: &Wgpu, cols: Cols) -> (Mem, [u32; 2]) {
 pub(crate) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, weights: ListAt<'_>) {
     let Sum { acc, top_k, slots, shared, gate } = op;
     let ListAt { mem: lists, first: weights } = weights;
-    let y = b.written(acc.buf);
     let (has_shared, is_gated) = (shared.is_some(), gate.is_some());
     // What there is not is not read.
     let (out, of_out) = shared.unwrap_or_else(|| (lists.clone(), [0; 2]));
     let (gate, of_gate) = gate.map_or_else(|| (lists.clone(), [0; 2]), |gate| operand(b, gate));
+    let outputs = ExpertOutputs {
+        mems: [slots.mem.clone(), lists.clone(), out.clone(), gate.clone()],
+        width: word(slots.width),
+        weights,
+        shared: of_out,
+        gate: of_gate,
+        sum: ExpertSum { top_k: word(top_k), has_shared, is_gated },
+    };
+    let op = RowOp::Experts { acc, outputs: Box::new(outputs) };
+    if chain::append(b, rows, &op) {
+        return;
+    }
+    let y = b.written(acc.buf);
     let n = rows * acc.len;
     let mut params = vec![word(n), word(acc.len), word(top_k), word(acc.start), word(y.width)];
     params.extend([word(slots.width), weights]);
@@ -77,13 +89,7 @@ pub(crate) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, weights: ListAt<'_>) {
         &[&y.mem, &slots.mem, lists, &out, &gate],
         Grid::Linear(n.div_ceil(PER_ELEMENT)),
     );
-    fused_sum::record(b, rows, acc, || Summands {
-        views: [[0, word(slots.width)], of_out, of_gate].map(|[start, width]| [start, width, 0, 0]),
-        mems: [slots.mem, lists.clone(), out],
-        gate,
-        weights,
-        sum: FusedSum { kind: 2, top_k: word(top_k), has_shared, is_gated },
-    });
+    chain::begin(b, rows, op, None);
 }
 
 /// Adds biases to the outputs of the first `n` choices of a list.

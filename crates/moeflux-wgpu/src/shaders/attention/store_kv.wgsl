@@ -1,6 +1,6 @@
 // Stores keys and values, one vector a workgroup. On their way keys are normalised (NORMED) and
-// rotated (PAIRS), and so are queries, in place. ONE: all of them are in the buffer of the
-// queries.
+// rotated (PAIRS), and so are queries, in place; values are normalised (NORMED_VALUES). ONE: all of
+// them are in the buffer of the queries.
 
 struct Params {
     n: u32,
@@ -21,6 +21,7 @@ struct Params {
     table: u32,
     q_eps: f32,
     k_eps: f32,
+    v_eps: f32,
     k_words: u32,
     v_words: u32,
     // Of each row: which of the batch it is, and where its keys and values go.
@@ -34,23 +35,34 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> pages: array<u32>;
 @group(0) @binding(5) var<storage, read> q_weight: array<f32>;
 @group(0) @binding(6) var<storage, read> k_weight: array<f32>;
-@group(0) @binding(7) var<storage, read> lists: array<u32>;
+@group(0) @binding(7) var<storage, read> v_weight: array<f32>;
+@group(0) @binding(8) var<storage, read> lists: array<u32>;
 
-const THREADS: u32 = 64u;
+const QUERY: u32 = 0u;
+const KEY: u32 = 1u;
+const VALUE: u32 = 2u;
 
 var<workgroup> vector: array<f32, DIM>;
 
 // As `norm/norm.wgsl` does.
-fn normalise(thread: u32, dim: u32, is_query: bool) {
+fn normalise(thread: u32, dim: u32, kind: u32) {
     var squares = 0.0;
     for (var i = 4u * thread; i < dim; i += 4u * THREADS) {
         for (var e = i; e < min(i + 4u, dim); e++) { squares = fma(vector[e], vector[e], squares); }
     }
-    let eps = select(p.k_eps, p.q_eps, is_query);
+    var eps = p.q_eps;
+    if (kind == KEY) { eps = p.k_eps; }
+    if (kind == VALUE) { eps = p.v_eps; }
     let inverse = 1.0 / sqrt(total(thread, squares) / f32(dim) + eps);
     for (var i = thread; i < dim; i += THREADS) {
         var weight = 0.0;
-        if (is_query) { weight = q_weight[i]; } else { weight = k_weight[i]; }
+        if (kind == QUERY) {
+            weight = q_weight[i];
+        } else if (kind == KEY) {
+            weight = k_weight[i];
+        } else {
+            weight = v_weight[i];
+        }
         vector[i] = vector[i] * inverse * weight;
     }
     workgroupBarrier();
@@ -108,7 +120,7 @@ fn put_fours(thread: u32, at: u32, dim: u32) {
             partial[thread] = largest;
             workgroupBarrier();
 #each t 16
-            largest = max(largest, partial[(thread & 48u) + $tu]);
+            largest = max(largest, partial[(thread & 240u) + $tu]);
 #end
             workgroupBarrier();
             // Rounded up to a mantissa of 16 bits; nothing below the normal numbers.
@@ -146,6 +158,7 @@ fn put_fours(thread: u32, at: u32, dim: u32) {
             if (ONE != 0u) { vector[i] = q[begin + i]; } else { vector[i] = v[begin + i]; }
         }
         workgroupBarrier();
+        if (NORMED_VALUES != 0u) { normalise(thread, V_DIM, VALUE); }
         put_fours(thread, lists[at + 2u] + head * p.v_words, V_DIM);
         return;
     }
@@ -162,7 +175,7 @@ fn put_fours(thread: u32, at: u32, dim: u32) {
         }
     }
     workgroupBarrier();
-    if (NORMED != 0u) { normalise(thread, K_DIM, is_query); }
+    if (NORMED != 0u) { normalise(thread, K_DIM, select(KEY, QUERY, is_query)); }
     if (PAIRS != 0u) { rotate(thread, batch_row); }
     if (is_query) {
         for (var i = thread; i < K_DIM; i += THREADS) { q[q_at + i] = vector[i]; }

@@ -2,9 +2,6 @@
 // and variance; 3 root mean square, gated by a sigmoid; 4 and 5 as 1 and 3, of inputs that are gated first. A thread has PER fours of elements, THREADS fours apart; ALIGNED: all of them are
 // whole and are at multiples of four. Where DIGITS is set, heads are one after the other and are
 // rounded too, see `include/quantize.wgsl`.
-//
-// SUM: rows are summed up first, in place: 1 as `elementwise/elementwise.wgsl` adds, 2 as
-// `moe/combine.wgsl` does, of TOP_K outputs a row.
 
 const KIND_GATED_RMS: u32 = 1u;
 const KIND_LAYER: u32 = 2u;
@@ -29,10 +26,6 @@ struct Params {
     y: View,
     x: View,
     gate: View,
-    added: View,
-    shared_out: View,
-    // (rows, TOP_K)
-    weights: u32,
 }
 
 #if ALIGNED
@@ -43,29 +36,13 @@ alias Elements = f32;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> y: array<Elements>;
-#if SUM
-@group(0) @binding(2) var<storage, read_write> x: array<Elements>;
-#else
 @group(0) @binding(2) var<storage, read> x: array<Elements>;
-#end
 @group(0) @binding(3) var<storage, read> weight: array<Elements>;
-#if SUM
-// A logit for each row.
-@group(0) @binding(4) var<storage, read> gate: array<f32>;
-@group(0) @binding(5) var<storage, read> added: array<Elements>;
-@group(0) @binding(6) var<storage, read> lists: array<u32>;
-@group(0) @binding(7) var<storage, read> shared_out: array<Elements>;
-#if DIGITS
-@group(0) @binding(8) var<storage, read_write> rounded: array<u32>;
-@group(0) @binding(9) var<storage, read_write> sums: array<vec2<f32>>;
-#end
-#else
 @group(0) @binding(4) var<storage, read> gate: array<Elements>;
 @group(0) @binding(5) var<storage, read> bias: array<Elements>;
 #if DIGITS
 @group(0) @binding(6) var<storage, read_write> rounded: array<u32>;
 @group(0) @binding(7) var<storage, read_write> sums: array<vec2<f32>>;
-#end
 #end
 
 #if ALIGNED
@@ -79,19 +56,9 @@ fn weight_four(i: u32) -> vec4<f32> { return weight[i >> 2u]; }
 fn put_y(at: u32, it: vec4<f32>, counts: vec4<bool>) {
     if (counts.x) { y[at >> 2u] = it; }
 }
-#if SUM
-fn added_four(at: u32) -> vec4<f32> { return added[at >> 2u]; }
-
-fn shared_four(at: u32) -> vec4<f32> { return shared_out[at >> 2u]; }
-
-fn put_x(at: u32, it: vec4<f32>, counts: vec4<bool>) {
-    if (counts.x) { x[at >> 2u] = it; }
-}
-#else
 fn gate_four(at: u32) -> vec4<f32> { return gate[at >> 2u]; }
 
 fn bias_four(i: u32) -> vec4<f32> { return bias[i >> 2u]; }
-#end
 #else
 fn input_four(at_y: u32, at_x: u32) -> vec4<f32> {
     if (IN_PLACE != 0u) { return vec4<f32>(y[at_y], y[at_y + 1u], y[at_y + 2u], y[at_y + 3u]); }
@@ -108,24 +75,7 @@ fn put_y(at: u32, it: vec4<f32>, counts: vec4<bool>) {
     if (counts.z) { y[at + 2u] = it.z; }
     if (counts.w) { y[at + 3u] = it.w; }
 }
-#if SUM
-fn added_four(at: u32) -> vec4<f32> {
-    return vec4<f32>(added[at], added[at + 1u], added[at + 2u], added[at + 3u]);
-}
 
-fn shared_four(at: u32) -> vec4<f32> {
-    return vec4<f32>(
-        shared_out[at], shared_out[at + 1u], shared_out[at + 2u], shared_out[at + 3u],
-    );
-}
-
-fn put_x(at: u32, it: vec4<f32>, counts: vec4<bool>) {
-    if (counts.x) { x[at] = it.x; }
-    if (counts.y) { x[at + 1u] = it.y; }
-    if (counts.z) { x[at + 2u] = it.z; }
-    if (counts.w) { x[at + 3u] = it.w; }
-}
-#else
 fn gate_four(at: u32) -> vec4<f32> {
     return vec4<f32>(gate[at], gate[at + 1u], gate[at + 2u], gate[at + 3u]);
 }
@@ -133,7 +83,6 @@ fn gate_four(at: u32) -> vec4<f32> {
 fn bias_four(i: u32) -> vec4<f32> {
     return vec4<f32>(bias[i], bias[i + 1u], bias[i + 2u], bias[i + 3u]);
 }
-#end
 #end
 
 // What elements that count add to a sum, one after the other.
@@ -167,43 +116,6 @@ fn plus_squares(sum: f32, v: vec4<f32>, counts: vec4<bool>) -> f32 {
     let input$k = input_four(at_y + i$k, at_x + i$k);
     let weight$k = weight_four(head * p.y.weights + i$k);
 #end
-#if SUM
-#if SUM/2
-#each r TOP_K
-    let share$r = bitcast<f32>(lists[p.weights + row * TOP_K + $ru]);
-    let slot$r = (row * TOP_K + $ru) * p.added.width;
-#end
-    var factor = 1.0;
-#if GATED
-    factor = sigmoid(gate[at_gate]);
-#end
-#each k PER
-#each r TOP_K
-    let part$k_$r = added_four(slot$r + i$k);
-#end
-#if SHARED
-    let shared$k = shared_four(row * p.shared_out.width + p.shared_out.start + i$k);
-#end
-#end
-#each k PER
-    var sum$k = vec4<f32>();
-#each r TOP_K
-    if (share$r != 0.0) { sum$k = fma(part$k_$r, vec4<f32>(share$r), sum$k); }
-#end
-#if SHARED
-    sum$k = fma(shared$k, vec4<f32>(factor), sum$k);
-#end
-#end
-#else
-#each k PER
-    let sum$k = added_four(row * p.added.width + p.added.start + i$k);
-#end
-#end
-#each k PER
-    let x$k = input$k + sum$k;
-    put_x(at_x + i$k, x$k, counts$k);
-#end
-#else
 #each k PER
     var x$k = input$k;
     if (KIND == KIND_RMS_OF_GATED) {
@@ -214,7 +126,6 @@ fn plus_squares(sum: f32, v: vec4<f32>, counts: vec4<bool>) -> f32 {
         let it = gate_four(at_gate + i$k);
         x$k *= vec4<f32>(sigmoid(it.x), sigmoid(it.y), sigmoid(it.z), sigmoid(it.w));
     }
-#end
 #end
     var mean = 0.0;
     if (KIND == KIND_LAYER) {
@@ -233,8 +144,6 @@ fn plus_squares(sum: f32, v: vec4<f32>, counts: vec4<bool>) -> f32 {
     let inverse = 1.0 / sqrt(total(thread, squares) / dim + p.eps);
 #each k PER
     var y$k = v$k * inverse * weight$k;
-#if SUM
-#else
     if (KIND == KIND_GATED_RMS) {
         let it = gate_four(at_gate + i$k);
         y$k *= vec4<f32>(silu(it.x), silu(it.y), silu(it.z), silu(it.w));
@@ -244,7 +153,6 @@ fn plus_squares(sum: f32, v: vec4<f32>, counts: vec4<bool>) -> f32 {
         y$k *= vec4<f32>(sigmoid(it.x), sigmoid(it.y), sigmoid(it.z), sigmoid(it.w));
     }
     if (KIND == KIND_LAYER) { y$k += bias_four(i$k); }
-#end
     put_y(at_y + i$k, y$k, counts$k);
 #end
 #if DIGITS
