@@ -230,6 +230,36 @@ impl<'chat> Answer<'chat> {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
+    /// What ends the answer soon where another thread sets it, also while this one waits for a piece.
+    pub fn cancelled(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancelled)
+    }
+
+    /// Waits for the next piece, as the iterator does; `progress` learns how many tokens of the prompt
+    /// are done, and how many it has.
+    ///
+    /// # Errors
+    /// Where a step fails; nothing comes after that.
+    pub fn next_piece(
+        &mut self,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Option<Result<Piece, Error>> {
+        loop {
+            if let Some(piece) = self.pending.pop_front() {
+                self.said.add(&piece);
+                return Some(Ok(piece));
+            }
+            match self.receive()? {
+                Ok(Update::Prompt { n_done, n_total }) => progress(n_done, n_total),
+                Ok(Update::Text { deltas, .. }) => {
+                    let pieces = self.pieces(&deltas);
+                    self.pending.extend(pieces);
+                }
+                Err(err) => return Some(Err(err)),
+            }
+        }
+    }
+
     /// Waits for the end and gives the whole text, thoughts and calls left out.
     ///
     /// # Errors
@@ -299,20 +329,7 @@ impl Iterator for Answer<'_> {
     type Item = Result<Piece, Error>;
 
     fn next(&mut self) -> Option<Result<Piece, Error>> {
-        loop {
-            if let Some(piece) = self.pending.pop_front() {
-                self.said.add(&piece);
-                return Some(Ok(piece));
-            }
-            match self.receive()? {
-                Ok(Update::Prompt { .. }) => {}
-                Ok(Update::Text { deltas, .. }) => {
-                    let pieces = self.pieces(&deltas);
-                    self.pending.extend(pieces);
-                }
-                Err(err) => return Some(Err(err)),
-            }
-        }
+        self.next_piece(&mut |_, _| {})
     }
 }
 

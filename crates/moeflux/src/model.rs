@@ -146,6 +146,24 @@ impl Model {
         start(&self.shared, prepared, request, None)
     }
 
+    /// Reads a conversation as the model does: its tokens, and how its answer is read.
+    ///
+    /// # Errors
+    /// As [`Model::answer`].
+    pub fn prepare(&self, messages: &[Message], request: &Request) -> Result<Prepared, Error> {
+        prepare(&self.shared, messages, request)
+    }
+
+    /// The text of the prompt that a conversation becomes. Encoded, it is not the prompt itself: there
+    /// no control token comes from a message.
+    ///
+    /// # Errors
+    /// As [`Model::answer`].
+    pub fn prompt_text(&self, messages: &[Message], request: &Request) -> Result<String, Error> {
+        let conversation = request.conversation(messages);
+        self.text().prompt_text(&conversation).map_err(|err| self.shared.refusal(err))
+    }
+
     /// Continues a raw prompt, without a chat template. Control tokens that are written in `prompt`
     /// count, so it must not hold text of others; what a [`Request`] says of tools and thinking does
     /// not apply.

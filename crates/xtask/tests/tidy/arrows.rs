@@ -37,6 +37,11 @@ const ARROWS: &[Arrows] = &[
         &[],
     ),
     Arrows("moeflux", &["moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
+    Arrows(
+        "moeflux-c",
+        &["moeflux", "moeflux-engine", "moeflux-text", "moeflux-store", "moeflux-core"],
+        &[],
+    ),
     Arrows("moeflux-server", &["moeflux", "moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
     Arrows(
         "moeflux-cli",
