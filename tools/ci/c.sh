@@ -2,11 +2,11 @@
 # Tests the C interface from C and C++: installs it, builds the examples and the programs of tools/ci/c against it, and runs
 # them on the demo model, also under AddressSanitizer (with LeakSanitizer and UndefinedBehaviorSanitizer) and ThreadSanitizer;
 # looks at memory over many answers. Needs Linux, a C and a C++ compiler, and libraries that were built.
-#   tools/ci/c.sh [FOLDER]     the folder of libmoeflux_c.so and libmoeflux_c.a [target/ci]
+#   tools/ci/c.sh [FOLDER]     the folder of libmoeflux_c.a [target/ci/deps, where cargo test --no-run leaves it]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-library=${1-${CARGO_TARGET_DIR:-target}/ci}
+library=${1-${CARGO_TARGET_DIR:-target}/ci/deps}
 demo=crates/moeflux-cli/demo
 cc=${CC:-cc} cxx=${CXX:-c++}
 if [ "$(uname -s)" != Linux ]; then

@@ -25,7 +25,8 @@
  * returns MOEFLUX_ERROR_IN_USE at once. Two calls need no such care: moeflux_answer_cancel, and freeing, which
  * takes effect when the other call returns. An error object is used by one thread at a time.
  * A model has one thread that runs its steps, and a pool of threads that compute. In a fork of a process that
- * called the library before, all calls return MOEFLUX_ERROR_FORKED.
+ * called the library before, all calls return MOEFLUX_ERROR_FORKED. A library that was loaded by dlopen stays
+ * loaded: its threads may still run.
  *
  * CALLBACKS come on the thread of the call that got them, during it. They may call any function; one that uses
  * the object of the call itself returns MOEFLUX_ERROR_IN_USE. They must return: longjmp and C++ exceptions must

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cbindgen::{Builder, Config};
+use moeflux_core::OptionId;
 
 /// In the order of the header.
 const SOURCES: &[&str] = &[
@@ -78,6 +79,49 @@ fn settings(source: &str) -> Vec<String> {
     let text = fs::read_to_string(here().join("src").join(source)).expect("a source");
     let names = text.split("name: \"").skip(1).filter_map(|rest| rest.split('"').next());
     names.map(str::to_owned).collect()
+}
+
+/// Errors of the engine name options by their ids, which callers must be able to set.
+#[test]
+fn every_option_that_errors_name_can_be_set() {
+    use OptionId::*;
+    let options = [
+        Activations,
+        AllowMissingExperts,
+        CheckpointBytes,
+        Chunk,
+        Ctx,
+        Device,
+        DeviceCache,
+        ExpertCache,
+        ExpertIo,
+        ExpertsPerToken,
+        Isa,
+        KvType,
+        PromptCacheSize,
+        PromptMemory,
+        RecordRouting,
+        RowCache,
+        Sessions,
+        Threads,
+        Tools,
+        ToolChoice,
+        Format,
+        Thinking,
+        Expected,
+        Temperature,
+        TopP,
+        MinP,
+        RepeatPenalty,
+    ];
+    let names = [settings("options.rs"), settings("request.rs")].concat();
+    for option in options {
+        assert!(
+            names.iter().any(|name| name == option.name()),
+            "no setter takes {}",
+            option.name()
+        );
+    }
 }
 
 #[test]
