@@ -16,7 +16,9 @@ use crate::model::{model, moeflux_model};
 use crate::pointers::{Out, sized_text, text};
 use crate::progress::{Progress, Stopped, moeflux_progress};
 use crate::request::{moeflux_request, wanted};
-use crate::status::{Fault, MOEFLUX_END, MOEFLUX_ERROR_ORDER, MOEFLUX_OK, moeflux_status};
+use crate::status::{
+    Fault, MOEFLUX_END, MOEFLUX_ERROR_INTERNAL, MOEFLUX_ERROR_ORDER, MOEFLUX_OK, moeflux_status,
+};
 use crate::text::{TextBytes, issue_json, moeflux_text};
 
 /// An answer while it is made.
@@ -102,9 +104,8 @@ impl State {
                 (moeflux_piece::MOEFLUX_CALL, call.to_string())
             }
             other => {
-                return Err(Fault::argument(format!(
-                    "a piece of no kind of this interface: {other}"
-                )));
+                let text = format!("the interface has no kind for the piece {other:?}");
+                return Err(Fault::new(MOEFLUX_ERROR_INTERNAL, text));
             }
         };
         self.piece = TextBytes::new(text);
@@ -290,7 +291,8 @@ pub unsafe extern "C" fn moeflux_answer_message(
         let mut out = unsafe { Out::new("message", message, ptr::null_mut()) }?;
         let object = look_up(answer)?;
         let message = exclusive(answer, &object.state)?.answer.message();
-        let json = serde_json::to_value(message).map_err(|err| Fault::argument(err.to_string()))?;
+        let json = serde_json::to_value(message)
+            .map_err(|err| Fault::new(MOEFLUX_ERROR_INTERNAL, err.to_string()))?;
         out.set(issue_json(&json)?);
         Ok(())
     })

@@ -88,3 +88,50 @@ fn c_text(text: String) -> CString {
         })
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::handles::{exclusive, issue, retire};
+    use crate::status::MOEFLUX_ERROR_HANDLE;
+
+    #[test]
+    fn a_panic_becomes_a_status_with_its_text() {
+        let error = issue::<moeflux_error>(ErrorObject::default()).unwrap();
+        let status = call(error, || {
+            let nth = "first";
+            panic!("the {nth} line\nand another")
+        });
+        assert_eq!(status, MOEFLUX_ERROR_INTERNAL);
+        let text = look_up(error).unwrap().recorded().text.clone().into_string().unwrap();
+        assert!(text.ends_with(": the first line"), "{text}");
+        assert_eq!(call(null_mut(), || std::panic::panic_any(7)), MOEFLUX_ERROR_INTERNAL);
+        retire(error).unwrap();
+        assert_eq!(call(null_mut(), || retire(error)), MOEFLUX_ERROR_HANDLE);
+    }
+
+    #[test]
+    fn what_a_panic_left_half_done_is_not_used_again() {
+        let state = Mutex::new(0);
+        let use_it = || exclusive(null_mut::<moeflux_error>(), &state).map(|mut state| *state += 1);
+        assert_eq!(call(null_mut(), use_it), MOEFLUX_OK);
+        let status = call(null_mut(), || {
+            let _state = exclusive(null_mut::<moeflux_error>(), &state)?;
+            panic!("half done")
+        });
+        assert_eq!(status, MOEFLUX_ERROR_INTERNAL);
+        assert_eq!(call(null_mut(), use_it), MOEFLUX_ERROR_INTERNAL);
+    }
+
+    #[test]
+    fn texts_have_no_nul_in_them() {
+        let error = issue::<moeflux_error>(ErrorObject::default()).unwrap();
+        assert_eq!(call(error, || Err(Fault::argument("a\0b"))) as i32, -1);
+        let text = look_up(error).unwrap().recorded().text.clone();
+        assert_eq!(text.to_str(), Ok("a\u{fffd}b"));
+        retire(error).unwrap();
+    }
+}
