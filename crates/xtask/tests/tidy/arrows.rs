@@ -58,6 +58,19 @@ const ARROWS: &[Arrows] = &[
         ],
         &[],
     ),
+    Arrows(
+        "moeflux-python",
+        &[
+            "moeflux-cli",
+            "moeflux",
+            "moeflux-engine",
+            "moeflux-text",
+            "moeflux-hub",
+            "moeflux-store",
+            "moeflux-core",
+        ],
+        &[],
+    ),
     Arrows("moeflux-demo-experts", &[], &[]),
     Arrows("xtask", &[], &[]),
 ];
