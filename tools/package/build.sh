@@ -13,32 +13,8 @@ source "$tree/tools/ci/venv.sh"
 
 parse "$@"
 cargo=${CARGO:-cargo}
-build=${CARGO_TARGET_DIR:-$tree/target}
-case $build in
-/* | [A-Za-z]:*) ;;
-*) build=$PWD/$build ;;
-esac
-
-# Names of files in messages of panics, the same wherever it is built.
-remap() {
-    local from=$1
-    if command -v cygpath >/dev/null; then
-        from=$(cygpath --windows "$from")
-    fi
-    printf '%s' "--remap-path-prefix=$from=$2"
-}
-flags=("$(remap "$tree" /moeflux)" "$(remap "${CARGO_HOME:-$HOME/.cargo}" /cargo)")
-case $target in
-# No C library of Visual Studio has to be there.
-*-windows-msvc) flags+=(-Ctarget-feature=+crt-static) ;;
-esac
-# Separated so that paths may have spaces.
-CARGO_ENCODED_RUSTFLAGS=$(printf '%s\x1f' "${flags[@]}")
-export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
-export CARGO_PROFILE_RELEASE_STRIP=symbols
-export CARGO_INCREMENTAL=0
-SOURCE_DATE_EPOCH=$(epoch)
-export SOURCE_DATE_EPOCH
+build=$(build_folder)
+export_release
 
 cd "$tree"
 case $target in

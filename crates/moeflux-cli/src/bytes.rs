@@ -7,7 +7,7 @@ pub(crate) use moeflux_core::show_bytes as show;
 ///
 /// # Errors
 /// Where the text is no such count.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let wrong = || String::from("write it like 8GiB, 512MiB or 1000000");
     let text = text.trim();
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());

@@ -72,9 +72,13 @@ fn fetch(remote: &Remote, is_quiet: bool) -> Result<PathBuf> {
 
 /// Refuses a model that cannot be run: it is not worth its download.
 pub(crate) fn check_remote(remote: &Remote, needed: &Download, is_quiet: bool) -> Result<()> {
-    let headers = read_headers(remote, is_quiet)?;
+    check_headers(&read_headers(remote, is_quiet)?, needed)
+}
+
+/// As [`check_remote`], by headers that were read.
+pub(crate) fn check_headers(headers: &moeflux_hub::Headers, needed: &Download) -> Result<()> {
     let checked = moeflux_engine::check(headers.model());
-    checked.map_err(|err| named_as_on_hub(err, &headers, needed)).context("not downloaded")
+    checked.map_err(|err| named_as_on_hub(err, headers, needed)).context("not downloaded")
 }
 
 /// Which copy is wanted of a model that is in the cache.
@@ -86,19 +90,22 @@ pub(crate) enum Hurry {
     Any,
 }
 
-/// Finds a model and downloads nothing.
-pub(crate) fn place(
-    model: Option<&str>,
-    flag: &str,
-    is_quiet: bool,
-    hurry: Hurry,
-) -> Result<Place> {
-    let Some(model) = model else { return Ok(Place::Here(demo::unpacked()?)) };
+/// What names a model: a path, or a name on the Hub.
+pub(crate) enum Named<'a> {
+    /// A file or a directory.
+    Path(PathBuf),
+    /// A name or an address on the Hub.
+    Hub(&'a str, Box<HubEnv>),
+}
+
+/// Reads what was written for a model; without it that is the demo model. The network is not used.
+pub(crate) fn named<'a>(model: Option<&'a str>, flag: &str) -> Result<Named<'a>> {
+    let Some(model) = model else { return Ok(Named::Path(demo::unpacked()?)) };
     let path = Path::new(model);
     match path.try_exists() {
         Ok(true) => {
             let snapshot = moeflux_hub::snapshot_in(path);
-            return Ok(Place::Here(snapshot.unwrap_or_else(|| path.to_path_buf())));
+            return Ok(Named::Path(snapshot.unwrap_or_else(|| path.to_path_buf())));
         }
         Ok(false) => {}
         // A name that is longer than a path may be is for the Hub's rules to refuse.
@@ -108,6 +115,20 @@ pub(crate) fn place(
     }
     let env = hub_env()?;
     let model = hub_name(model, flag, &env)?;
+    Ok(Named::Hub(model, Box::new(env)))
+}
+
+/// Finds a model and downloads nothing.
+pub(crate) fn place(
+    model: Option<&str>,
+    flag: &str,
+    is_quiet: bool,
+    hurry: Hurry,
+) -> Result<Place> {
+    let (model, env) = match named(model, flag)? {
+        Named::Path(path) => return Ok(Place::Here(path)),
+        Named::Hub(model, env) => (model, env),
+    };
     if hurry == Hurry::Any
         && let Some(dir) = moeflux_hub::cached(model, &env)?
     {

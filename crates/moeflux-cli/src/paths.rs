@@ -35,7 +35,7 @@ pub(crate) fn cache_dir() -> Result<PathBuf> {
 
 /// Where a GPU's measurements are kept; nowhere where there is no place for
 /// caches.
-pub(crate) fn gpu_tuning() -> Option<PathBuf> {
+pub fn gpu_tuning() -> Option<PathBuf> {
     cache_dir().ok().map(|dir| dir.join("gpu"))
 }
 

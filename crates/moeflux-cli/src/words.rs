@@ -24,10 +24,7 @@ pub(crate) fn flag(option: OptionId, f: &mut fmt::Formatter<'_>) -> fmt::Result 
 }
 
 /// The name that is nearest to what was written, if one is near enough.
-pub(crate) fn did_you_mean<'a>(
-    written: &str,
-    names: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn did_you_mean<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_lowercase();
     if written.is_empty() {
         return None;

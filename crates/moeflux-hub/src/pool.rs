@@ -55,6 +55,15 @@ impl Worker<'_> {
     }
 }
 
+/// Stops workers when it is dropped, also where `report` unwinds: nothing waits for them then.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs `work` for the numbers below `n_tasks` on up to `n_parallel` threads. `report` runs on this
 /// thread. The first failure stops the other workers and is returned.
 pub(super) fn run(
@@ -95,6 +104,7 @@ pub(super) fn run(
             }
         }
         drop(sender);
+        let _stop = Stop(&is_stopped);
         for sent in inbox {
             match sent {
                 Sent::Message(message) => report(message),

@@ -25,7 +25,7 @@
 //! that is enough for templates that are trusted.
 
 use std::io::{self, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -439,8 +439,8 @@ fn read_text(input: &mut impl Read, max_bytes: u64) -> io::Result<String> {
 }
 
 /// The whole of a child that [`render_in_children`] starts: takes jobs from standard input and
-/// answers on standard output, until there are no more.
-pub fn run_renderer() -> ExitCode {
+/// answers on standard output, until there are no more. Returns the exit code of the process.
+pub fn run_renderer() -> u8 {
     forbid_core_files();
     let watch = Arc::new(Watch::default());
     let watching = Arc::clone(&watch);
@@ -448,9 +448,9 @@ pub fn run_renderer() -> ExitCode {
         thread::Builder::new().stack_size(STACK_BYTES).spawn(move || take_jobs(&watch))
     });
     match started.map(thread::JoinHandle::join) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(_)) => ExitCode::FAILURE,
-        Err(_) => ExitCode::from(NO_THREADS),
+        Ok(Ok(())) => 0,
+        Ok(Err(_)) => 1,
+        Err(_) => NO_THREADS,
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use moeflux_engine::{Answer as Figures, Event, Finish, SpeculationStats, TokenLogprob};
 use moeflux_text::{AnswerReader, Delta, Message};
@@ -135,7 +135,7 @@ pub struct Answer<'chat> {
     reader: AnswerReader,
     cancelled: Arc<AtomicBool>,
     chat: Option<&'chat mut Vec<Message>>,
-    pending: VecDeque<Piece>,
+    pending: VecDeque<Result<Piece, Error>>,
     /// A call whose arguments are not complete.
     open_call: Option<ToolCall>,
     /// Calls of the conversation so far, for their ids.
@@ -201,33 +201,104 @@ impl<'chat> Answer<'chat> {
         Some(update)
     }
 
+    /// Waits until [`next`](Iterator::next) has something to return, `most` at most: for programs that wait for
+    /// other things as well. Whether it has; [`AnswerOptions::news`](crate::AnswerOptions::news) says when to look
+    /// again.
+    pub fn wait(&mut self, most: Duration) -> bool {
+        let start = Instant::now();
+        while self.pending.is_empty() && !self.has_ended {
+            match self.events.recv_timeout(most.saturating_sub(start.elapsed())) {
+                Err(RecvTimeoutError::Timeout) => return false,
+                Ok(event) => {
+                    let update = self.read(Some(event));
+                    self.keep(update);
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let update = self.read(None);
+                    self.keep(update);
+                }
+            }
+        }
+        true
+    }
+
     fn receive(&mut self) -> Option<Result<Update, Error>> {
         if self.has_ended {
             return None;
         }
-        let update = match self.events.recv() {
-            Ok(Event::Prompt { n_done, n_total, .. }) => Ok(Update::Prompt { n_done, n_total }),
+        let event = self.events.recv().ok();
+        Some(self.read(event))
+    }
+
+    /// What an event is to the caller; there is none where the model's thread has ended.
+    fn read(&mut self, event: Option<Event>) -> Result<Update, Error> {
+        let update = match event {
+            Some(Event::Prompt { n_done, n_total, .. }) => Ok(Update::Prompt { n_done, n_total }),
             // Answers of this type ask for no probabilities of prompts.
-            Ok(Event::Scored(_)) => Ok(Update::Text { deltas: Vec::new(), tokens: Vec::new() }),
-            Ok(Event::Text(text)) => {
+            Some(Event::Scored(_)) => Ok(Update::Text { deltas: Vec::new(), tokens: Vec::new() }),
+            Some(Event::Text(text)) => {
                 self.logprobs.extend_from_slice(&text.logprobs);
                 Ok(Update::Text { deltas: self.reader.push(&text.text), tokens: text.logprobs })
             }
-            Ok(Event::Done(figures)) => {
+            Some(Event::Done(figures)) => {
                 self.has_ended = true;
                 self.summary = Some(Summary::of(figures));
                 Ok(Update::Text { deltas: self.reader.finish(), tokens: Vec::new() })
             }
-            Ok(Event::Failed(err)) => Err(err.into()),
-            Err(_) => Err(Error::stopped()),
+            Some(Event::Failed(err)) => Err(err.into()),
+            None => Err(Error::stopped()),
         };
         self.has_ended |= update.is_err();
-        Some(update)
+        update
+    }
+
+    /// Keeps the pieces that are whole with an update.
+    fn keep(&mut self, update: Result<Update, Error>) {
+        match update {
+            Ok(Update::Prompt { .. }) => {}
+            Ok(Update::Text { deltas, .. }) => {
+                let pieces = self.pieces(&deltas);
+                self.pending.extend(pieces.into_iter().map(Ok));
+            }
+            Err(err) => self.pending.push_back(Err(err)),
+        }
     }
 
     /// Ends the answer soon; what has come until then is still received.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// What ends the answer soon where another thread sets it, also while this one waits for a piece.
+    pub fn cancelled(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancelled)
+    }
+
+    /// Waits for the next piece, as the iterator does; `progress` learns how many tokens of the prompt
+    /// are done, and how many it has.
+    ///
+    /// # Errors
+    /// Where a step fails; nothing comes after that.
+    pub fn next_piece(
+        &mut self,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Option<Result<Piece, Error>> {
+        loop {
+            match self.pending.pop_front() {
+                Some(Ok(piece)) => {
+                    self.said.add(&piece);
+                    return Some(Ok(piece));
+                }
+                Some(Err(err)) => return Some(Err(err)),
+                None => {
+                    let update = self.receive()?;
+                    if let Ok(Update::Prompt { n_done, n_total }) = &update {
+                        progress(*n_done, *n_total);
+                    }
+                    self.keep(update);
+                }
+            }
+        }
     }
 
     /// Waits for the end and gives the whole text, thoughts and calls left out.
@@ -299,20 +370,7 @@ impl Iterator for Answer<'_> {
     type Item = Result<Piece, Error>;
 
     fn next(&mut self) -> Option<Result<Piece, Error>> {
-        loop {
-            if let Some(piece) = self.pending.pop_front() {
-                self.said.add(&piece);
-                return Some(Ok(piece));
-            }
-            match self.receive()? {
-                Ok(Update::Prompt { .. }) => {}
-                Ok(Update::Text { deltas, .. }) => {
-                    let pieces = self.pieces(&deltas);
-                    self.pending.extend(pieces);
-                }
-                Err(err) => return Some(Err(err)),
-            }
-        }
+        self.next_piece(&mut |_, _| {})
     }
 }
 

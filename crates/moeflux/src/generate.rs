@@ -32,13 +32,66 @@ pub struct Order {
     pub listener: Listener,
 }
 
+/// Called on the model's thread when there is more of an answer to receive. It must not block.
+pub type News = Arc<dyn Fn() + Send + Sync>;
+
 /// What an answer has to do with others.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct AnswerOptions {
     /// Whether no conversation goes on from here: the prompt cache keeps the prompt alone.
     pub is_last: bool,
     /// Ends the answer where another thread sets it.
     pub cancelled: Arc<AtomicBool>,
+    /// For programs that wait for other things as well: see [`Answer::wait`].
+    pub news: Option<News>,
+}
+
+impl std::fmt::Debug for AnswerOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnswerOptions").field("is_last", &self.is_last).finish_non_exhaustive()
+    }
+}
+
+/// A prompt that has been prepared, and how it is answered.
+pub struct Ask {
+    /// The prompt.
+    pub prepared: Prepared,
+    /// How tokens are chosen.
+    pub settings: Settings,
+    /// What the answer has to do with others.
+    pub options: AnswerOptions,
+}
+
+/// Answers prompts that have been prepared, all or none of them.
+pub(crate) fn answer_all(
+    shared: &Arc<Shared>,
+    asks: Vec<Ask>,
+) -> Result<Vec<Answer<'static>>, Error> {
+    let (mut orders, mut answers) = (Vec::new(), Vec::new());
+    for Ask { prepared, settings, options } in asks {
+        if prepared.turn.tokens.is_empty() {
+            return Err(EngineError::EmptyPrompt.into());
+        }
+        let (sender, events) = mpsc::channel();
+        let AnswerOptions { is_last, cancelled, news } = options;
+        let reader = prepared.reader.clone();
+        orders.push(Order {
+            prepared,
+            settings,
+            keeps_answer: !is_last,
+            scores_prompt: false,
+            owner: None,
+            cancelled: Arc::clone(&cancelled),
+            listener: Box::new(move |event| {
+                // An answer that was dropped receives nothing.
+                drop(sender.send(event));
+                news.iter().for_each(|news| news());
+            }),
+        });
+        answers.push(Answer::new(Arc::clone(shared), events, reader, cancelled));
+    }
+    submit(shared, orders)?;
+    Ok(answers)
 }
 
 /// Answers a prompt that has been prepared.
@@ -48,21 +101,8 @@ pub(crate) fn answer_prepared(
     settings: Settings,
     options: AnswerOptions,
 ) -> Result<Answer<'static>, Error> {
-    let (sender, events) = mpsc::channel();
-    let AnswerOptions { is_last, cancelled } = options;
-    let reader = prepared.reader.clone();
-    let order = Order {
-        prepared,
-        settings,
-        keeps_answer: !is_last,
-        scores_prompt: false,
-        owner: None,
-        cancelled: Arc::clone(&cancelled),
-        // An answer that was dropped receives nothing.
-        listener: Box::new(move |event| drop(sender.send(event))),
-    };
-    submit(shared, vec![order])?;
-    Ok(Answer::new(Arc::clone(shared), events, reader, cancelled))
+    let mut answers = answer_all(shared, vec![Ask { prepared, settings, options }])?;
+    Ok(answers.remove(0))
 }
 
 /// Queues answers, all or none of them.
@@ -87,9 +127,6 @@ pub(crate) fn start<'chat>(
     request: &Request,
     chat: Option<&'chat mut Vec<Message>>,
 ) -> Result<Answer<'chat>, Error> {
-    if prepared.turn.tokens.is_empty() {
-        return Err(EngineError::EmptyPrompt.into());
-    }
     let settings = request.settings(shared.text.tokenizer());
     let options = AnswerOptions::default();
     Ok(answer_prepared(shared, prepared, settings, options)?.of_chat(chat))
@@ -117,6 +154,12 @@ impl Order {
         };
         let prompt_logprobs = top_logprobs.filter(|_| scores_prompt);
         Job { prompt: turn, decoding, keeps_answer, prompt_logprobs, owner, cancelled, listener }
+    }
+}
+
+impl std::fmt::Debug for Ask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ask").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

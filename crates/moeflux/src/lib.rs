@@ -73,6 +73,6 @@ pub use moeflux_text::{Infill, Message, NamedText, ToolChoice};
 pub use self::answer::{Answer, Piece, Summary, ToolCall, Update};
 pub use self::chat::Chat;
 pub use self::error::Error;
-pub use self::generate::{AnswerOptions, Order};
+pub use self::generate::{AnswerOptions, Ask, News, Order};
 pub use self::model::Model;
 pub use self::request::{Format, Request, Settings};

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use moeflux_engine::{
-    Engine, EngineOptions as Options, Plan, Scheduler, SchedulerOptions, SubmitError,
+    Engine, EngineOptions as Options, Plan, Scheduler, SchedulerOptions, SubmitError, TokenId,
 };
 use moeflux_text::{ChatModel, Infill, Message, Prepared, Tokenizer};
 
 use crate::answer::Answer;
 use crate::chat::Chat;
 use crate::error::Error;
-use crate::generate::{AnswerOptions, Order, answer_prepared, prepare, start, submit};
+use crate::generate::{
+    AnswerOptions, Ask, Order, answer_all, answer_prepared, prepare, start, submit,
+};
 use crate::request::{Request, Settings};
 use crate::shared::Shared;
 
@@ -146,6 +148,16 @@ impl Model {
         start(&self.shared, prepared, request, None)
     }
 
+    /// The text of the prompt that a conversation becomes. Encoded, it is not the prompt itself: there
+    /// no control token comes from a message.
+    ///
+    /// # Errors
+    /// As [`Model::answer`].
+    pub fn prompt_text(&self, messages: &[Message], request: &Request) -> Result<String, Error> {
+        let conversation = request.conversation(messages);
+        self.text().prompt_text(&conversation).map_err(|err| self.shared.refusal(err))
+    }
+
     /// Continues a raw prompt, without a chat template. Control tokens that are written in `prompt`
     /// count, so it must not hold text of others; what a [`Request`] says of tools and thinking does
     /// not apply.
@@ -153,10 +165,37 @@ impl Model {
     /// # Errors
     /// Where the prompt has no tokens or more than the context, or the format is no usable schema.
     pub fn generate(&self, prompt: &str, request: &Request) -> Result<Answer<'static>, Error> {
-        let shape = request.format.shape();
-        let prepared = self.text().prepare_text(prompt, &shape);
-        let prepared = prepared.map_err(|err| self.shared.refusal(err))?;
-        start(&self.shared, prepared, request, None)
+        start(&self.shared, self.prepare_text(prompt, request)?, request, None)
+    }
+
+    /// Reads a conversation as [`Model::answer`] does, and asks for no answer.
+    ///
+    /// # Errors
+    /// As [`Model::answer`].
+    pub fn prepare(&self, messages: &[Message], request: &Request) -> Result<Prepared, Error> {
+        prepare(&self.shared, messages, request)
+    }
+
+    /// Reads a raw prompt as [`Model::generate`] does, and asks for no answer.
+    ///
+    /// # Errors
+    /// As [`Model::generate`].
+    pub fn prepare_text(&self, prompt: &str, request: &Request) -> Result<Prepared, Error> {
+        let prepared = self.text().prepare_text(prompt, &request.format.shape());
+        prepared.map_err(|err| self.shared.refusal(err))
+    }
+
+    /// Reads the tokens of a raw prompt, as [`Model::prepare_text`].
+    ///
+    /// # Errors
+    /// Where the format is no usable schema.
+    pub fn prepare_tokens(
+        &self,
+        tokens: Vec<TokenId>,
+        request: &Request,
+    ) -> Result<Prepared, Error> {
+        let prepared = self.text().prepare_tokens(tokens, &request.format.shape());
+        prepared.map_err(|err| self.shared.refusal(err))
     }
 
     /// Fills the gap in a text, for models that were trained to. None of it becomes a control token.
@@ -181,6 +220,15 @@ impl Model {
         options: AnswerOptions,
     ) -> Result<Answer<'static>, Error> {
         answer_prepared(&self.shared, prepared, settings, options)
+    }
+
+    /// Answers prompts that have been prepared, all or none of them: they begin with the same step, as
+    /// far as there are sessions.
+    ///
+    /// # Errors
+    /// Where a prompt has no tokens, too many answers wait already, or the model's thread has ended.
+    pub fn answer_all(&self, asks: Vec<Ask>) -> Result<Vec<Answer<'static>>, Error> {
+        answer_all(&self.shared, asks)
     }
 
     /// Queues answers, all or none of them.

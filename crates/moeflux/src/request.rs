@@ -191,7 +191,7 @@ impl Request {
     }
 
     /// How its tokens are chosen by the model of a tokenizer.
-    pub(crate) fn settings(&self, tokenizer: &Tokenizer) -> Settings {
+    pub fn settings(&self, tokenizer: &Tokenizer) -> Settings {
         let advised = || Sampling::recommended(tokenizer.generation_defaults());
         Settings {
             max_tokens: self.max_tokens,

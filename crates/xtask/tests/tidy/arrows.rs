@@ -37,6 +37,11 @@ const ARROWS: &[Arrows] = &[
         &[],
     ),
     Arrows("moeflux", &["moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
+    Arrows(
+        "moeflux-c",
+        &["moeflux", "moeflux-engine", "moeflux-text", "moeflux-store", "moeflux-core"],
+        &[],
+    ),
     Arrows("moeflux-server", &["moeflux", "moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
     Arrows(
         "moeflux-cli",
@@ -49,6 +54,19 @@ const ARROWS: &[Arrows] = &[
             "moeflux-hub",
             "moeflux-store",
             "moeflux-demo-experts",
+            "moeflux-core",
+        ],
+        &[],
+    ),
+    Arrows(
+        "moeflux-python",
+        &[
+            "moeflux-cli",
+            "moeflux",
+            "moeflux-engine",
+            "moeflux-text",
+            "moeflux-hub",
+            "moeflux-store",
             "moeflux-core",
         ],
         &[],

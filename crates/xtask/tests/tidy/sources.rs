@@ -46,6 +46,7 @@ const FORBID_UNSAFE: &[&str] =
 
 /// Files, and folders with a `/` at the end, that may hold `unsafe`.
 const MAY_BE_UNSAFE: &[&str] = &[
+    "crates/moeflux-c/",
     "crates/moeflux-cli/src/fatal.rs",
     "crates/moeflux-core/src/memory.rs",
     "crates/moeflux-backend/src/cpu/",

@@ -291,7 +291,8 @@ impl Chat<'_> {
         }
         let engine = self.loaded.engine();
         engine.reset_stats();
-        let options = AnswerOptions { is_last: false, cancelled: Arc::clone(&self.interrupted) };
+        let cancelled = Arc::clone(&self.interrupted);
+        let options = AnswerOptions { cancelled, ..AnswerOptions::default() };
         let answer = self.loaded.answer_prepared(prepared, settings, options)?;
         let answer = answers::show(answer, &mut screen);
         let said = screen.finish()?;

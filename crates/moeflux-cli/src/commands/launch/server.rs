@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::args::LaunchArgs;
 use crate::dial::{Dial, Place, certificate_problem};
 use crate::paths::cache_dir;
+use crate::program;
 use crate::report::note;
 use crate::values::Sessions;
 
@@ -209,8 +210,7 @@ impl Drop for Started {
 
 /// `moeflux serve` as the arguments ask for it.
 fn command(args: &LaunchArgs) -> Result<Command> {
-    let program = std::env::current_exe().context("cannot find this program's file")?;
-    let mut command = Command::new(program);
+    let mut command = program::again().context("cannot find this program's file")?;
     command.args(serve_args(args)).arg("--until-eof");
     // Ctrl-C is meant for the agent.
     #[cfg(unix)]

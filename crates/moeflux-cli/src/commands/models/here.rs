@@ -15,16 +15,20 @@ use crate::words::shorten;
 const MAX_REASON: usize = 100;
 
 /// A model of this machine, or a part of one.
-pub(super) struct Here {
+#[derive(Clone, Debug)]
+pub struct Here {
     /// What `--model` takes.
-    pub(super) name: String,
-    pub(super) path: PathBuf,
-    pub(super) bytes: u64,
-    pub(super) last_used: Option<SystemTime>,
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// When it was last read or written, as far as the file system notes it.
+    pub last_used: Option<SystemTime>,
     /// Whether all of its files are there.
-    pub(super) is_whole: bool,
+    pub is_whole: bool,
     /// Why it cannot be run, if it cannot.
-    pub(super) problem: Option<String>,
+    pub problem: Option<String>,
 }
 
 impl Here {
@@ -35,7 +39,7 @@ impl Here {
 }
 
 /// What is in the Hub's cache.
-pub(super) fn in_cache(env: &HubEnv) -> Result<Vec<Here>> {
+pub(crate) fn in_cache(env: &HubEnv) -> Result<Vec<Here>> {
     Ok(stored(env)?.into_iter().flat_map(of_repo).collect())
 }
 

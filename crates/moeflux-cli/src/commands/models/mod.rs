@@ -13,7 +13,9 @@ use moeflux_engine::{EngineOptions, Forecast, ModelSizes, Plan, Rate};
 use moeflux_hub::{HubEnv, free_bytes};
 use moeflux_store::IoChoice;
 
-use self::here::{Here, in_cache, in_folder};
+pub use self::here::Here;
+pub(crate) use self::here::in_cache;
+use self::here::in_folder;
 use self::offer::{Offer, Report};
 use super::print;
 use crate::args::ModelsArgs;

@@ -1,0 +1,401 @@
+"""A loaded model: answers, scores, sessions, and its tokenizer."""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+
+from moeflux._errors import Error
+from moeflux._requests import json_of, params_of, prompt_of, request_of, schema_of, tokens_of
+from moeflux._session import Session, numpy
+from moeflux._stream import Stream
+from moeflux._types import (
+    Completion,
+    Memory,
+    Message,
+    Prompt,
+    ResponseFormat,
+    Sampling,
+    SamplingParams,
+    Score,
+    Stats,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from typing_extensions import Unpack
+
+    from moeflux import _moeflux
+
+    class Asking(Sampling, total=False):
+        """What can be said of an answer, as keywords."""
+
+        tools: Sequence[Mapping[str, Any]] | None
+        tool_choice: str | Mapping[str, Any] | None
+        parallel_tool_calls: bool | None
+        continue_final_message: bool
+
+
+T = TypeVar("T")
+
+#: Keywords of `Asking` that are no sampling.
+_OF_CONVERSATIONS = ("tools", "tool_choice", "parallel_tool_calls", "continue_final_message")
+
+
+class Tokenizer:
+    """The tokenizer of a model."""
+
+    def __init__(self, model: _moeflux.Model, facts: Mapping[str, Any]) -> None:
+        self._model = model
+        self.vocab_size: int = facts["tokenizer_vocab"]
+        """One more than the largest id. A model may have more logits than this."""
+        self.eos_token_id: int | None = facts["eos_id"]
+        """The token that the model's files call the end."""
+        self.eos_token_ids: tuple[int, ...] = tuple(facts["eos_ids"])
+        """Tokens that end an answer, ascending."""
+        self.bos_token_id: int | None = facts["bos_id"]
+        """The token that begins a text, if there is one."""
+        self.has_chat_template: bool = facts["has_chat_template"]
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """Token ids of a text, without one that begins every text.
+
+        Args:
+            text: The text.
+            special: Whether ``<|im_end|>`` is a control token, in place of ten characters. Texts of others must not
+                have any.
+        """
+        return self._model.encode(text, special)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of token ids, control tokens included. Bytes that are not UTF-8 become U+FFFD."""
+        return self._model.decode(tokens_of(tokens))
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
+        continue_final_message: bool = False,
+        tokenize: Literal[True] = True,
+    ) -> list[int]: ...
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
+        continue_final_message: bool = False,
+        tokenize: Literal[False],
+    ) -> str: ...
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
+        continue_final_message: bool = False,
+        tokenize: bool = True,
+    ) -> list[int] | str:
+        """The prompt that a conversation becomes, up to where the answer begins.
+
+        Token ids are what the model reads: text of messages never becomes a control token. In the text both look alike.
+
+        Args:
+            messages: The conversation.
+            tools: Tools that the model may call.
+            thinking: Whether the model thinks before it answers, for models that can be asked to.
+            continue_final_message: Whether the last message is the beginning of the answer.
+            tokenize: Whether token ids are returned, in place of text.
+        """
+        conversation = json_of(list(messages), "messages")
+        text, tokens = self._model.render(
+            conversation, json_of(list(tools or ()), "tools"), thinking, continue_final_message
+        )
+        return tokens if tokenize else text
+
+
+class Model:
+    """A loaded model. Any thread and any task may ask it: answers that are made at the same time share steps.
+
+    `close` frees its memory, and so does leaving it as a context.
+    """
+
+    def __init__(self, model: _moeflux.Model) -> None:
+        """Use `load`."""
+        self._model = model
+        self._lock = threading.Lock()
+        self._open: weakref.WeakSet[Stream[Any] | Session] = weakref.WeakSet()
+        facts = json.loads(model.facts())
+        self.path: str = facts["path"]
+        """Where its files are."""
+        self.family: str = facts["family"]
+        """Such as ``qwen3_moe``."""
+        self.device: str = facts["device"]
+        """Where it runs."""
+        self.threads: int = facts["threads"]
+        """Threads that compute."""
+        self.vocab: int = facts["vocab"]
+        """Logits after a token."""
+        self.memory = Memory(**facts["memory"])
+        """What it takes."""
+        self.warnings: tuple[str, ...] = tuple(facts["warnings"])
+        """What its user should know although nothing failed."""
+        self.tokenizer = Tokenizer(model, facts)
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of a prompt and its answer together."""
+        return self.memory.ctx
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        response_format: type[T],
+        **asking: Unpack[Asking],
+    ) -> Completion[T]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        response_format: Mapping[str, Any] | None = None,
+        **asking: Unpack[Asking],
+    ) -> Completion[Any]: ...
+
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        response_format: ResponseFormat | None = None,
+        **asking: Unpack[Asking],
+    ) -> Completion[Any]:
+        """Goes on with a prompt, or answers a conversation, and waits for the end.
+
+        Args:
+            prompt: A text, its token ids, or messages. A text is a raw prompt: no chat template is applied, and control
+                tokens in it count.
+            params: How the answer is made; keywords take the place of its fields.
+            response_format: The form of the text: a class of pydantic or a JSON schema.
+            **asking: The fields of `SamplingParams`; of conversations ``tools``, ``tool_choice`` (``auto``, ``none``,
+                ``required`` or the name of a tool), ``parallel_tool_calls`` and ``continue_final_message``, for a last
+                message that is the beginning of the answer.
+
+        Raises:
+            Error: Where the request cannot be used, or a step fails.
+            KeyboardInterrupt: The answer is ended at once.
+        """
+        return self._stream(prompt, params, response_format, asking).result()
+
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        response_format: ResponseFormat | None = None,
+        **asking: Unpack[Asking],
+    ) -> Completion[Any]:
+        """As `generate`, for asyncio. An answer whose task is cancelled is ended."""
+        async with self._stream(prompt, params, response_format, asking) as stream:
+            async for _ in stream:
+                pass
+            return stream.completion
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        response_format: ResponseFormat | None = None,
+        **asking: Unpack[Asking],
+    ) -> Stream[Any]:
+        """As `generate`, part by part, for ``for`` and ``async for``. Dropping the iterator ends the answer."""
+        return self._stream(prompt, params, response_format, asking)
+
+    astream = stream
+
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        response_format: type[T],
+        **asking: Unpack[Asking],
+    ) -> Completion[T]: ...
+
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        response_format: Mapping[str, Any] | None = None,
+        **asking: Unpack[Asking],
+    ) -> Completion[Any]: ...
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        response_format: ResponseFormat | None = None,
+        **asking: Unpack[Asking],
+    ) -> Completion[Any]:
+        """Answers a conversation: `generate` for messages alone. `Completion.message` is what to append to them."""
+        if isinstance(messages, str):
+            raise Error(
+                'messages: a list is needed, like [{"role": "user", "content": "Hi"}]; generate takes a raw prompt',
+                "request",
+                "messages",
+            )
+        return self._stream(messages, params, response_format, asking).result()
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        response_format: ResponseFormat | None = None,
+        return_exceptions: bool = False,
+        **asking: Unpack[Asking],
+    ) -> list[Completion[Any]]:
+        """Answers many prompts, as many at a time as there are sessions.
+
+        Args:
+            prompts: Each as `generate` takes it.
+            params: How all answers are made, or one for each.
+            response_format: As in `generate`.
+            return_exceptions: Whether an answer that fails is an `Error` in the list, in place of ending all others.
+            **asking: As in `generate`.
+
+        Returns:
+            The answers, in the order of the prompts.
+        """
+        many = [params] * len(prompts) if params is None or isinstance(params, SamplingParams) else list(params)
+        if len(many) != len(prompts):
+            raise Error(f"params: there are {len(many)} for {len(prompts)} prompts", "request", "params")
+        streams = self._streams(list(zip(prompts, many, strict=True)), response_format, asking)
+        done: list[Any] = []
+        try:
+            for stream in streams:
+                try:
+                    done.append(stream.result())
+                except Error as error:
+                    if not return_exceptions:
+                        raise
+                    done.append(error)
+        finally:
+            for stream in streams:
+                stream.close()
+        return done
+
+    def _stream(
+        self, prompt: Prompt, params: SamplingParams | None, response_format: object, asking: Mapping[str, Any]
+    ) -> Stream[Any]:
+        return self._streams([(prompt, params)], response_format, asking)[0]
+
+    def _streams(
+        self,
+        asked: Sequence[tuple[Prompt, SamplingParams | None]],
+        response_format: object,
+        asking: Mapping[str, Any],
+    ) -> list[Stream[Any]]:
+        sampling = {name: value for name, value in asking.items() if name not in _OF_CONVERSATIONS}
+        of_conversations = {name: asking[name] for name in _OF_CONVERSATIONS if name in asking}
+        continues = of_conversations.pop("continue_final_message", False)
+        schema = schema_of(response_format)
+        all_params = [params_of(params, sampling) for _, params in asked]
+        requests = [request_of(params, schema=schema, continues=continues, **of_conversations) for params in all_params]
+        answers = self._model.answer([prompt_of(prompt) for prompt, _ in asked], requests)
+        streams = [
+            Stream[Any](answer, response_format, params.logprobs is not None)
+            for answer, params in zip(answers, all_params, strict=True)
+        ]
+        with self._lock:
+            self._open.update(streams)
+        return streams
+
+    def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Evaluates tokens in a session of their own.
+
+        Returns:
+            The logits after each, of shape ``(n_tokens, vocab)``. The array is the memory that they were written to.
+        """
+        with self.session() as session:
+            return session.logits(tokens)
+
+    def score(self, prompts: Sequence[Sequence[int]]) -> list[Score]:
+        """Probabilities of given tokens. Prompts share steps, as answers do, and all of their logits are not kept.
+
+        Args:
+            prompts: Token ids of each, at least one and fewer than the context.
+        """
+        module = numpy()
+        scores = self._model.score([tokens_of(prompt) for prompt in prompts])
+        return [
+            Score(module.frombuffer(logprobs, module.float32), module.frombuffer(are_likeliest, module.bool_))
+            for logprobs, are_likeliest in scores
+        ]
+
+    def session(self) -> Session:
+        """Begins an empty session."""
+        session = Session(self._model.session(), self.vocab)
+        with self._lock:
+            self._open.add(session)
+        return session
+
+    def stats(self) -> Stats:
+        """Counts since the model was loaded."""
+        return Stats(**json.loads(self._model.stats()))
+
+    def reset_stats(self) -> None:
+        """Begins to count experts and reading anew."""
+        self._model.reset_stats()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or belongs to another process."""
+        return self._model.is_closed()
+
+    def close(self) -> None:
+        """Ends all answers and sessions and frees the memory. A second call does nothing."""
+        with self._lock:
+            all_open = list(self._open)
+        for open_one in all_open:
+            open_one.close()
+        self._model.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else self.device
+        return f"<moeflux.Model {self.path!r} ({self.family}, {state})>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a model cannot be pickled, as it holds weights and threads: load it in the process that uses it, or start "
+            "`moeflux serve` for several"
+        )

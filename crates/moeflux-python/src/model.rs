@@ -1,0 +1,172 @@
+//! A loaded model.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use moeflux::{AnswerOptions, Ask, Model, Request};
+use moeflux_engine::TokenId;
+use moeflux_text::{AnswerShape, Conversation, Markup, ToolChoice, Tools};
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::answer::PyAnswer;
+use crate::error::{Failure, OrRaise};
+use crate::facts;
+use crate::news::Bell;
+use crate::process::Owned;
+use crate::request::{PromptArg, RequestArg, messages};
+use crate::score::{Scores, score};
+use crate::session::PySession;
+
+/// A loaded model, until it is closed.
+#[pyclass(frozen, module = "moeflux._moeflux", name = "Model")]
+pub(crate) struct PyModel {
+    model: Owned<Mutex<Option<Model>>>,
+}
+
+impl PyModel {
+    pub(crate) fn new(model: Model) -> PyModel {
+        PyModel { model: Owned::new(Mutex::new(Some(model))) }
+    }
+
+    /// A handle of the model.
+    fn model(&self) -> Result<Model, Failure> {
+        let model = self.model.get()?.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        model.ok_or_else(|| Failure::new("stopped", "the model was closed"))
+    }
+
+    /// Calls `work` with the model and without Python's lock.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Model) -> Result<T, Failure> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| work(&self.model()?)).or_raise(py)
+    }
+}
+
+#[pymethods]
+impl PyModel {
+    /// Requests answers, all or none of them. Each prompt has its request, as JSON.
+    fn answer(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<PromptArg>,
+        requests: Vec<String>,
+    ) -> PyResult<Vec<PyAnswer>> {
+        self.with(py, |model| answer(model, prompts, &requests))
+    }
+
+    /// Evaluates prompts and returns the probabilities of their tokens, see `score`.
+    fn score(&self, py: Python<'_>, prompts: Vec<Vec<u32>>) -> PyResult<Scores> {
+        let model = self.model().or_raise(py)?;
+        score(py, &model, prompts)
+    }
+
+    /// Begins a session.
+    fn session(&self, py: Python<'_>) -> PyResult<PySession> {
+        self.with(py, |model| Ok(PySession::new(model.engine())))
+    }
+
+    /// Token ids of a text. With `special`, what is written as a control token is one.
+    fn encode(&self, py: Python<'_>, text: &str, special: bool) -> PyResult<Vec<u32>> {
+        let markup = if special { Markup::Parse } else { Markup::Literal };
+        let ids = self.with(py, |model| {
+            Ok(model.tokenizer().encode(text, markup).map_err(moeflux::Error::from)?)
+        })?;
+        Ok(ids.into_iter().map(|id| id.0).collect())
+    }
+
+    /// The text of token ids.
+    fn decode(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<String> {
+        let ids: Vec<TokenId> = ids.into_iter().map(TokenId).collect();
+        self.with(py, |model| Ok(model.tokenizer().decode(&ids)))
+    }
+
+    /// The prompt that a conversation becomes, as text and as token ids.
+    fn render(
+        &self,
+        py: Python<'_>,
+        conversation: &str,
+        tools: &str,
+        thinking: Option<bool>,
+        continues: bool,
+    ) -> PyResult<(String, Vec<u32>)> {
+        self.with(py, |model| {
+            let functions: Vec<Value> = serde_json::from_str(tools)
+                .map_err(|err| Failure::of_request("tools", format!("tools: {err}")))?;
+            let messages = messages(conversation)?;
+            let conversation = Conversation {
+                tools: Tools { functions: functions.clone(), strict: Vec::new() },
+                tool_choice: ToolChoice::Auto,
+                shape: AnswerShape::Text,
+                thinking,
+                continues,
+                ..Conversation::new(messages.clone())
+            };
+            let mut request = Request::default().tools(functions);
+            (request.thinking, request.continues) = (thinking, continues);
+            let prepared = model.prepare(&messages, &request)?;
+            // What can be prepared can be rendered.
+            let text = model.text().prompt_text(&conversation).unwrap_or_default();
+            Ok((text, prepared.turn.tokens.iter().map(|id| id.0).collect()))
+        })
+    }
+
+    /// What does not change while it is loaded, as JSON.
+    fn facts(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |model| Ok(facts::of_model(model).to_string()))
+    }
+
+    /// Counts since it was loaded, or since they were reset, as JSON.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |model| Ok(facts::stats(model).to_string()))
+    }
+
+    /// Begins to count anew what was read.
+    fn reset_stats(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |model| {
+            model.engine().reset_stats();
+            Ok(())
+        })
+    }
+
+    /// Whether it was closed, or belongs to another process.
+    fn is_closed(&self) -> bool {
+        self.model().is_err()
+    }
+
+    /// Frees the memory, once the last answer and the last session are gone.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let closed = py.detach(|| {
+            let model = self.model.get()?.lock().unwrap_or_else(PoisonError::into_inner).take();
+            // Without the lock: the model's thread ends here.
+            drop(model);
+            Ok::<_, Failure>(())
+        });
+        closed.or_raise(py)
+    }
+}
+
+fn answer(
+    model: &Model,
+    prompts: Vec<PromptArg>,
+    requests: &[String],
+) -> Result<Vec<PyAnswer>, Failure> {
+    let (mut asks, mut handles) = (Vec::new(), Vec::new());
+    for (prompt, request) in prompts.into_iter().zip(requests) {
+        let request = RequestArg::read(request)?.of_model(model);
+        let prepared = prompt.prepare(model, &request)?;
+        let settings = request.settings(model.tokenizer());
+        let (cancelled, bell) = (Arc::<AtomicBool>::default(), Bell::new());
+        let options = AnswerOptions {
+            cancelled: Arc::clone(&cancelled),
+            news: Some(bell.ring()),
+            ..AnswerOptions::default()
+        };
+        asks.push(Ask { prepared, settings, options });
+        handles.push((cancelled, bell));
+    }
+    let answers = model.answer_all(asks)?.into_iter().zip(handles);
+    Ok(answers.map(|(answer, (cancelled, bell))| PyAnswer::new(answer, cancelled, bell)).collect())
+}
