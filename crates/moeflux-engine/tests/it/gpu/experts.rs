@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use moeflux_engine::{Activations, Engine, EngineOptions, TokenId};
-use moeflux_store::{CachePolicy, IoChoice, Prefetch};
+use moeflux_store::{CachePolicy, IoChoice, IoMode, Prefetch};
 
 use super::{all_devices, bits, longest, open, options, slot_bytes, turn};
 use crate::common::{Golden, golden_dir};
@@ -123,7 +123,7 @@ impl Resident {
             let uploads = |engine: &Engine| engine.device_stats().unwrap().uploads;
             let n_experts = uploads(&quiet);
             // A cache of few slots is left to steps.
-            assert!(n_experts > 0 || io == IoChoice::Pread);
+            assert!(n_experts > 0 || quiet.plan().io_mode != IoMode::Mmap);
             drop(quiet);
             for [first, second] in [[0, 1], [1, 0]] {
                 let engine = open(dir, &loading, kept);
