@@ -43,7 +43,7 @@ def load(
         TypeError: Where there is no such option.
     """
     _render_in_children()
-    name = None if model is None else os.fspath(model)
+    name = None if model is None else os.fsdecode(model)
     with _Bar(progress) as bar:
         return Model(_moeflux.open_model(name, json_of(options, "options"), download, bar.callback))
 
@@ -55,7 +55,7 @@ def plan(model: StrPath | None = None, **options: Unpack[LoadOptions]) -> Plan:
         Error: Where there is no such model, or an option makes no sense. That it does not fit is no error.
         TypeError: Where there is no such option.
     """
-    name = None if model is None else os.fspath(model)
+    name = None if model is None else os.fsdecode(model)
     found = json.loads(_moeflux.plan(name, json_of(options, "options")))
     alternatives = tuple(Alternative(**other) for other in found.pop("alternatives"))
     return Plan(memory=Memory(**found.pop("memory")), alternatives=alternatives, **found)

@@ -118,8 +118,8 @@ def request_of(
     request: dict[str, Any] = {name: getattr(params, name) for name in _FIELDS}
     for name, value in request.items():
         _check(name, value)
-    request["stop"] = [params.stop] if isinstance(params.stop, str) else list(params.stop)
-    request["logit_bias"] = [(operator.index(token), float(bias)) for token, bias in params.logit_bias.items()]
+    request["stop"] = _stop_texts(params.stop)
+    request["logit_bias"] = _bias(params.logit_bias)
     if params.seed is None:
         request["seed"] = int.from_bytes(os.urandom(_SEED_BYTES), "little")
     request["schema"] = schema
@@ -130,6 +130,22 @@ def request_of(
     return json_of(request, "tools" if tools else "response_format")
 
 
+def _stop_texts(stop: object) -> list[str]:
+    texts: list[object] = [*cast("Sequence[object]", stop)] if isinstance(stop, (list, tuple)) else [stop or ""]
+    texts = [] if texts == [""] else texts
+    wrong = next((text for text in texts if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise Error(f"stop {wrong!r}: texts are needed", "request", "stop")
+    return cast("list[str]", texts)
+
+
+def _bias(bias: Mapping[int, float]) -> list[tuple[int, float]]:
+    try:
+        return [(operator.index(token), float(value)) for token, value in bias.items()]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise Error(f"logit_bias: token ids with numbers are needed ({error})", "request", "logit_bias") from None
+
+
 def _check(name: str, value: object) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if name in _COUNTS and value is not None:
@@ -137,6 +153,10 @@ def _check(name: str, value: object) -> None:
             raise Error(f"{name} {value!r}: a whole number is needed, at least 0", "request", name)
     elif name in _NUMBERS and value is not None and not (is_number and abs(cast("float", value)) < 1e30):
         raise Error(f"{name} {value!r}: a number is needed", "request", name)
+    elif name == "thinking" and value not in (None, True, False):
+        raise Error(f"thinking {value!r}: True or False is needed", "request", name)
+    elif name == "expected" and not isinstance(value, (str, type(None))):
+        raise Error(f"expected {value!r}: a text is needed", "request", name)
 
 
 def _tool_choice(choice: str | Mapping[str, Any] | None) -> str | None:

@@ -129,7 +129,7 @@ class Session:
         Raises:
             Error: Where the file cannot be written.
         """
-        self._session.save(os.fspath(path))
+        self._session.save(os.fsdecode(path))
 
     def load(self, path: StrPath) -> None:
         """Replaces the session by one that `save` has written.
@@ -137,7 +137,7 @@ class Session:
         Raises:
             Error: Where the file is none of this model under these options, or is damaged; nothing has changed then.
         """
-        self._session.load(os.fspath(path))
+        self._session.load(os.fsdecode(path))
 
     def close(self) -> None:
         """Frees its memory."""
