@@ -27,7 +27,9 @@ site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 cp -r "$package/python/moeflux" "$site/"
 cp "$module" "$site/moeflux/_moeflux.abi3.so"
-export MOEFLUX_CACHE=$site/cache HF_HUB_OFFLINE=1 PYTHONPATH=$site PYTHONPYCACHEPREFIX=$site/pycache
+export MOEFLUX_CACHE=$site/cache HF_HUB_OFFLINE=1 PYTHONPATH=$site
+# As pip leaves it.
+"$venv/bin/python" -m compileall -q "$site/moeflux"
 
 failed=0
 cd "$package"
@@ -35,5 +37,5 @@ cd "$package"
 "$venv/bin/ruff" format --quiet --no-cache --check . || failed=1
 "$venv/bin/mypy" --cache-dir "$site/mypy" || failed=1
 PYRIGHT_PYTHON_IGNORE_WARNINGS=1 "$venv/bin/pyright" --pythonpath "$venv/bin/python" || failed=1
-"$venv/bin/python" -m pytest "$@" || failed=1
+"$venv/bin/python" -B -m pytest "$@" || failed=1
 exit "$failed"

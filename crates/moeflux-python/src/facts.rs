@@ -134,18 +134,12 @@ pub(crate) fn stats(model: &Model) -> Value {
         "running": answers.n_running,
         "waiting": answers.n_waiting,
         "busy_s": answers.busy.as_secs_f64(),
-        "tok_s": rate(answers.n_generated, answers.busy),
         "expert_hits": experts.hits,
         "expert_misses": experts.misses,
-        "expert_hit_rate": experts.hit_rate(),
         "expert_evictions": experts.evictions,
         "expert_cache_bytes": experts.cache_bytes,
         "bytes_read": experts.bytes_read,
         "read_s": Duration::from_nanos(experts.read_ns).as_secs_f64(),
         "stall_s": Duration::from_nanos(experts.stall_ns).as_secs_f64(),
     })
-}
-
-fn rate(n_tokens: u64, time: Duration) -> f64 {
-    if time.is_zero() { 0.0 } else { n_tokens as f64 / time.as_secs_f64() }
 }

@@ -128,8 +128,13 @@ def test_stats_count(model: moeflux.Model) -> None:
     assert after.answers == before.answers + 1
     assert after.expert_hits + after.expert_misses > before.expert_hits + before.expert_misses
     assert 0 <= after.expert_hit_rate <= 1 and after.tok_s > 0
+    assert after.rh(1.0) >= 0
     model.reset_stats()
-    assert model.stats().expert_hits == 0
+    again = model.stats()
+    assert again.expert_hits == again.completion_tokens == again.steps == 0
+    assert again.busy_s == again.tok_s == 0
+    model.chat(QUESTION, temperature=0, max_tokens=10)
+    assert model.stats().completion_tokens == answer.usage.completion_tokens
 
 
 def test_models_are_those_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,19 @@ T = TypeVar("T")
 _OF_CONVERSATIONS = ("tools", "tool_choice", "parallel_tool_calls", "continue_final_message")
 
 
+#: Fields of `Stats` that the model itself counts since it was loaded.
+_OF_ANSWERS = (
+    "prompt_tokens",
+    "reused_tokens",
+    "completion_tokens",
+    "drafted_tokens",
+    "accepted_tokens",
+    "steps",
+    "answers",
+    "busy_s",
+)
+
+
 class Tokenizer:
     """The tokenizer of a model."""
 
@@ -135,6 +148,7 @@ class Model:
         """Use `load`."""
         self._model = model
         self._lock = threading.Lock()
+        self._counted_before: dict[str, float] = {}
         self._open: weakref.WeakSet[Stream[Any] | Session] = weakref.WeakSet()
         facts = json.loads(model.facts())
         self.path: str = facts["path"]
@@ -362,11 +376,16 @@ class Model:
         return session
 
     def stats(self) -> Stats:
-        """Counts since the model was loaded."""
-        return Stats(**json.loads(self._model.stats()))
+        """Counts since the model was loaded, or since `reset_stats`."""
+        counts = json.loads(self._model.stats())
+        for name, before in self._counted_before.items():
+            counts[name] -= before
+        return Stats(**counts)
 
     def reset_stats(self) -> None:
-        """Begins to count experts and reading anew."""
+        """Begins to count anew."""
+        counts = json.loads(self._model.stats())
+        self._counted_before = {name: counts[name] for name in _OF_ANSWERS}
         self._model.reset_stats()
 
     @property

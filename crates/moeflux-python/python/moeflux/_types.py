@@ -319,7 +319,7 @@ class StoredModel:
 
 @dataclass(frozen=True)
 class Stats:
-    """Counts of a model. Those of experts and of reading begin anew with `Model.reset_stats`."""
+    """Counts of a model since it was loaded, or since `Model.reset_stats`."""
 
     prompt_tokens: int
     """Tokens of prompts that were evaluated."""
@@ -332,20 +332,17 @@ class Stats:
     answers: int
     """Answers that have ended."""
     running: int
-    """Answers that have a session."""
+    """Answers that have a session now."""
     waiting: int
-    """Answers that wait for one."""
+    """Answers that wait for one now."""
     busy_s: float
-    """Seconds in which steps ran."""
-    tok_s: float
-    """Tokens of answers by a second in which steps ran, those of prompts included."""
+    """Seconds in which steps of answers ran."""
     expert_hits: int
     """Experts that were in memory when a token needed them."""
     expert_misses: int
-    expert_hit_rate: float
-    """0 to 1."""
     expert_evictions: int
     expert_cache_bytes: int
+    """What the cache of experts takes now."""
     bytes_read: int
     """Bytes of experts that were read."""
     read_s: float
@@ -354,6 +351,24 @@ class Stats:
     """Seconds in which steps waited for experts."""
 
     @property
+    def tok_s(self) -> float:
+        """Tokens of answers by a second in which steps ran, those of prompts included."""
+        return self.completion_tokens / self.busy_s if self.busy_s > 0 else 0.0
+
+    @property
+    def expert_hit_rate(self) -> float:
+        """The share of experts that were in memory when a token needed them, 0 to 1."""
+        return self.expert_hits / max(1, self.expert_hits + self.expert_misses)
+
+    @property
     def drive_gb_s(self) -> float | None:
         """The rate of reading, in thousand millions of bytes a second; ``None`` where nothing was read."""
         return self.bytes_read / self.read_s / 1e9 if self.read_s > 0 else None
+
+    def rh(self, drive_gb_s: float) -> float:
+        """The share of the drive's limit that reading reached while steps ran, 0 to 1.
+
+        Args:
+            drive_gb_s: What the drive reads, in thousand millions of bytes a second, as ``moeflux bench`` measures it.
+        """
+        return self.bytes_read / self.busy_s / (drive_gb_s * 1e9) if self.busy_s > 0 else 0.0
