@@ -23,7 +23,7 @@ pub trait ExpertResidency {
     /// experts of the layer are loaded: the device may store a copy next to them, so that
     /// one kernel runs both.
     fn register_shared(&mut self, layer: LayerIdx, projections: ExpertParts<Weight>);
-    /// Begins to take memory for layers of so many experts each, which are going to be
+    /// Begins to take memory for layers, by layout and number of experts, which are going to be
     /// [reserved](ExpertResidency::reserve) in this order, where the device knows that `others` bytes are
     /// left then.
     fn reserve_ahead(

@@ -234,7 +234,7 @@ fn open(
 
 /// Whether drivers of GPUs will be needed. They take a while to begin, in which headers are read.
 fn needs_drivers(source: &Path, options: &EngineOptions) -> bool {
-    let bytes = |path: &Path| fs::metadata(path).map_or(0, |it| it.len());
+    let bytes = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
     match options.compute.device {
         Device::Cpu => false,
         Device::Gpu(_) => source.exists(),

@@ -340,7 +340,7 @@ fn an_expert_that_cannot_be_loaded_fails_the_steps_that_want_it() {
     check_names_layer_file(&engine.session().eval_prompt(tokens).unwrap_err());
     files.restore();
     assert!(bits(&engine, tokens, usize::MAX) == want);
-    // Whoever goes while experts are read waits for no more than a part.
+    // An engine that is dropped while experts are read waits for no more than a part.
     drop(open(dir.path(), &options.quick_start(true), &mut kept));
 }
 

@@ -16,7 +16,7 @@ kernel! {
         dim: u32 = DIM,
         is_normed: bool = NORMED,
         values_are_normed: bool = NORMED_VALUES,
-        /// Those that `norm/norm.wgsl` has for heads of so many elements.
+        /// Those that `norm/norm.wgsl` has for heads of `dim` elements.
         threads: u32 = THREADS,
         /// Pairs that are rotated; 0 for no rotation.
         n_pairs: u32 = PAIRS,

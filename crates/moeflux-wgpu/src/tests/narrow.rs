@@ -51,6 +51,10 @@ fn products(b: &mut dyn Backend, format: MatrixFormat, shape: Shape<'_>) -> Vec<
         projections.push(Projection { weight, out: out.slice(first, *n) });
         first += n;
     }
+    // Uploads of large matrices are kernels, too.
+    if let Some(residency) = b.residency() {
+        residency.counters().reset();
+    }
     b.project(rows, Cols { buf: x, start, len: cols }, &projections);
     b.read(y, rows).expect("the device works")
 }

@@ -86,7 +86,7 @@ impl LayerMemory for Encoder {
     }
 }
 
-/// Begins to allocate what reserving layers of so many experts will ask for, in this order.
+/// Begins to allocate what reserving layers, by layout and number of experts, will ask for, in this order.
 pub(crate) fn reserve_ahead(
     encoder: &mut Encoder,
     layers: &mut dyn Iterator<Item = (&Arc<ExpertLayout>, usize)>,
