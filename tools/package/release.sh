@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Completes a release: OUT holds its archives, .deb, .rpm and bills of materials; this adds the installers, the manifests
-# of package managers, and SHA256SUMS of all.
+# Completes a release: OUT holds its archives, .deb, .rpm, wheels and bills of materials; this adds the installers, the
+# manifests of package managers, and SHA256SUMS of all.
 #   tools/package/release.sh OUT
 #
 # Needs Python 3, and the repository's address (MOEFLUX_REPOSITORY, tools/package/release.env).
@@ -43,7 +43,7 @@ packages=(moeflux[-_]*)
 for package in "${packages[@]}"; do
     [ -f "$package" ] || fail "$package: a folder is no part of a release"
     case $package in
-    moeflux-"$version"-* | moeflux_"$version"-*) ;;
+    moeflux-"$version"-* | moeflux_"$version"-* | moeflux-"$version".tar.gz) ;;
     *) fail "$package is not of version $version" ;;
     esac
 done

@@ -52,6 +52,7 @@ fn products(b: &mut dyn Backend, format: MatrixFormat, shape: Shape<'_>) -> Vec<
         first += n;
     }
     // Uploads of large matrices are kernels, too.
+    b.read(y, 0).expect("the device works");
     if let Some(residency) = b.residency() {
         residency.counters().reset();
     }
