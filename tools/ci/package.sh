@@ -10,7 +10,8 @@ max_bytes=$((10 << 20))
 
 packages=${CARGO_TARGET_DIR:-target}/package
 rm -rf "$packages"
-cargo package --workspace --exclude xtask --exclude moeflux-c --exclude moeflux-python --locked --no-verify --allow-dirty --quiet
+cargo package --workspace --exclude xtask --exclude moeflux-c --exclude moeflux-python \
+    --locked --no-verify --allow-dirty --quiet
 n_too_large=0
 for package in "$packages"/*.crate; do
     bytes=$(stat --format %s "$package")

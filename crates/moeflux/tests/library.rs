@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use moeflux::{
-    Bias, ErrorKind, Finish, Message, Model, OptionId, Options, Piece, Request, ToolChoice, Update,
+    AnswerOptions, Ask, Bias, ErrorKind, Finish, Message, Model, OptionId, Options, Piece, Request,
+    ToolChoice, Update,
 };
 use serde_json::{Value, json};
 
@@ -254,4 +258,45 @@ fn updates_make_the_same_message_as_pieces() {
         drop(updates);
         assert_eq!(chat.messages(), [messages[0].clone(), pieces.message()]);
     }
+}
+
+#[test]
+fn answers_can_be_waited_for_with_other_things() {
+    let model = Model::open(demo()).unwrap();
+    let request = Request::default().max_tokens(12);
+    let n_news = Arc::new(AtomicUsize::new(0));
+    let ask = |prompt: &str| {
+        let n_news = Arc::clone(&n_news);
+        let count = move || {
+            n_news.fetch_add(1, Ordering::Relaxed);
+        };
+        Ask {
+            prepared: model.prepare_text(prompt, &request).unwrap(),
+            settings: request.settings(model.tokenizer()),
+            options: AnswerOptions { news: Some(Arc::new(count)), ..AnswerOptions::default() },
+        }
+    };
+    let prompts = ["The", "A vector"];
+    let mut answers = model.answer_all(prompts.map(ask).into()).unwrap();
+    for (answer, prompt) in answers.iter_mut().zip(prompts) {
+        let mut text = String::new();
+        loop {
+            if !answer.wait(Duration::from_millis(1)) {
+                continue;
+            }
+            match answer.next() {
+                Some(piece) => text += &piece.unwrap().to_string(),
+                None => break,
+            }
+        }
+        assert_eq!(text, model.generate(prompt, &request).unwrap().text().unwrap());
+        assert!(answer.wait(Duration::ZERO), "an answer that has ended is not waited for");
+    }
+    assert!(n_news.load(Ordering::Relaxed) > 2, "{n_news:?}");
+
+    let nothing =
+        Ask { prepared: model.prepare_tokens(Vec::new(), &request).unwrap(), ..ask("The") };
+    let refused = model.answer_all(vec![ask("The"), nothing]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Request);
+    assert_eq!(model.scheduler().stats().n_waiting, 0);
 }
