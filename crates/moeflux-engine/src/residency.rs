@@ -53,7 +53,7 @@ pub(crate) struct ModelExperts<'a> {
     /// Bytes of all of them.
     pub(crate) n_bytes: u64,
     /// Whether those that fit on the device are loaded while the engine answers.
-    pub(crate) quick_start: bool,
+    pub(crate) load_later: bool,
 }
 
 /// Experts of a layer that are read together.
@@ -80,7 +80,7 @@ pub(crate) fn load_all_experts(
         n_slots => n_slots,
     };
     // Steps want slots, too, while others are loaded.
-    if model.quick_start && n_slots >= LEAST_SLOTS.max(4 * top_k) && reserve(device, experts, model)
+    if model.load_later && n_slots >= LEAST_SLOTS.max(4 * top_k) && reserve(device, experts, model)
     {
         return Ok(Residency::Coming(cut(model, (n_slots / LEAST_SLOTS).min(READ_TOGETHER))));
     }

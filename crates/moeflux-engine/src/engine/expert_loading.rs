@@ -1,5 +1,5 @@
-//! Loads the experts that a device has room for while the engine answers, then measures the device's
-//! products while it does not.
+//! What is left to do when a model is open: experts that the device has room for are loaded while the
+//! engine answers, then products of the device are measured while it does not.
 //!
 //! A step that needs an expert before its turn uploads it to the place where it stays, so every expert
 //! is uploaded once. The thread reads without the core's lock, and takes it for one part at a time.
@@ -25,7 +25,7 @@ const MEASURED_AT_ONCE: Duration = Duration::from_millis(200);
 
 /// What is done while the engine answers.
 pub(crate) struct Work {
-    /// All experts.
+    /// All experts; none where they stream, or are loaded.
     pub(crate) parts: Vec<ExpertPart>,
     /// Experts of a row, which the cache has room for once the device has all.
     pub(crate) top_k: usize,
@@ -71,7 +71,7 @@ impl Progress {
 }
 
 impl ExpertLoading {
-    /// Begins to load experts of a core, whose device has reserved memory for all.
+    /// Begins the work on a core, whose device has reserved memory for the experts.
     pub(crate) fn begin(
         core: &Arc<CoreLock>,
         experts: &Arc<ExpertStore>,
@@ -134,7 +134,9 @@ impl Loader {
     fn run(self, work: Work) {
         let Work { parts, top_k, tuner } = work;
         let progress = Arc::clone(&self.ending.0);
-        if let Err(err) = self.load(parts, top_k) {
+        if !parts.is_empty()
+            && let Err(err) = self.load(parts, top_k)
+        {
             progress.lock().warning =
                 Some(format!("experts stream from memory and drive, as loading them ended: {err}"));
         }

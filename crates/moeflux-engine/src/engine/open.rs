@@ -6,8 +6,9 @@
 //! 3. [`open_device`]: the device, with room for its experts;
 //! 4. [`load_resident`]: dense weights onto the device;
 //! 5. [`open_store`] and [`open_rows`]: the caches of routed experts and of rows of tables;
-//! 6. [`device::tune`]: a GPU's layouts, measured before experts take the memory that is left;
-//! 7. [`load_residency`]: experts that stay on the device.
+//! 6. [`Tuner::tune`]: a GPU's layouts, measured before experts take the memory that is left;
+//! 7. [`load_residency`]: experts that stay on the device, or memory for them where they come while the
+//!    engine answers ([`ExpertLoading`]).
 
 use std::fs;
 use std::path::Path;
@@ -246,6 +247,12 @@ fn needs_drivers(source: &Path, options: &EngineOptions) -> bool {
     }
 }
 
+/// Whether a device may hold all experts, and all are there.
+fn takes_all(plan: &Plan, options: &EngineOptions) -> bool {
+    let most = device_expert_bytes(plan, options);
+    !options.experts.allow_missing && most.is_none_or(|bytes| bytes >= plan.expert_bytes)
+}
+
 /// Whether another device may do what failed.
 fn is_of_device(err: &EngineError) -> bool {
     match err {
@@ -271,10 +278,8 @@ fn open_on(
     let mut plan = plan_that_fits(&planner, spec.checkpoint.root().to_path_buf())?;
     let n_threads = threads(options)?;
     let OpenDevice { mut backend, profiler } = open_device(&spec, &plan, options, n_threads)?;
-    if options.quick_start
-        && !options.experts.allow_missing
-        && let Some(device) = backend.residency_mut()
-    {
+    let loads_later = options.quick_start && takes_all(&plan, options);
+    if loads_later && let Some(device) = backend.residency_mut() {
         let layers = spec.bank.layers.iter().flatten();
         // Weights, caches and buffers of steps, and as much again.
         let others = 2 * plan.fixed_bytes();
@@ -329,7 +334,8 @@ fn open_on(
         }
         None => None,
     };
-    let tuner = options.compute.gpu_tuning.as_ref().map(|dir| Tuner {
+    let is_gpu = matches!(options.compute.device, Device::Gpu(_));
+    let tuner = options.compute.gpu_tuning.as_ref().filter(|_| is_gpu).map(|dir| Tuner {
         device: options.compute.device,
         products: device::products(&facts, experts.bank(), shape.top_k, inputs),
         dir: dir.clone(),
@@ -350,7 +356,7 @@ fn open_on(
         layers: &layers,
         shape: &shape,
         n_bytes: plan.expert_bytes,
-        quick_start: options.quick_start,
+        load_later: loads_later,
     };
     let n_total = n_resident + plan.expert_bytes;
     let mut report = |n_loaded| progress(n_resident + n_loaded, n_total);
@@ -370,12 +376,13 @@ fn open_on(
     core.recorder = recorder;
     core.expert_stats = expert_stats;
     let core = Arc::new(CoreLock::new(core));
-    let loading = match residency {
-        Residency::Coming(parts) => {
-            Some(ExpertLoading::begin(&core, &experts, Work { parts, top_k, tuner: later }))
-        }
-        Residency::Streamed | Residency::Device | Residency::DeviceAndHost => None,
+    let parts = match residency {
+        Residency::Coming(parts) => parts,
+        Residency::Streamed | Residency::Device | Residency::DeviceAndHost => Vec::new(),
     };
+    let has_work = !parts.is_empty() || later.is_some();
+    let work = Work { parts, top_k, tuner: later };
+    let loading = has_work.then(|| ExpertLoading::begin(&core, &experts, work));
     let info = Info {
         experts,
         rows,

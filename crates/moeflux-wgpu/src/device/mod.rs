@@ -1,6 +1,6 @@
-//! The device: `adapter` lists the GPUs of the machine, `context` opens one as
-//! `profile` says, `imports` makes the
-//! host's memory readable to its kernels, `work` bounds submissions where a system gives up long ones.
+//! The device: `adapter` lists the GPUs of the machine, `context` opens one as `profile` says,
+//! `allocated_ahead` has a thread allocate memory for experts, `imports` makes the host's memory readable
+//! to its kernels, `work` bounds submissions where a system gives up long ones.
 
 pub(crate) mod adapter;
 pub(crate) mod allocated_ahead;
