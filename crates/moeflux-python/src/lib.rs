@@ -5,6 +5,7 @@
 //! never ask for it.
 
 mod answer;
+mod api;
 mod error;
 mod facts;
 mod finding;
@@ -27,6 +28,8 @@ fn _moeflux(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::PyModel>()?;
     module.add_class::<answer::PyAnswer>()?;
     module.add_class::<session::PySession>()?;
+    module.add_class::<api::PyApi>()?;
+    module.add_class::<api::PyReply>()?;
     module.add_function(wrap_pyfunction!(opening::open_model, module)?)?;
     module.add_function(wrap_pyfunction!(facts::plan, module)?)?;
     module.add_function(wrap_pyfunction!(facts::models, module)?)?;

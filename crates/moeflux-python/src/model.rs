@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::answer::PyAnswer;
+use crate::api::PyApi;
 use crate::error::{Failure, OrRaise};
 use crate::facts;
 use crate::news::Bell;
@@ -66,6 +67,11 @@ impl PyModel {
     /// Begins a session.
     fn session(&self, py: Python<'_>) -> PyResult<PySession> {
         self.with(py, |model| Ok(PySession::new(model.engine())))
+    }
+
+    /// The routes of a server for this model. With `any_name` every other name means it, too.
+    fn api(&self, py: Python<'_>, names: Vec<String>, any_name: bool) -> PyResult<PyApi> {
+        self.with(py, |model| PyApi::new(model.clone(), names, any_name))
     }
 
     /// Token ids of a text. With `special`, what is written as a control token is one.

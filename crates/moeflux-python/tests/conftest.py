@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,3 +21,11 @@ QUESTION = [{"role": "user", "content": "What does Vec::push do?"}]
 def model() -> Iterator[moeflux.Model]:
     with moeflux.load(DEMO, device="cpu", ctx=2048, sessions=4) as loaded:
         yield loaded
+
+
+def assert_idle(model: moeflux.Model) -> None:
+    """Nothing is made for anyone a moment later."""
+    deadline = time.monotonic() + 5
+    while model.stats().running or model.stats().waiting:
+        assert time.monotonic() < deadline, model.stats()
+        time.sleep(0.01)

@@ -12,7 +12,7 @@ import time
 import pytest
 
 import moeflux
-from conftest import QUESTION
+from conftest import QUESTION, assert_idle
 
 GREEDY = moeflux.SamplingParams(temperature=0, max_tokens=24)
 
@@ -162,14 +162,6 @@ def test_a_cancelled_task_ends_its_answer(model: moeflux.Model) -> None:
 
     asyncio.run(cancel())
     assert_idle(model)
-
-
-def assert_idle(model: moeflux.Model) -> None:
-    """Nothing is made for anyone a moment later."""
-    deadline = time.monotonic() + 5
-    while model.stats().running or model.stats().waiting:
-        assert time.monotonic() < deadline, model.stats()
-        time.sleep(0.01)
 
 
 def test_a_dropped_iterator_ends_its_answer(model: moeflux.Model) -> None:

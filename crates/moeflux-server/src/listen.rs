@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -12,7 +12,6 @@ use moeflux_engine::{Engine, explain_thread_error};
 #[cfg(unix)]
 use tokio::net::UnixListener;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -25,15 +24,13 @@ use crate::fleet::Fleet;
 use crate::library::Library;
 use crate::options::{ServerOptions, UnixSocket};
 use crate::routes::{Root, router};
+use crate::runtime::start_runtime;
 use crate::service::Service;
 use crate::site::Site;
 #[cfg(unix)]
 use crate::socket_file::SocketFile;
 use crate::stream::ClientStream;
 use crate::tls::Tls;
-
-/// Threads that serve connections.
-const N_WORKERS: usize = 2;
 
 /// After a failure to accept a connection, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -272,23 +269,6 @@ async fn accept<S: ClientStream + 'static>(
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
-}
-
-/// Starts the threads that serve connections.
-///
-/// Tokio panics where the system refuses one of its threads, and then waits for the others without
-/// end. So threads are started for a try first.
-fn start_runtime() -> io::Result<Runtime> {
-    // All of them exist at the same time: they wait for the end of this lock.
-    let gate = Mutex::new(());
-    std::thread::scope(|scope| {
-        let _closed = gate.lock();
-        let wait = || drop(gate.lock());
-        let start = |_| std::thread::Builder::new().spawn_scoped(scope, wait).map(drop);
-        (0..N_WORKERS).try_for_each(start)
-    })?;
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(N_WORKERS).thread_name("http").enable_io().enable_time().build()
 }
 
 /// Logs the warnings of the prompt caches, each of which says one once.

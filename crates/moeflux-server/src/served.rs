@@ -40,7 +40,20 @@ impl Served {
         model: &LibraryModel,
         common: Arc<Common>,
     ) -> Result<Served, moeflux::Error> {
-        let options = &common.options;
+        let n_sessions = common.options.n_sessions.min(engine.plan().n_sessions).max(1);
+        let limits = SchedulerOptions { n_sessions, max_waiting: common.options.max_waiting };
+        let loaded = moeflux::Model::of_engine(engine, limits)?;
+        loaded.text().read_templates().map_err(moeflux::Error::from)?;
+        Ok(Served::of_model(loaded, model, common))
+    }
+
+    /// Serves a model whose scheduler runs already, and has other clients.
+    pub(crate) fn of_model(
+        loaded: moeflux::Model,
+        model: &LibraryModel,
+        common: Arc<Common>,
+    ) -> Served {
+        let (engine, options) = (loaded.engine(), &common.options);
         let facts = ModelFacts {
             names: model.names.iter().chain(&model.aliases).cloned().collect(),
             any_name: options.any_model,
@@ -49,11 +62,8 @@ impl Served {
         };
         let fingerprint = format!("moeflux-{}", engine.identity().get(..12).unwrap_or_default());
         let n_sessions = options.n_sessions.min(engine.plan().n_sessions).max(1);
-        let limits = SchedulerOptions { n_sessions, max_waiting: options.max_waiting };
-        let loaded = moeflux::Model::of_engine(engine, limits)?;
-        loaded.text().read_templates().map_err(moeflux::Error::from)?;
         let model = Model::new(Arc::clone(loaded.text()), facts, Arc::clone(&common.journal));
-        Ok(Served { model, loaded, common, n_sessions, fingerprint })
+        Served { model, loaded, common, n_sessions, fingerprint }
     }
 
     pub(crate) fn options(&self) -> &ServerOptions {

@@ -12,6 +12,7 @@ Computing and waiting leave Python's lock to other threads. Answers that are ask
 steps. A model belongs to the process that loaded it.
 """
 
+from moeflux._api import Api, Reply
 from moeflux._errors import Error, ErrorKind
 from moeflux._load import load, models, plan
 from moeflux._model import Model, Tokenizer
@@ -43,6 +44,7 @@ from moeflux._types import (
 
 __all__ = [
     "Alternative",
+    "Api",
     "Chunk",
     "Completion",
     "Error",
@@ -56,6 +58,7 @@ __all__ = [
     "Plan",
     "Progress",
     "Prompt",
+    "Reply",
     "ResponseFormat",
     "Sampling",
     "SamplingParams",

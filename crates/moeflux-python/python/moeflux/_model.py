@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
+from moeflux._api import Api
 from moeflux._errors import Error
 from moeflux._requests import json_of, params_of, prompt_of, request_of, schema_of, tokens_of
 from moeflux._session import Session, numpy
@@ -149,7 +151,7 @@ class Model:
         self._model = model
         self._lock = threading.Lock()
         self._counted_before: dict[str, float] = {}
-        self._open: weakref.WeakSet[Stream[Any] | Session] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Stream[Any] | Session | Api] = weakref.WeakSet()
         facts = json.loads(model.facts())
         self.path: str = facts["path"]
         """Where its files are."""
@@ -374,6 +376,19 @@ class Model:
         with self._lock:
             self._open.add(session)
         return session
+
+    def api(self, names: str | Sequence[str] | None = None) -> Api:
+        """The HTTP API of ``moeflux serve`` for this model, called in this process.
+
+        Args:
+            names: What requests call the model, the first being its name; other names are refused. Where absent, it has
+                the name of its files, and every name means it.
+        """
+        given = [names] if isinstance(names, str) else list(names or ())
+        api = Api(self._model.api(given or [os.path.basename(self.path.rstrip("/\\")) or "moeflux"], not given))
+        with self._lock:
+            self._open.add(api)
+        return api
 
     def stats(self) -> Stats:
         """Counts since the model was loaded, or since `reset_stats`."""

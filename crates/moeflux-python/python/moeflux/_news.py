@@ -23,7 +23,7 @@ class Waker:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def bell(self, answer: _moeflux.Answer) -> Generator[asyncio.Future[None], None, None]:
+    def bell(self, answer: _moeflux.Answer | _moeflux.Reply) -> Generator[asyncio.Future[None], None, None]:
         """A future that is done when an answer has more. `poll` is to be called once the future is there: what came
         before that wakes nothing.
         """

@@ -52,6 +52,21 @@ impl Fleet {
     /// # Errors
     /// As [`Fleet::put`].
     pub(crate) fn of_engine(engine: Engine, common: Arc<Common>) -> Result<Fleet, moeflux::Error> {
+        let (fleet, model) = Fleet::of_one(&engine, common);
+        fleet.put(model.name(), engine)?;
+        Ok(fleet)
+    }
+
+    /// One model that is loaded and runs.
+    pub(crate) fn of_model(model: moeflux::Model, common: Arc<Common>) -> Fleet {
+        let (fleet, listed) = Fleet::of_one(model.engine(), common);
+        let served = Served::of_model(model, &listed, Arc::clone(&fleet.common));
+        fleet.loader.add(served, Duration::ZERO);
+        fleet
+    }
+
+    /// A fleet of one model, which is not yet in it.
+    fn of_one(engine: &Engine, common: Arc<Common>) -> (Fleet, LibraryModel) {
         let plan = engine.plan();
         let names = common.options.model_names.clone();
         let model = LibraryModel {
@@ -62,8 +77,8 @@ impl Fleet {
         let name = model.name().to_owned();
         let catalog = Catalog::new(Arc::new(OneModel { model }), Some(name.clone())).fixed();
         let fleet = Fleet::new(catalog, common);
-        fleet.put(&name, engine)?;
-        Ok(fleet)
+        let model = fleet.catalog.listed(&name);
+        (fleet, model)
     }
 
     /// The models of a library, of which none is loaded. Requests that name none mean `default`.

@@ -62,6 +62,7 @@ const ARROWS: &[Arrows] = &[
         "moeflux-python",
         &[
             "moeflux-cli",
+            "moeflux-server",
             "moeflux",
             "moeflux-engine",
             "moeflux-text",
