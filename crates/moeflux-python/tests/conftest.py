@@ -29,3 +29,8 @@ def assert_idle(model: moeflux.Model) -> None:
     while model.stats().running or model.stats().waiting:
         assert time.monotonic() < deadline, model.stats()
         time.sleep(0.01)
+
+
+def endless(model: moeflux.Model) -> dict[int, float]:
+    """A bias with which no answer ends before its limit."""
+    return dict.fromkeys(model.tokenizer.eos_token_ids, -100.0)

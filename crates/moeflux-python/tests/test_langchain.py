@@ -15,7 +15,7 @@ from langchain_tests.unit_tests import ChatModelUnitTests
 from pydantic import BaseModel
 
 import moeflux
-from conftest import DEMO, assert_idle
+from conftest import DEMO, assert_idle, endless
 from moeflux.langchain import ChatMoeflux
 
 OPTIONS: Any = {"device": "cpu", "ctx": 2048, "sessions": 4}
@@ -25,7 +25,7 @@ OPTIONS: Any = {"device": "cpu", "ctx": 2048, "sessions": 4}
 def endings() -> dict[int, float]:
     """A bias to the end of texts and objects in JSON, where a model of this size goes on."""
     with moeflux.load(DEMO, **OPTIONS) as loaded:
-        return {loaded.tokenizer.encode(mark)[0]: bias for mark, bias in (('"', 4.0), ("}", 9.0))}
+        return {loaded.tokenizer.encode(mark)[0]: bias for mark, bias in (('"', 6.0), ("}", 9.0))}
 
 
 class TestUnit(ChatModelUnitTests):
@@ -103,7 +103,7 @@ def test_parts_are_those_of_the_model(chat: ChatMoeflux, model: moeflux.Model) -
 
 
 def test_a_stream_that_is_left_ends_its_answer(model: moeflux.Model) -> None:
-    chat = ChatMoeflux(model=model, temperature=1, min_p=0.0, max_tokens=1500)
+    chat = ChatMoeflux(model=model, temperature=1, max_tokens=1500, model_kwargs={"logit_bias": endless(model)})
     for _ in chat.stream("Count."):
         break
     assert_idle(model)
@@ -127,7 +127,7 @@ def test_a_callback_that_fails_ends_the_answer(model: moeflux.Model) -> None:
         def on_llm_new_token(self, token: str, **_: Any) -> None:
             raise LookupError("of the callback")
 
-    chat = ChatMoeflux(model=model, temperature=1, min_p=0.0, max_tokens=1500)
+    chat = ChatMoeflux(model=model, temperature=1, max_tokens=1500, model_kwargs={"logit_bias": endless(model)})
     with pytest.raises(LookupError, match="of the callback"):
         list(chat.stream("Count.", config={"callbacks": [Failing()]}))
     assert_idle(model)

@@ -219,7 +219,8 @@ class MoefluxLLM(FunctionCallingLLM):
         asked: dict[str, Any] = {"messages": messages, **kwargs}
         if tools:
             asked["tools"] = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
-            asked.setdefault("tool_choice", "required" if tool_required else "auto")
+            if asked.get("tool_choice") is None:
+                asked["tool_choice"] = "required" if tool_required else "auto"
             asked["parallel_tool_calls"] = allow_parallel_tool_calls
         return asked
 
