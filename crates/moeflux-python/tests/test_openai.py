@@ -54,7 +54,7 @@ def test_names_are_those_that_are_given(client: OpenAI, model: moeflux.Model) ->
     assert card.id == model.path.rsplit("/", 1)[-1] == client.models.retrieve(card.id).id
     with OpenAI(model, names=["one", "two"]) as named:
         assert named.chat.completions.create(**{**GREEDY, "model": "two"}).model == "one"
-        with pytest.raises(openai.NotFoundError, match="the model \"any\" is not here"):
+        with pytest.raises(openai.NotFoundError, match='the model "any" is not here'):
             named.chat.completions.create(**GREEDY)
 
 

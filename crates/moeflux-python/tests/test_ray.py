@@ -99,9 +99,7 @@ def kill_one(folder: Path, n_files: int, killed: list[int]) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_killed_worker_costs_no_answer(
-    prompts: Path, expected: dict[int, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_killed_worker_costs_no_answer(prompts: Path, expected: dict[int, dict[str, Any]], tmp_path: Path) -> None:
     import moeflux.ray
 
     killed: list[int] = []
@@ -135,7 +133,7 @@ def test_a_job_goes_on_where_it_ended(prompts: Path, expected: dict[int, dict[st
     before = {path.name for path in folder.iterdir()}
     # What a killed process was writing counts for nothing.
     (folder / "0-x.parquet.part").write_bytes(b"PAR1")
-    lines = prompts.read_text().splitlines()[:20] + [json.dumps({"id": 9999, "prompt": "word " * 5000})]
+    lines = [*prompts.read_text().splitlines()[:20], json.dumps({"id": 9999, "prompt": "word " * 5000})]
     some.write_text("\n".join(lines))
     assert moeflux.ray.answer(some, folder, **asking) == 1
     assert before < {path.name for path in folder.iterdir()}

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.language_models.chat_models import BaseChatModel, LangSmithParams
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -23,7 +24,6 @@ from langchain_core.output_parsers import JsonOutputKeyToolsParser, JsonOutputPa
 from langchain_core.output_parsers.base import OutputParserLike
 from langchain_core.output_parsers.openai_tools import parse_tool_call
 from langchain_core.output_parsers.pydantic import PydanticOutputParser
-from langchain_core.exceptions import OutputParserException
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.tools import BaseTool
@@ -170,9 +170,7 @@ class ChatMoeflux(BaseChatModel):
                 calls.append(tool_call(**_named(parse_tool_call(function, return_id=True))))
             except OutputParserException as error:
                 # The answer ended in the middle of the arguments.
-                bad_calls.append(
-                    invalid_tool_call(name=call.name, args=call.arguments, id=call.id, error=str(error))
-                )
+                bad_calls.append(invalid_tool_call(name=call.name, args=call.arguments, id=call.id, error=str(error)))
         message = AIMessage(
             content=answer.text,
             tool_calls=calls,
@@ -299,9 +297,7 @@ def _thoughts(text: str) -> dict[str, Any]:
 def _chunk(part: moeflux.Chunk, n_calls: int) -> ChatGenerationChunk:
     call = part.tool_call
     calls = [tool_call_chunk(name=call.name, args=call.arguments or "{}", id=call.id, index=n_calls)] if call else []
-    message = AIMessageChunk(
-        content=part.text, tool_call_chunks=calls, additional_kwargs=_thoughts(part.thought)
-    )
+    message = AIMessageChunk(content=part.text, tool_call_chunks=calls, additional_kwargs=_thoughts(part.thought))
     return ChatGenerationChunk(message=message)
 
 

@@ -162,9 +162,7 @@ class MoefluxLLM(FunctionCallingLLM):
         return parts()
 
     @llm_completion_callback()
-    async def astream_complete(
-        self, prompt: str, formatted: bool = False, **kwargs: Any
-    ) -> CompletionResponseAsyncGen:
+    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
         """As `stream_complete`, for asyncio."""
         stream = self._begin(self._prompt(prompt, formatted), kwargs)
 

@@ -84,9 +84,7 @@ class Worker:
 
     def _begin(self, row: Mapping[str, Any]) -> moeflux.Stream[Any] | moeflux.Error:
         try:
-            return self._model.stream(
-                _messages(row), self._job.params, response_format=self._job.response_format
-            )
+            return self._model.stream(_messages(row), self._job.params, response_format=self._job.response_format)
         except moeflux.Error as error:
             return _of_prompt(error)
 
@@ -171,9 +169,7 @@ def _job(
     return _Job(None if model is None else os.fspath(model), seeded, response_format, options)
 
 
-def _answered(
-    rows: ray.data.Dataset, job: _Job, workers: int, batch_size: int, num_cpus: float
-) -> ray.data.Dataset:
+def _answered(rows: ray.data.Dataset, job: _Job, workers: int, batch_size: int, num_cpus: float) -> ray.data.Dataset:
     return rows.map_batches(
         Worker,
         fn_constructor_args=(job,),
@@ -196,7 +192,7 @@ def answer(
     num_cpus: float = 1,
     **options: Unpack[LoadOptions],
 ) -> int:
-    """Answers the prompts that a folder lacks. Each batch is kept as it is answered: the same call goes on after an end.
+    """Answers the prompts that a folder lacks. Each batch is kept as it is answered, and the same call goes on.
 
     Args:
         prompts: A file with lines like ``{"id": 1, "prompt": "..."}``, or with ``messages``; or rows with the same.
