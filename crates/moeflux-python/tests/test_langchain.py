@@ -121,7 +121,7 @@ def test_a_callback_that_fails_ends_the_answer(model: moeflux.Model) -> None:
     class Failing(BaseCallbackHandler):
         raise_error = True
 
-        def on_llm_new_token(self, token: str, **_: Any) -> None:
+        def on_llm_new_token(self, token: Any, **_: Any) -> None:
             raise LookupError("of the callback")
 
     chat = ChatMoeflux(model=model, temperature=1, max_tokens=1500, model_kwargs={"logit_bias": endless(model)})

@@ -42,7 +42,7 @@ MARK = f"MOEFLUX_TEST_{uuid.uuid4().hex}"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     os.environ[MARK] = "1"
-    ray.init(num_cpus=4, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=4, object_store_memory=1 << 30, include_dashboard=False, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     yield
     ray.shutdown()

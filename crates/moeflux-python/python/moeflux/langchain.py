@@ -14,8 +14,8 @@ from typing import Any, Literal, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.exceptions import OutputParserException
-from langchain_core.language_models import LanguageModelInput
-from langchain_core.language_models.chat_models import BaseChatModel, LangSmithParams
+from langchain_core.language_models import LangSmithParams, LanguageModelInput
+from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
@@ -102,7 +102,7 @@ class ChatMoeflux(BaseChatModel):
         return {**own, **self.model_kwargs, **({} if stop is None else {"stop": stop})}
 
     def _begin(self, messages: list[BaseMessage], stop: list[str] | None, asked: dict[str, Any]) -> moeflux.Stream[Any]:
-        conversation = cast("list[dict[str, Any]]", convert_to_openai_messages(messages))
+        conversation = convert_to_openai_messages(messages)
         asked = {name: value for name, value in asked.items() if name not in _OF_TRACES}
         return self.engine.stream(conversation, **{**self._params(stop), **asked})
 
@@ -254,7 +254,7 @@ class ChatMoeflux(BaseChatModel):
             strict: Whether arguments of a tool follow the schema in every respect.
             **kwargs: As in `bind`.
         """
-        is_class = is_basemodel_subclass(schema)
+        is_class = isinstance(schema, type) and is_basemodel_subclass(schema)
         # What traces of LangChain say of the request.
         kwargs["ls_structured_output_format"] = {
             "kwargs": {"method": method, "strict": strict},
