@@ -28,6 +28,8 @@ if not Path("/proc/self/environ").exists():
 # Ray reads it as it is imported: it then listens on 127.0.0.1 alone.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# Else workers wait for all else that the machine does.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 ray = pytest.importorskip("ray")
 

@@ -192,7 +192,7 @@ class ChatMoeflux(BaseChatModel):
         return ChatGenerationChunk(message=message)
 
     def _metadata(self, answer: moeflux.Completion[Any]) -> dict[str, Any]:
-        metadata = {
+        metadata: dict[str, Any] = {
             "model_name": self.model_name,
             "model_provider": "moeflux",
             "finish_reason": answer.finish_reason,

@@ -6,6 +6,9 @@
 Needs ``llama-index-core`` alone.
 """
 
+# LlamaIndex says nothing of the types of its decorators.
+# pyright: reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+
 from __future__ import annotations
 
 import json

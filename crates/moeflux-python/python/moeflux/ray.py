@@ -7,8 +7,8 @@ Each worker is an actor with an engine of its own. Ray sends a worker its next b
 further ahead than that. What a killed worker had begun, another does again.
 """
 
-# Ray says little of its types.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# Ray and Arrow say little of their types.
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import ray
+import ray.data
 
 import moeflux
 
@@ -245,7 +245,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
             messages = json.dumps(row["messages"]) if "messages" in row else ""
-            prompt = {"id": int(row["id"]), "prompt": row.get("prompt", ""), "messages": messages}
+            prompt: dict[str, Any] = {"id": int(row["id"]), "prompt": row.get("prompt", ""), "messages": messages}
             if not messages and not isinstance(row["prompt"], str):
                 raise ValueError("prompt: it is no text")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
