@@ -1,4 +1,4 @@
-"""lm-evaluation-harness on the demo model, where it is installed."""
+"""lm-evaluation-harness on the demo model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import moeflux
 from conftest import DEMO
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("lm_eval")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,8 @@ def test_answers_end_where_the_task_says(harness: Any) -> None:
 
 
 def test_a_task_is_evaluated(harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lm_eval = pytest.importorskip("lm_eval")
+    import lm_eval  # pyright: ignore[reportMissingImports]
+
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     lines: list[Any] = [
         {"question": f"What is {n} + 45?", "choices": [str(n + 45), "cheese"], "gold": 0} for n in range(20, 26)
