@@ -31,7 +31,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 # Else workers wait for all else that the machine does.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
-import ray.data  # noqa: E402  # pyright: ignore[reportMissingImports]
+import ray.data  # pyright: ignore[reportMissingImports]
 
 N_PROMPTS = int(os.environ.get("MOEFLUX_RAY_PROMPTS") or 96)
 OPTIONS: Any = {"device": "cpu", "ctx": 512, "sessions": 8, "threads": 1, "expert_cache": "32MiB"}
