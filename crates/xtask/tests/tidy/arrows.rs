@@ -18,6 +18,7 @@ const ARROWS: &[Arrows] = &[
     Arrows("moeflux-store", &["moeflux-core"], &[]),
     Arrows("moeflux-text", &["moeflux-core"], &[]),
     Arrows("moeflux-hub", &["moeflux-core"], &[]),
+    Arrows("moeflux-image", &[], &[]),
     Arrows("moeflux-model", &["moeflux-store", "moeflux-backend", "moeflux-core"], &[]),
     Arrows(
         "moeflux-engine",

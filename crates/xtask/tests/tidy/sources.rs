@@ -42,7 +42,7 @@ const AVOIDED: &[(&str, &str)] = &[
 
 /// Crates that the compiler keeps free of `unsafe`.
 const FORBID_UNSAFE: &[&str] =
-    &["moeflux-engine", "moeflux-residency", "moeflux-server", "moeflux-store"];
+    &["moeflux-engine", "moeflux-image", "moeflux-residency", "moeflux-server", "moeflux-store"];
 
 /// Files, and folders with a `/` at the end, that may hold `unsafe`.
 const MAY_BE_UNSAFE: &[&str] = &[
