@@ -39,6 +39,10 @@ impl Picture {
     /// Transparency is composited on white. Channels of 16 bits keep their high byte. Of animations the
     /// first frame is taken. Colour profiles and gamma are ignored, as published processors do.
     ///
+    /// Two rare kinds of PNG follow its specification where Pillow does not: gray of 16 bits keeps its
+    /// high byte (Pillow cuts levels at 255), and a transparent level of gray below 8 bits is compared
+    /// before levels are scaled.
+    ///
     /// # Errors
     /// What is too large by `limits`, cut off, damaged, or not read.
     pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<Self, PictureError> {

@@ -25,6 +25,8 @@ const TABLE_ENTRY: u64 = 4;
 const TREE_SYMBOL: u64 = 2 * 16;
 /// The five codes themselves, in a list that grows by doubling, and their allocations.
 const GROUP: u64 = 2048;
+/// What reading a code takes, besides two bytes a symbol: the table of the code of its lengths.
+const CODE: u64 = 1024;
 
 /// Bytes that the tables of all prefix codes take at most; `None` if the stream is broken.
 ///
@@ -122,7 +124,7 @@ impl Reader<'_> {
             self.read_lengths(&mut lengths)?;
             Code::of_lengths(&lengths)?
         };
-        self.memory += code.memory();
+        self.memory += code.memory() + CODE + 2 * n_symbols as u64;
         Some(code)
     }
 

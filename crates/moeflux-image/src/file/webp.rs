@@ -240,9 +240,13 @@ fn check_memory(
             _ => Some(0),
         }
     };
-    needed += codes.ok_or_else(|| damaged("its prefix codes are broken"))?;
-    limits.check_memory(needed)?;
-    try_room(needed)
+    let codes = codes.ok_or_else(|| damaged("its prefix codes are broken"))?;
+    if codes > 0 {
+        needed += codes;
+        limits.check_memory(needed)?;
+        try_room(needed)?;
+    }
+    Ok(())
 }
 
 pub(super) fn decode(

@@ -99,8 +99,8 @@ fn n_tokens(fitted: Fitted, unit: usize) -> usize {
 }
 
 /// The picture with at most `most` tokens. The rule rounds sides, so that its own limit has to be lower
-/// at times; the highest one that does is searched by halving. Long strips, which rules leave one unit
-/// wide, are cut to the ceiling at last.
+/// at times; the highest one that does is searched by halving. What is too large for any, such as strips
+/// that a rule leaves one unit wide, is cut.
 fn below_ceiling(
     parameters: &Parameters,
     source: Size,
@@ -123,14 +123,32 @@ fn below_ceiling(
             high = limit - 1;
         }
     }
-    let most_pixels = |other: usize| unit * (most / (other / unit).max(1)).max(1);
-    let Size { width, height } = best.canvas;
-    let cut = if width > height {
-        Size { width: width.min(most_pixels(height)), height }
-    } else {
-        Size { width, height: height.min(most_pixels(width)) }
-    };
-    let Size { width, height } = best.resized;
-    let resized = Size { width: width.min(cut.width), height: height.min(cut.height) };
-    Ok(Fitted { resized, canvas: cut })
+    Ok(cut(best, unit, most, parameters.rule.stretches()))
+}
+
+/// Shortens the longer side until there are at most `most` tokens. A picture that has a border keeps its
+/// proportions.
+fn cut(fitted: Fitted, unit: usize, most: usize, stretches: bool) -> Fitted {
+    let (mut columns, mut rows) = (fitted.canvas.width / unit, fitted.canvas.height / unit);
+    while columns * rows > most {
+        if columns > rows {
+            columns = (most / rows).max(1);
+        } else {
+            rows = (most / columns).max(1);
+        }
+    }
+    let canvas = Size { width: columns * unit, height: rows * unit };
+    if canvas == fitted.canvas {
+        return fitted;
+    }
+    if stretches {
+        return Fitted { resized: canvas, canvas };
+    }
+    let fit = |canvas: usize, side: usize| canvas as f64 / side as f64;
+    let Size { width, height } = fitted.resized;
+    let scale = fit(canvas.width, width).min(fit(canvas.height, height)).min(1.0);
+    let scaled = |side: usize, most: usize| ((side as f64 * scale) as usize).clamp(1, most);
+    let resized =
+        Size { width: scaled(width, canvas.width), height: scaled(height, canvas.height) };
+    Fitted { resized, canvas }
 }

@@ -97,6 +97,11 @@ impl SizeRule {
         }
     }
 
+    /// Whether a picture fills its canvas, whatever its proportions become.
+    pub(super) fn stretches(&self) -> bool {
+        matches!(self, Self::Area { .. } | Self::TokenBudget { .. })
+    }
+
     /// The rule with limits of at most `max_tokens`. Rounding may still give a picture more.
     pub(super) fn limited(&self, max_tokens: usize, unit: usize, merge_size: usize) -> Self {
         let mut rule = *self;
@@ -119,7 +124,7 @@ impl SizeRule {
         rule
     }
 
-    /// Where the picture is refused for its proportions, whatever its size.
+    /// The size of a picture, or why the rule has none for it.
     pub(super) fn fitted(
         &self,
         size: Size,

@@ -7,6 +7,7 @@ use crate::tree::{File, assert_none, files, manifests};
 const APART: &[(&str, &str)] = &[
     // It counts what the whole process allocates.
     ("moeflux-engine", "allocations"),
+    ("moeflux-image", "memory"),
 ];
 
 /// The crate and the name of a file's test executable, if cargo makes one of the file.
