@@ -17,7 +17,8 @@ use crate::size::Size;
 /// | JPEG | F + cwh + 2c(w + 32)(h + 32) where it has several scans + 1536(w + 32) + 1 MiB, with c = 3, or 4 for CMYK |
 /// | WebP | 2F + 12(w + 16)(h + 16) + 1 MiB; 3wh more where its first frame is smaller; and the tables of lossless parts, counted in the file |
 ///
-/// An orientation that swaps the sides takes 3wh more. What remains is the picture of 3wh bytes.
+/// Where the orientation swaps the sides it is at least 6wh: the decoder's memory is free by then. What
+/// remains is the picture of 3wh bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Length of the file, in bytes.

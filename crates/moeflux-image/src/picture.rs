@@ -35,7 +35,8 @@ impl Picture {
 
     /// Decodes a file. The bytes decide the format, whatever name or media type came with them.
     ///
-    /// The orientation of EXIF (in JPEG, PNG and WebP) is applied as Pillow's `exif_transpose` does.
+    /// The orientation of EXIF (in JPEG, PNG and WebP) is applied as Pillow's `exif_transpose` does
+    /// (which also reads XMP where EXIF has none: this does not).
     /// Transparency is composited on white. Channels of 16 bits keep their high byte. Of animations the
     /// first frame is taken. Colour profiles and gamma are ignored, as published processors do.
     ///

@@ -2,7 +2,6 @@
 
 use super::bytes::Bytes;
 use crate::error::PictureError;
-use crate::limits::DecodeLimits;
 use crate::memory::zeroed_bytes;
 use crate::size::Size;
 
@@ -28,7 +27,8 @@ impl Orientation {
         }
     }
 
-    fn swaps_sides(self) -> bool {
+    /// Whether the shown picture is as wide as the stored one is high.
+    pub(super) fn swaps_sides(self) -> bool {
         self.0 >= 5
     }
 
@@ -43,11 +43,9 @@ impl Orientation {
         self,
         size: Size,
         mut rgb: Vec<u8>,
-        limits: &DecodeLimits,
     ) -> Result<(Size, Vec<u8>), PictureError> {
         let row_bytes = 3 * size.width;
         if self.swaps_sides() {
-            limits.check_memory(2 * rgb.len() as u64)?;
             return Ok((self.turned(size), self.transposed(size, &rgb)?));
         }
         if matches!(self.0, 3 | 4) {

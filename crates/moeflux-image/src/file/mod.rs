@@ -19,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::PictureError;
 use crate::format::PictureFormat;
 use crate::limits::DecodeLimits;
+use crate::memory::try_room;
 use crate::size::Size;
 
 use stored::Stored;
@@ -79,6 +80,12 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<(Size, Vec<u
     let stored = stored(bytes, limits)?;
     let size = stored.size;
     let format = format_of(bytes).ok_or(PictureError::UnknownFormat)?;
+    if stored.orientation.swaps_sides() {
+        // The stored and the shown picture at once.
+        let needed = 6 * size.width as u64 * size.height as u64;
+        limits.check_memory(needed)?;
+        try_room(needed)?;
+    }
     // The decoders are made for damaged files; should one panic all the same, the picture is refused.
     let rgb = catch_unwind(AssertUnwindSafe(|| match stored.parts {
         Pixels::Png(parts) => png::decode(size, &parts, limits),
@@ -87,5 +94,5 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<(Size, Vec<u
         Pixels::Gif(parts) => gif::decode(size, &parts, limits),
     }));
     let rgb = rgb.unwrap_or_else(|_| Err(PictureError::damaged(format, "its decoder failed")))?;
-    stored.orientation.apply(size, rgb, limits)
+    stored.orientation.apply(size, rgb)
 }
