@@ -15,7 +15,7 @@ use crate::size::Size;
 /// | PNG | F + 3wh + 64w + 1 MiB |
 /// | GIF | F + 3wh + s + 1 MiB, with s the pixels of the first frame |
 /// | JPEG | F + cwh + 2c(w + 32)(h + 32) where it has several scans + 1536(w + 32) + 1 MiB, with c = 3, or 4 for CMYK |
-/// | WebP | 2F + 12(w + 16)(h + 16) + 1 MiB; 3wh more where its first frame is smaller; and the tables of lossless parts, counted in the file |
+/// | WebP | 5F + 12(w + 16)(h + 16) + 1 MiB; 16 MiB more where it is lossy; 3wh more where its first frame is smaller; and the tables of lossless parts, counted in the file |
 ///
 /// Where the orientation swaps the sides it is at least 6wh: the decoder's memory is free by then. What
 /// remains is the picture of 3wh bytes.

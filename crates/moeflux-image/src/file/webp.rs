@@ -33,6 +33,10 @@ struct Bitstream<'a> {
     alpha: Option<&'a [u8]>,
 }
 
+/// A lossy picture says how long its partitions are, in 24 bits, and the decoder takes memory for one
+/// before it finds that the file is shorter.
+const LARGEST_PARTITION: u64 = 16 << 20;
+
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     picture: Bitstream<'a>,
@@ -224,8 +228,11 @@ fn check_memory(
 ) -> Result<(), PictureError> {
     let alpha = picture.alpha.unwrap_or_default();
     let padded = |size: Size| (size.width as u64 + 16) * (size.height as u64 + 16);
-    let file = 2 * (picture.content.len() + alpha.len()) as u64;
+    let file = 5 * (picture.content.len() + alpha.len()) as u64;
     let mut needed = file + 12 * padded(picture.size) + (1 << 20);
+    if !picture.is_lossless {
+        needed += LARGEST_PARTITION;
+    }
     if size != picture.size {
         needed += 3 * padded(size);
     }
