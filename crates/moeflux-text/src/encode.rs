@@ -10,6 +10,7 @@ use tokenizers::{Encoding, Model, Normalizer, OffsetType, PreTokenizedString, To
 
 use super::error::TextError;
 use super::guard::{Source, guarded};
+use super::library::of_json;
 use super::pieces::Pieces;
 use super::pipeline::{Pipeline, Run};
 use super::table::TokenTable;
@@ -349,22 +350,6 @@ fn is_fenced(text: &str, fences: &[usize], at: Range<usize>) -> bool {
     let reach = start + core.len() + usize::from(core.chars().count() == 1);
     let first = fences.partition_point(|&fence| fence <= start);
     fences.get(first).is_some_and(|&fence| fence < reach)
-}
-
-/// The library's tokenizer of a description that was checked.
-///
-/// It is written out again: of a key that comes twice the file's own text would give another value,
-/// and what the library reads from text it was compiled for once, while every other source of
-/// values makes a copy of all its readers in this crate.
-fn of_json(json: &Value) -> Result<tokenizers::Tokenizer, Source> {
-    json.to_string().parse().map_err(|err: Source| {
-        // Places in that text say nothing about the file.
-        let is_placed = err.downcast_ref::<serde_json::Error>().is_some_and(|err| err.line() > 0);
-        match err.to_string().rsplit_once(" at line ") {
-            Some((problem, _)) if is_placed => problem.into(),
-            _ => err,
-        }
-    })
 }
 
 pub(super) fn to_ids(encoding: &tokenizers::Encoding) -> Vec<TokenId> {

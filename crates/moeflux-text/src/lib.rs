@@ -22,6 +22,7 @@ mod jinja;
 mod json;
 mod learned;
 mod length;
+mod library;
 mod message;
 mod nesting;
 mod output;

@@ -95,7 +95,8 @@ impl TokenTable {
     ) -> Result<Self, TextError> {
         let (spelling, join) = parse_decoder(path, json.get("decoder").unwrap_or(&Value::Null))?;
         let added = inner.get_added_tokens_decoder();
-        let ids = inner.get_vocab(true).into_values().chain(added.keys().copied());
+        let vocab = entries(&json["model"]["vocab"]);
+        let ids = vocab.iter().map(|(id, _)| *id).chain(added.keys().copied());
         let n_tokens = ids.max().map_or(0, |max| max.saturating_add(1));
         if n_tokens > MAX_TOKENS {
             return Err(TextError::Field {
@@ -111,9 +112,14 @@ impl TokenTable {
             special: added.iter().filter(|(_, t)| t.special).map(|(id, _)| *id).collect(),
             join,
         };
-        for id in 0..n_tokens {
-            if let Some(text) = inner.id_to_token(id) {
-                table.bytes.extend(spelling.spell(text));
+        let mut texts = vec![None; n_tokens as usize];
+        let of_added = added.iter().map(|(id, token)| (*id, token.content.as_str()));
+        for (id, text) in vocab.into_iter().chain(of_added) {
+            texts[id as usize] = Some(text);
+        }
+        for text in texts {
+            if let Some(text) = text {
+                table.bytes.extend(spelling.spell(text.to_owned()));
             }
             table.ends.push(table.bytes.len());
         }
@@ -137,6 +143,20 @@ impl TokenTable {
 
     pub(super) fn joiner(&self) -> Joiner {
         Joiner { first: true, strip: self.join.strip_start }
+    }
+}
+
+/// The ids and texts of `model.vocab`: an object, or the pieces of a Unigram model in order.
+fn entries(vocab: &Value) -> Vec<(u32, &str)> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match vocab {
+        Value::Object(all) => {
+            all.iter().filter_map(|(text, value)| Some((id(value)?, text.as_str()))).collect()
+        }
+        Value::Array(all) => {
+            (0..).zip(all).filter_map(|(id, piece)| Some((id, piece[0].as_str()?))).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

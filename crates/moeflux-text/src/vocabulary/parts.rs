@@ -122,7 +122,7 @@ impl Tokens {
         ignore_merges: bool,
         (normalizer, pre_tokenizer): (Value, Value),
     ) -> Value {
-        json!({
+        let mut json = json!({
             "added_tokens": self.added_json(),
             "normalizer": normalizer,
             "pre_tokenizer": pre_tokenizer,
@@ -136,9 +136,11 @@ impl Tokens {
             "model": {
                 "type": "BPE",
                 "ignore_merges": ignore_merges,
-                "vocab": self.ids,
-                "merges": merges,
             },
-        })
+        });
+        // Not in the macro, which copies what it is given.
+        json["model"]["vocab"] = Value::Object(self.ids);
+        json["model"]["merges"] = Value::Array(merges);
+        json
     }
 }
