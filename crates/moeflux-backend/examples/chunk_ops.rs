@@ -187,6 +187,7 @@ impl Bench {
             window: None,
             sinks: None,
             selection: None,
+            looks_ahead: false,
         };
         let spec = CacheSpec::Pages {
             n_heads: n_kv,

@@ -6,11 +6,12 @@ use std::fmt;
 use moeflux_core::{HostBuf, TokenId};
 
 use crate::{
-    ActivationPrecision, Attention, Buf, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    ActivationPrecision, Attention, Buf, Cache, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
     DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm, MixStreams, PlainActivation,
-    Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection,
-    Sequences, SimilarityGate, Span, Stage, StateSpace, TokenLogit, Vector, Weight,
+    HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, MixStreams,
+    PlainActivation, Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing,
+    SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage, StateSpace, TokenLogit,
+    Vector, Weight,
 };
 
 /// A device: ops, the caches of sequences and, where it has them, copies of experts and
@@ -94,6 +95,8 @@ pub trait Ops: Send {
     fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]);
     /// Appends to the cache of index keys and selects positions.
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]);
+    /// Appends to the cache of keys and values, for attention that comes later.
+    fn append(&mut self, cache: Cache, append: KeysValues, spans: &[Span]);
     /// Appends to the cache of keys and values and attends to it.
     fn attention(&mut self, op: Attention, spans: &[Span]);
     /// [`rms_norm`](Ops::rms_norm) of values, queries and keys, [`rope`](Ops::rope) of the last two,

@@ -195,17 +195,23 @@ impl Ops for Trace {
         self.log(format_args!("{acc} += v{} x{rows}", bias.0));
     }
 
+    fn append(&mut self, cache: Cache, KeysValues { k, v }: KeysValues, spans: &[Span]) {
+        let values = v.map(|v| format!(" {v}")).unwrap_or_default();
+        self.log(format_args!("c{} += {k}{values} {}", cache.0, Spans(spans)));
+    }
+
     fn attention(&mut self, op: Attention, spans: &[Span]) {
-        let Attention { out, q, append, cache, window, sinks, selection, .. } = op;
+        let Attention { out, q, append, cache, window, sinks, selection, looks_ahead, .. } = op;
         let heads = append.iter().flat_map(|KeysValues { k, v }| [Some(*k), *v]).flatten();
         let appended: String = heads.map(|heads| format!(" {heads}")).collect();
         let window = window.map(|window| format!(" window {window}")).unwrap_or_default();
         let sinks = sinks.map(|sinks| format!(" sinks v{}", sinks.0)).unwrap_or_default();
         let selection =
             selection.map(|selection| format!(" selection {}", selection.0)).unwrap_or_default();
+        let ahead = if looks_ahead { " ahead" } else { "" };
         let (cache, spans) = (cache.0, Spans(spans));
         self.log(format_args!(
-            "{out} = attention {q}{appended} c{cache}{window}{sinks}{selection} {spans}"
+            "{out} = attention {q}{appended} c{cache}{window}{sinks}{selection}{ahead} {spans}"
         ));
     }
 
@@ -287,6 +293,8 @@ impl Ops for Trace {
     fn activate_plain(&mut self, rows: usize, activation: PlainActivation, x: Cols) {
         let name = match activation {
             PlainActivation::Relu2 => "relu2",
+            PlainActivation::GeluTanh => "gelu_tanh",
+            PlainActivation::GeluErf => "gelu_erf",
         };
         self.log(format_args!("{x} = {name} {x} x{rows}"));
     }

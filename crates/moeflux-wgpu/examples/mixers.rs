@@ -92,6 +92,7 @@ fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usi
         window: None,
         sinks: None,
         selection: None,
+        looks_ahead: false,
     };
     let run = &mut |b: &mut Wgpu, i: usize| {
         let sequence = sequences[i % sequences.len()];
@@ -132,6 +133,7 @@ fn gated_attention(b: &mut Wgpu, n_rows: usize) {
             window: None,
             sinks: None,
             selection: None,
+            looks_ahead: false,
         },
         gate: Some(part(head_dim)),
     };

@@ -7,10 +7,10 @@ use moeflux_backend::{
     ActivationPrecision, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation,
     GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KernelTime,
-    LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording,
-    ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec,
-    Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span,
-    StateSnapshot, StateSpace, TokenLogit, Vector, Weight,
+    KeysValues, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection,
+    Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope,
+    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate,
+    Span, StateSnapshot, StateSpace, TokenLogit, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{
@@ -177,6 +177,10 @@ impl Ops for Wgpu {
 
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
         ops::select_positions(self, op, spans);
+    }
+
+    fn append(&mut self, cache: Cache, append: KeysValues, spans: &[Span]) {
+        ops::append(self, cache, append, spans);
     }
 
     fn attention(&mut self, op: Attention, spans: &[Span]) {

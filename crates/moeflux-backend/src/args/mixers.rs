@@ -13,7 +13,7 @@ pub struct KeysValues {
     pub v: Option<Heads>,
 }
 
-/// Appends keys and values to a cache, then attends causally over it.
+/// Appends keys and values to a cache, then attends over it, causally but for rows that look ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     /// `(n_heads, v_dim)` a row.
@@ -35,6 +35,9 @@ pub struct Attention {
     pub sinks: Option<Vector>,
     /// Only the positions chosen for each row of the batch are seen.
     pub selection: Option<Selection>,
+    /// Whether rows see positions after their own, up to [`Span::ahead_to`](crate::Span::ahead_to).
+    /// Windows go by a row's own position all the same.
+    pub looks_ahead: bool,
 }
 
 /// Appends an index key to a cache and chooses the positions that each row

@@ -148,6 +148,10 @@ pub enum GatedActivation {
 pub enum PlainActivation {
     /// `max(up, 0)^2`.
     Relu2,
+    /// `up / 2 * (1 + tanh(sqrt(2 / pi) * (up + 0.044715 * up^3)))`.
+    GeluTanh,
+    /// `up / 2 * (1 + erf(up / sqrt(2)))`.
+    GeluErf,
 }
 
 /// What experts compute, by the number of their matrices.

@@ -17,6 +17,9 @@ pub struct Span {
     pub position: usize,
     /// The positions by which rotations turn the rows.
     pub rotary: RotaryPositions,
+    /// Rows also see the positions from their own up to this one, itself not included, where an op
+    /// [looks ahead](crate::Attention::looks_ahead): those of an image see each other. 0 for text.
+    pub ahead_to: usize,
 }
 
 /// By which positions rotations turn the rows of a span.
@@ -53,7 +56,13 @@ pub enum PositionPart {
 impl Span {
     /// Rows whose rotations go by their positions in the caches.
     pub fn new(sequence: Sequence, rows: Range<usize>, position: usize) -> Span {
-        Span { sequence, rows, position, rotary: RotaryPositions::Shifted(0) }
+        Span { sequence, rows, position, rotary: RotaryPositions::Shifted(0), ahead_to: 0 }
+    }
+
+    /// The position after the last one that some row sees.
+    pub fn seen_to(&self, looks_ahead: bool) -> usize {
+        let own = self.position + self.rows.len();
+        if looks_ahead { own.max(self.ahead_to) } else { own }
     }
 
     /// The span without its first `n` rows.
@@ -64,7 +73,7 @@ impl Span {
             RotaryPositions::Each(positions) => RotaryPositions::Each(positions[n..].into()),
         };
         let (rows, position) = (self.rows.start + n..self.rows.end, self.position + n);
-        Span { sequence: self.sequence, rows, position, rotary }
+        Span { rows, position, rotary, ..*self }
     }
 
     /// By what rotations turn each row, in order.

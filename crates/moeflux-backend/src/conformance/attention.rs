@@ -76,6 +76,14 @@ pub(super) fn check(suite: &Suite<'_>) {
     ] {
         suite.case(&format!("attention {shape:?}"), &|b| attention(b, shape));
     }
+    for shape in [
+        Shape::new(4, 4, 72, 72),
+        Shape { window: Some(4), sinks: true, ..plain },
+        Shape { window: Some(40), dtype: KvType::Q8, ..plain },
+        latent,
+    ] {
+        suite.case(&format!("attention that looks ahead, {shape:?}"), &|b| look_ahead(b, shape));
+    }
     for dtype in [KvType::F32, KvType::Bf16, KvType::Q8] {
         for norm_heads in [None, Some(true), Some(false)] {
             let name = format!("gated_attention {dtype:?}, norms of heads {norm_heads:?}");
@@ -140,6 +148,7 @@ fn gated_attention(b: &mut dyn Backend, mixer: Mixer) -> Vec<f32> {
         window: None,
         sinks: are_apart.then(|| b.load_vector(&Numbers::new(87).floats(n_heads))),
         selection: None,
+        looks_ahead: false,
     };
     let (q_norm, k_norm) = norms.unzip();
     let op = GatedAttention { v_norm, q_norm, k_norm, rope, attention, gate: Some(part(dim)) };
@@ -159,6 +168,48 @@ fn gated_attention(b: &mut dyn Backend, mixer: Mixer) -> Vec<f32> {
         step(b, &[Span::new(sequence, 0..ROWS, position)]);
     }
     all.extend(read(b, out.buf, ROWS));
+    all
+}
+
+/// Rows that see what follows them: an image of a few steps, whose keys are appended before any of
+/// them attends, and one within a step.
+fn look_ahead(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
+    let ops = Ops::new(b, shape);
+    let attention = Attention { looks_ahead: true, ..ops.attention };
+    let append = attention.append.expect("keys are appended");
+    let (k_dim, dtype) = (shape.k_dim, shape.dtype);
+    let v_dim = shape.v_dim.unwrap_or(0);
+    let n_heads = shape.n_kv_heads;
+    let specs = [CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, window: None }];
+    let sequence = b.new_sequence(&specs);
+    let write = |b: &mut dyn Backend, seed: usize| {
+        b.write(ops.k.buf, &Numbers::new(50 + seed as u64).floats(ROWS * ops.k.len));
+    };
+    // Three images of an uneven number of steps, the last of which ends in another page.
+    let mut all = Vec::new();
+    let mut position = 0;
+    for n_steps in [3, 1, 60] {
+        let first = position;
+        let ahead_to = first + n_steps * ROWS;
+        let span =
+            |step: usize| Span { ahead_to, ..Span::new(sequence, 0..ROWS, first + step * ROWS) };
+        for step in 0..n_steps {
+            write(b, step);
+            b.append(attention.cache, append, &[span(step)]);
+        }
+        for step in (0..n_steps).step_by(7) {
+            b.attention(Attention { append: None, ..attention }, &[span(step)]);
+            all.extend(read(b, attention.out.buf, ROWS));
+        }
+        // Text, and an image within it.
+        write(b, n_steps);
+        let text = Span::new(sequence, 0..1, ahead_to);
+        let image = Span { ahead_to: ahead_to + 4, ..Span::new(sequence, 1..4, ahead_to + 1) };
+        let after = Span::new(sequence, 4..ROWS, ahead_to + 4);
+        b.attention(attention, &[text, image, after]);
+        all.extend(read(b, attention.out.buf, ROWS));
+        position = ahead_to + ROWS;
+    }
     all
 }
 
@@ -210,6 +261,7 @@ impl Ops {
             window: shape.window,
             sinks: shape.sinks.then(|| b.load_vector(&Numbers::new(35).floats(n_heads))),
             selection: select.map(|selection| selection.out),
+            looks_ahead: false,
         };
         let reader = shape.is_shared.then(|| Attention {
             out: filled(b, ROWS, n_heads * shape.out_dim, 40).heads(n_heads),

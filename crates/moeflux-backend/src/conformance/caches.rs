@@ -47,6 +47,7 @@ impl Ops {
             window: None,
             sinks: None,
             selection: None,
+            looks_ahead: false,
         };
         let delta = DeltaRule {
             out: out[2].heads(2),

@@ -52,11 +52,14 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
             all
         });
     }
-    suite.case(&format!("activate_plain {rows}x{width}"), &|b| {
-        let x = filled(b, rows, 2 * width, 20).slice(width, width);
-        b.activate_plain(rows, PlainActivation::Relu2, x);
-        read(b, x.buf, rows)
-    });
+    use PlainActivation::{GeluErf, GeluTanh, Relu2};
+    for activation in [Relu2, GeluTanh, GeluErf] {
+        suite.case(&format!("activate_plain {activation:?} {rows}x{width}"), &|b| {
+            let x = filled(b, rows, 2 * width, 20).slice(width, width);
+            b.activate_plain(rows, activation, x);
+            read(b, x.buf, rows)
+        });
+    }
     suite.case(&format!("copy {rows}x{width}"), &|b| {
         let (out, x) = (filled(b, rows, 5 * width, 17), filled(b, rows, 6 * width, 18));
         let out = Heads { start: width, stride: 2 * width, ..out.slice(0, 2 * width).heads(2) };

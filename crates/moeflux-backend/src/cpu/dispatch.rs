@@ -16,9 +16,10 @@ use super::{attention, elementwise, mixers, norm, products, route, select, strea
 use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
     DeviceError, Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
-    HostMatrix, JoinStreams, LayerNorm, LogitsExtras, MixStreams, Ops, PerExpert, PlainActivation,
-    Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection,
-    Sequence, Sequences, SimilarityGate, Span, StateSnapshot, StateSpace, Vector, Weight,
+    HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams, Ops, PerExpert,
+    PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions,
+    Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot, StateSpace, Vector,
+    Weight,
 };
 
 impl Backend for Cpu {}
@@ -151,6 +152,10 @@ impl Ops for Cpu {
         self.for_each_head(n_rows(spans), x, &|cpu, row, _, values| {
             cpu.ropes[rope.0 as usize].rotate(isa, row, values);
         });
+    }
+
+    fn append(&mut self, cache: Cache, append: KeysValues, spans: &[Span]) {
+        attention::append(self, cache, append, spans);
     }
 
     fn attention(&mut self, op: Attention, spans: &[Span]) {

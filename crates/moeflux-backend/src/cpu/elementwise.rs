@@ -3,7 +3,7 @@
 use moeflux_core::quant::MatrixView;
 
 use super::isa::for_every_isa;
-use super::math::{gelu_tanh, sigmoid, silu, tanh};
+use super::math::{gelu_erf, gelu_tanh, sigmoid, silu, tanh};
 use crate::{GatedActivation, PlainActivation};
 
 for_every_isa! {
@@ -83,6 +83,16 @@ for_every_isa! {
                     // A comparison that lets NaN pass.
                     let positive = if *x < 0.0 { 0.0 } else { *x };
                     *x = positive * positive;
+                }
+            }
+            PlainActivation::GeluTanh => {
+                for x in x {
+                    *x = gelu_tanh(*x);
+                }
+            }
+            PlainActivation::GeluErf => {
+                for x in x {
+                    *x = gelu_erf(*x);
                 }
             }
         }

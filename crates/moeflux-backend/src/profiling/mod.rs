@@ -17,8 +17,8 @@ use self::work::{Facts, Work, all, experts, n_rows, touches};
 use crate::{
     ActivationPrecision, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation,
-    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, LayerNorm,
-    LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording,
+    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues,
+    LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording,
     ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec,
     Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, Stage,
     StateSnapshot, StateSpace, TokenLogit, Vector, Weight,
@@ -199,6 +199,8 @@ impl Ops for ProfilingBackend {
             |_| touches(n_rows(spans), 1, all(x));
         fn select_positions(op: SelectPositions, spans: &[Span]) =
             |_| Work { rows: n_rows(spans), ..Work::default() };
+        fn append(cache: Cache, append: KeysValues, spans: &[Span]) =
+            |_| touches(n_rows(spans), 1, all(append.k));
         fn attention(op: Attention, spans: &[Span]) = |facts| facts.attention(&op, spans);
         fn sigmoid_gate(rows: usize, x: Heads, gate: Heads) = |_| touches(rows, 2, all(x));
         fn causal_conv(op: CausalConv, spans: &[Span]) =

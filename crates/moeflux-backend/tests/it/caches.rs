@@ -61,6 +61,7 @@ impl Model {
             window: None,
             sinks: None,
             selection: None,
+            looks_ahead: false,
         };
         let latent = Attention {
             out: Heads { head_dim: 5, ..out(1, 2) },
@@ -233,6 +234,7 @@ fn two_rows(cpu: &mut Cpu) -> (Attention, [Span; 1]) {
         window: None,
         sinks: None,
         selection: None,
+        looks_ahead: false,
     };
     (op, [Span::new(sequence, 0..2, 0)])
 }

@@ -340,6 +340,7 @@ impl Mixer for AttentionLayer {
             window: self.window,
             sinks: self.sinks,
             selection,
+            looks_ahead: false,
         };
         let (q_norm, k_norm) = self.norms.map(|norms| norms.ops(q, k)).unzip();
         let values = if self.input.has_values() { v } else { k };

@@ -320,6 +320,7 @@ impl Mixer for MlaLayer {
             window: None,
             sinks: None,
             selection,
+            looks_ahead: false,
         };
         let Step { backend, spans, .. } = step;
         backend.attention(op, spans);

@@ -94,6 +94,8 @@ impl From<PlainActivation> for ActivationNumbers {
     fn from(activation: PlainActivation) -> ActivationNumbers {
         let kind = match activation {
             PlainActivation::Relu2 => 3,
+            PlainActivation::GeluTanh => 4,
+            PlainActivation::GeluErf => 5,
         };
         ActivationNumbers { kind, alpha: 0.0, limit: 0.0 }
     }

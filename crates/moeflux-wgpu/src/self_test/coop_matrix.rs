@@ -167,6 +167,7 @@ pub(crate) fn attention(b: &mut dyn Backend) -> Option<Vec<f32>> {
         window: None,
         sinks: None,
         selection: None,
+        looks_ahead: false,
     };
     b.attention(op, &[Span::new(sequence, 0..ROWS, 0)]);
     b.read(out.buf, ROWS).ok()

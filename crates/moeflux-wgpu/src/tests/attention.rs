@@ -33,6 +33,8 @@ struct Shape {
     loudness: f32,
     /// Whether queries and keys are rotated first, and outputs gated.
     is_gated: bool,
+    /// Whether rows of a span see each other.
+    looks_ahead: bool,
     /// Of a step.
     rows: usize,
 }
@@ -49,6 +51,7 @@ const PLAIN: Shape = Shape {
     scale: 0.7,
     loudness: 1.0,
     is_gated: false,
+    looks_ahead: false,
     rows: FEW,
 };
 
@@ -98,6 +101,7 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         window: shape.window,
         sinks: None,
         selection: select.map(|select| select.out),
+        looks_ahead: shape.looks_ahead,
     };
     let gated = shape.is_gated.then(|| {
         let inv_freq = vec![0.3, 0.05];
@@ -128,7 +132,11 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
             let all = floats(seed, rows * cols.len).into_iter().map(|value| factor * value);
             b.write(cols.buf, &all.collect::<Vec<f32>>());
         }
-        let spans = [Span::new(first, 0..n, at), Span::new(second, n..rows, other)];
+        let span = |sequence, its: std::ops::Range<usize>, position| Span {
+            ahead_to: position + its.len(),
+            ..Span::new(sequence, its, position)
+        };
+        let spans = [span(first, 0..n, at), span(second, n..rows, other)];
         (at, other) = (at + n, other + rows - n);
         if let Some(select) = select {
             b.select_positions(select, &spans);
@@ -184,6 +192,8 @@ fn units_for_matrices_agree_with_singles() {
         Shape { dtype: KvType::Bf16, window: Some(70), k_dim: 96, ..wide },
         Shape { dtype: KvType::Q8, k_dim: 32, v_dim: 256, out_dim: 256, ..wide },
         Shape { window: Some(1), is_gated: true, ..wide },
+        Shape { looks_ahead: true, ..wide },
+        Shape { looks_ahead: true, window: Some(33), is_gated: true, ..wide },
         Shape { n_heads: 9, n_kv_heads: 1, k_dim: 160, v_dim: 0, out_dim: 96, ..wide },
         Shape { dtype: KvType::Bf16, top_k: Some(200), ..wide },
         // In blocks of 64 columns, where elements are one half each.
@@ -275,6 +285,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         window: None,
         sinks: None,
         selection: None,
+        looks_ahead: false,
     };
     let inv_freq = vec![0.3, 0.05];
     let rope =

@@ -72,6 +72,7 @@ impl Bench {
             window,
             sinks,
             selection: None,
+            looks_ahead: false,
         };
         let inv_freq = vec![0.3, 0.05];
         let rope = b.load_rope(RopeSpec {

@@ -32,7 +32,7 @@ use super::parallel::recycle;
 use super::pool::SharedMut;
 use super::prefetcher::Prefetcher;
 use super::state::Cpu;
-use crate::{Attention, KeysValues, Span};
+use crate::{Attention, Cache, KeysValues, Span};
 
 /// Most queries of a tile.
 const TILE_QUERIES: usize = 64;
@@ -70,6 +70,17 @@ fn clip(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
     a.start.max(b.start)..a.end.min(b.end)
 }
 
+/// Appends keys and values without attending.
+pub(super) fn append(cpu: &mut Cpu, cache: Cache, append: KeysValues, spans: &[Span]) {
+    for span in spans {
+        let mut state = cpu.take_cache(span.sequence, cache);
+        let CacheState::Kv(kv) = &mut state else { panic!("attention needs a key-value cache") };
+        check_append(append, kv);
+        store(cpu, append, span, kv);
+        *cpu.cache_slot(span.sequence, cache) = state;
+    }
+}
+
 pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
     let mut out = cpu.take(op.out.buf);
     for span in spans {
@@ -83,6 +94,8 @@ pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
                 assert!(kv.holds(end), "keys and values that another op has appended");
             }
         }
+        let seen_to = span.seen_to(op.looks_ahead);
+        assert!(kv.holds(seen_to), "keys and values of the positions ahead");
         Job { cpu, op: &op, span, kv }.run(&mut out);
         *cpu.cache_slot(span.sequence, op.cache) = state;
     }
@@ -97,16 +110,20 @@ fn check(cpu: &Cpu, op: &Attention, kv: &KvCache) {
         0 => assert!(out.head_dim <= kv.k_dim(), "values are parts of keys"),
         v_dim => assert!(out.head_dim == v_dim, "floats of a value"),
     }
-    if let Some(KeysValues { k, v }) = append {
-        assert!(k.n_heads == kv.n_heads() && k.head_dim == kv.k_dim(), "appended keys");
-        let (heads, dim) = v.map_or((k.n_heads, 0), |v| (v.n_heads, v.head_dim));
-        assert!(heads == k.n_heads && dim == kv.v_dim(), "appended values");
+    if let Some(append) = append {
+        check_append(*append, kv);
     }
     assert!(
         sinks.is_none_or(|sinks| cpu.vector(sinks).len() == q.n_heads),
         "one sink a query head"
     );
     assert!(*window != Some(0), "a window holds the row's own position");
+}
+
+fn check_append(KeysValues { k, v }: KeysValues, kv: &KvCache) {
+    assert!(k.n_heads == kv.n_heads() && k.head_dim == kv.k_dim(), "appended keys");
+    let (heads, dim) = v.map_or((k.n_heads, 0), |v| (v.n_heads, v.head_dim));
+    assert!(heads == k.n_heads && dim == kv.v_dim(), "appended values");
 }
 
 /// Extends the cache by the rows of a span.
@@ -163,9 +180,10 @@ impl Job<'_> {
 
     /// Most positions that a tile sees.
     fn longest(&self) -> usize {
-        let all = self.span.position + self.span.rows.len();
+        let all = self.span.seen_to(self.op.looks_ahead);
         let rows = TILE_QUERIES.div_ceil(self.group());
-        self.op.window.map_or(all, |window| all.min(window + rows))
+        let after = if self.op.looks_ahead { all - self.span.position } else { rows };
+        self.op.window.map_or(all, |window| all.min(window + after))
     }
 
     /// Divides the queries so that threads share them evenly, in tiles whose
@@ -205,6 +223,7 @@ impl Job<'_> {
         let head = tile.head * self.group() + i % self.group();
         let end = self.span.position + i / self.group() + 1;
         let start = window.map_or(0, |window| end.saturating_sub(window));
+        let end = if self.op.looks_ahead { end.max(self.span.ahead_to) } else { end };
         let seen = match self.chosen(row) {
             Some(chosen) => {
                 chosen.partition_point(|position| (*position as usize) < start)..chosen.len()

@@ -21,6 +21,8 @@ struct Shape {
     window: Option<usize>,
     sinks: bool,
     top_k: Option<usize>,
+    /// Rows of a batch see each other.
+    looks_ahead: bool,
 }
 
 const PLAIN: Shape = Shape {
@@ -33,6 +35,7 @@ const PLAIN: Shape = Shape {
     window: None,
     sinks: false,
     top_k: None,
+    looks_ahead: false,
 };
 
 const LATENT: Shape =
@@ -111,12 +114,22 @@ fn stored(dtype: KvType, values: &[f32]) -> Vec<f32> {
     read
 }
 
+/// The position after the last one of a row's batch.
+fn batch_end(row: Row) -> usize {
+    let ends = BATCHES.iter().scan(0, |end, batch| {
+        *end += batch[row.sequence];
+        Some(*end)
+    });
+    ends.into_iter().find(|end| *end > row.position).expect("a row of a batch")
+}
+
 /// The positions that a row sees.
 fn seen(shape: Shape, stored: &Stored, row: Row) -> Vec<usize> {
     let position = row.position;
     let start = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
     let Some(top_k) = shape.top_k.filter(|top_k| *top_k <= position) else {
-        return (start..=position).collect();
+        let end = if shape.looks_ahead { batch_end(row) } else { position + 1 };
+        return (start..end).collect();
     };
     let q = numbers(Kind::IndexQ, row, INDEX_HEADS * INDEX_DIM);
     let weights = numbers(Kind::IndexWeights, row, INDEX_HEADS);
@@ -213,6 +226,7 @@ impl Run {
             window: shape.window,
             sinks: shape.sinks.then(|| cpu.load_vector(&sinks(n_heads))),
             selection,
+            looks_ahead: shape.looks_ahead,
         };
         Run { cpu, shape, sequences, attention, select }
     }
@@ -249,13 +263,11 @@ impl Run {
         for batch in BATCHES {
             let (mut rows, mut spans) = (Vec::new(), Vec::new());
             for (sequence, n) in batch.into_iter().enumerate().filter(|(_, n)| *n > 0) {
-                spans.push(Span::new(
-                    self.sequences[sequence],
-                    rows.len()..rows.len() + n,
-                    lens[sequence],
-                ));
                 let positions = lens[sequence]..lens[sequence] + n;
                 lens[sequence] = positions.end;
+                let of_batch = rows.len()..rows.len() + n;
+                let span = Span::new(self.sequences[sequence], of_batch, positions.start);
+                spans.push(Span { ahead_to: positions.end, ..span });
                 rows.extend(positions.map(|position| Row { sequence, position }));
             }
             let out = self.step(&rows, &spans);
@@ -334,6 +346,15 @@ fn chosen_positions() {
 fn a_choice_of_all_positions_has_the_bits_of_no_choice() {
     let all = |top_k| Run::new(Shape { top_k, ..LATENT }, 2, Isa::detect()).all();
     assert_eq!(all(Some(100_000)), all(None));
+}
+
+#[test]
+fn rows_that_see_each_other() {
+    check(Shape { looks_ahead: true, ..PLAIN });
+    check(Shape { looks_ahead: true, dtype: KvType::Q8, ..LATENT });
+    for window in [1, 9, 100, 5000] {
+        check(Shape { looks_ahead: true, window: Some(window), sinks: true, ..PLAIN });
+    }
 }
 
 #[test]

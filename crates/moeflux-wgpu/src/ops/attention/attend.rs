@@ -8,7 +8,7 @@
 use crate::ops::attention::coop_matrix;
 use crate::ops::attention::rows;
 use crate::ops::attention::tiles;
-use moeflux_backend::{Attention, GatedAttention, Heads, KeysValues, Ops, RmsNorm, Span};
+use moeflux_backend::{Attention, Cache, GatedAttention, Heads, KeysValues, Ops, RmsNorm, Span};
 
 use crate::memory::caches::pages::Pages;
 use crate::ops::attention::inputs::{Last, PART_WORDS, Rows, TILE, grow, have_room, pages};
@@ -20,6 +20,13 @@ use crate::words::n_rows;
 
 /// Floats of a value that its threads have room for.
 const MOST_VALUES: usize = 1024;
+
+pub(crate) fn append(b: &mut Wgpu, cache: Cache, KeysValues { k, v }: KeysValues, spans: &[Span]) {
+    b.encoder.begin();
+    if grow(b, cache, spans) {
+        store(b, cache, Vectors { k, v, prepared: None }, spans);
+    }
+}
 
 pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
     attend_spans(b, op, spans, None, None);
@@ -96,7 +103,10 @@ fn attend_spans(
 /// Whether `attention/merge.wgsl` writes all rows, whole groups of columns a
 /// workgroup.
 fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
-    let is_merged = |span: &Span| span.position >= TILE && !is_shared(b, op, span.rows.len());
+    let is_merged = |span: &Span| {
+        let looks_ahead = op.looks_ahead && span.ahead_to > 0;
+        span.position >= TILE && !looks_ahead && !is_shared(b, op, span.rows.len())
+    };
     // With more positions than a tile has, a window is never inside one.
     op.window.is_none_or(|window| window > TILE)
         && op.out.head_dim.is_multiple_of(TILE)
@@ -133,9 +143,11 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
         while row < span.rows.len() {
             let n = span.rows.len() - row;
             let (first, position) = (span.rows.start + row, span.position + row);
-            let left = Rows { sequence: span.sequence, first, position, n };
-            // Where queries share all their keys nothing but a slab's end is gathered.
-            let is_shared = is_shared(b, op, n);
+            let ahead_to = if op.looks_ahead { span.ahead_to } else { 0 };
+            let left = Rows { sequence: span.sequence, first, position, n, ahead_to };
+            // Where queries share all their keys nothing but a slab's end is gathered. Only kernels for
+            // these look ahead.
+            let is_shared = ahead_to > 0 || is_shared(b, op, n);
             let of_row = if is_shared { 1 } else { left.tiles(op.window).len() };
             let most = (PART_WORDS / (words * of_row)).max(1);
             // Parts of the same size, of which none is too small to be shared.

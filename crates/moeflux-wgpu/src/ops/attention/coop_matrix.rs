@@ -124,6 +124,7 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
             word(seen_to),
             u32::from(i > 0),
             u32::from(behind.is_some()),
+            word(rows.ahead_to),
             word(n_blocks),
             word(layout.query_places()),
             word(layout.places()),

@@ -72,6 +72,8 @@ pub(crate) struct Rows {
     pub(crate) first: usize,
     pub(crate) position: usize,
     pub(crate) n: usize,
+    /// What they see after their own positions, as [`Span::ahead_to`]; 0 where they do not.
+    pub(crate) ahead_to: usize,
 }
 
 impl Rows {
@@ -81,11 +83,12 @@ impl Rows {
         window: Option<usize>,
     ) -> impl ExactSizeIterator<Item = usize> + use<> {
         let start = window.map_or(0, |window| (self.position + 1).saturating_sub(window));
-        (start / TILE..(self.position + self.n).div_ceil(TILE)).map(|tile| tile * TILE)
+        (start / TILE..self.end().div_ceil(TILE)).map(|tile| tile * TILE)
     }
 
+    /// After the last position that some row sees.
     pub(crate) fn end(&self) -> usize {
-        self.position + self.n
+        self.ahead_to.max(self.position + self.n)
     }
 
     /// What it is at most to attend for these, with keys and values of four bytes.

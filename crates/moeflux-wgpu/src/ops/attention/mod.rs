@@ -12,5 +12,5 @@ mod shape;
 mod store;
 mod tiles;
 
-pub(crate) use attend::{attention, gated_attention};
+pub(crate) use attend::{append, attention, gated_attention};
 pub(crate) use select::select_positions;

@@ -46,6 +46,7 @@ struct Params {
     seen_to: u32,
     went_on: u32,
     goes_on: u32,
+    ahead_to: u32,
     // Workgroups' queries of a key head, and places for queries and for positions.
     n_blocks: u32,
     q_places: u32,
@@ -134,10 +135,10 @@ fn main(
     let part = idx % V_PARTS;
     let kv_head = idx / V_PARTS % p.n_kv_heads;
     first_column = part * V_DIM;
-    seen = Seen(p.first_row, p.position, p.n_queries, p.seen_to);
+    seen = Seen(p.first_row, p.position, p.n_queries, p.seen_to, p.ahead_to);
     let first_query = (p.n_blocks - 1u - idx / V_PARTS / p.n_kv_heads) * QUERIES;
     let last_query = min(first_query + QUERIES, p.n_queries) - 1u;
-    let end = min(p.seen_to, p.position + last_query / p.group + 1u);
+    let end = seen_end(last_query / p.group);
     let skipped = max(first_seen(first_query / p.group), p.seen_from) - p.seen_from;
     let first_tile = skipped / TILE;
     // Two threads share a query: of a square's 16 columns each has eight.
@@ -151,7 +152,7 @@ fn main(
     // Each part has its own, as others go on before it has begun.
     let state = V_PARTS * state_of(kv_head, query) + part * (V_DIM + 2u);
     let start = first_seen(row);
-    let row_end = min(p.seen_to, p.position + row + 1u);
+    let row_end = seen_end(row);
     let q_factor = p.scale
         * factors[kv_head * (p.q_places / TILE) + query / TILE];
     let key_factors = p.key_factors + kv_head * (p.places / TILE);

@@ -29,10 +29,10 @@ fn score(query: u32, position: u32) -> f32 {
 #main_per_workgroup idx 256 p.n
     let n_kv_heads = p.n_heads / p.group;
     let kv_head = (idx / p.n_blocks) % n_kv_heads;
-    seen = Seen(p.first_row, p.position, p.n_queries, p.seen_to);
+    seen = Seen(p.first_row, p.position, p.n_queries, p.seen_to, p.ahead_to);
     let first_query = (idx % p.n_blocks) * QUERIES;
     let last_query = min(first_query + QUERIES, p.n_queries) - 1u;
-    let end = min(p.seen_to, p.position + last_query / p.group + 1u);
+    let end = seen_end(last_query / p.group);
     let skipped = max(first_seen(first_query / p.group), p.seen_from) - p.seen_from;
     // When softmax is computed eight threads share a query.
     let mine = thread >> 3u;

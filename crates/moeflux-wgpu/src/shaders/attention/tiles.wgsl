@@ -35,6 +35,7 @@ fn put_score(query: u32, position: u32, score: f32) {
     seen.position = lists[tile + 4u];
     seen.n_queries = lists[tile + 5u];
     seen.to = seen.position + seen.n_queries / p.group;
+    seen.ahead_to = 0u;
     // Where a query gathers, among the tiles of its row.
     let own_part = lists[tile + 6u];
     let n_tiles = lists[tile + 7u];

@@ -66,10 +66,30 @@ fn gelu_tanh(x: f32) -> f32 {
     return x / (1.0 + exp_(-(1.5957691 * x * fma(x * x, 0.044715, 1.0))));
 }
 
+// x / 2 * (1 + erf(x / sqrt(2))), as the host computes it.
+fn gelu_erf(x: f32) -> f32 {
+    let z = abs(x) * 0.70710678;
+    let t = 1.0 / fma(z, 0.5, 1.0);
+    var p = 0.17087277;
+    p = fma(p, t, -0.82215223);
+    p = fma(p, t, 1.48851587);
+    p = fma(p, t, -1.13520398);
+    p = fma(p, t, 0.27886807);
+    p = fma(p, t, -0.18628806);
+    p = fma(p, t, 0.09678418);
+    p = fma(p, t, 0.37409196);
+    p = fma(p, t, 1.00002368);
+    p = fma(p, t, -1.26551223);
+    let half = 0.5 * t * exp_(fma(-z, z, p));
+    return x * select(1.0 - half, half, x < 0.0);
+}
+
 const ACTIVATION_CLAMPED: u32 = 1u;
 const ACTIVATION_GELU: u32 = 2u;
 // From here on of MLPs without a gate.
 const ACTIVATION_RELU2: u32 = 3u;
+const ACTIVATION_PLAIN_GELU: u32 = 4u;
+const ACTIVATION_GELU_ERF: u32 = 5u;
 
 // What stands between the products of a gated MLP; any other kind is SwiGLU.
 fn gated(kind: u32, gate: f32, up: f32, alpha: f32, limit: f32) -> f32 {
@@ -88,6 +108,8 @@ fn gated(kind: u32, gate: f32, up: f32, alpha: f32, limit: f32) -> f32 {
 
 // What stands between the products of an MLP without a gate.
 fn plain_activation(kind: u32, up: f32) -> f32 {
+    if (kind == ACTIVATION_PLAIN_GELU) { return gelu_tanh(up); }
+    if (kind == ACTIVATION_GELU_ERF) { return gelu_erf(up); }
     // A comparison that lets what is not a number pass.
     var x = up;
     if (x < 0.0) { x = 0.0; }

@@ -37,6 +37,7 @@ struct Params {
     seen_to: u32,
     went_on: u32,
     goes_on: u32,
+    ahead_to: u32,
 }
 
 // The words where the keys and values of a tile begin.
@@ -176,7 +177,7 @@ fn softmax(thread: u32, row: u32, first: u32) -> vec2<f32> {
     let eighth = thread & 7u;
     let takes_part = mine < QUERIES;
     let start = first_seen(row);
-    let end = min(seen.to, seen.position + row + 1u);
+    let end = seen_end(row);
     var highest = NONE;
 #each m 8
     var weight$m = NONE;

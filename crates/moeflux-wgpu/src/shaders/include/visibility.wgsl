@@ -11,8 +11,10 @@ struct Seen {
     position: u32,
     // Of a key head: rows times heads of the group.
     n_queries: u32,
-    // Positions after it are not looked at.
+    // Positions from it on are not looked at.
     to: u32,
+    // Rows see up to it also what is after them.
+    ahead_to: u32,
 }
 
 var<private> seen: Seen;
@@ -29,6 +31,11 @@ fn first_seen(row: u32) -> u32 {
     let end = seen.position + row + 1u;
     if (p.window > 0u && end > p.window) { return end - p.window; }
     return 0u;
+}
+
+// After the last position that a row looks at.
+fn seen_end(row: u32) -> u32 {
+    return min(seen.to, max(seen.position + row + 1u, seen.ahead_to));
 }
 
 fn is_seen(row: u32, position: u32, start: u32, end: u32) -> bool {
