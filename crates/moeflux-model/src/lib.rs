@@ -20,6 +20,8 @@ mod read_weights;
 mod rows;
 mod shape;
 mod step;
+mod tower_files;
+mod towers;
 
 pub use declared::{Declared, bank, row_bank};
 pub use families::{FAMILIES, Family, PublishedShape, dialects, open_checkpoint};
@@ -33,3 +35,5 @@ pub use read_weights::check_finite_matrix;
 pub use rows::{NoRows, RowIds, RowSource};
 pub use shape::ModelShape;
 pub use step::{EmbeddedRow, Step};
+pub use tower_files::TowerFiles;
+pub use towers::{Grid, Picture, Seen, Tower};

@@ -82,14 +82,20 @@ impl SkipRule {
 
     /// Whether the tensor with this canonical name is skipped.
     pub(crate) fn skips(&self, name: &str) -> bool {
-        let first = name.split('.').next().unwrap_or_default();
         let last = name.rsplit('.').next().unwrap_or_default();
         let of_experts = || {
             let rest = PROJECTIONS.iter().find_map(|name| last.strip_prefix(name));
             rest.is_some_and(|rest| rest == "shape" || SKIPPED_BUFFERS.contains(&rest))
         };
+        self.is_other_part(name) || SKIPPED_BUFFERS.contains(&last) || of_experts()
+    }
+
+    /// Whether the tensor is a weight of a part of the model that is not its text, such as a vision tower.
+    pub(crate) fn is_other_part(&self, name: &str) -> bool {
+        let first = name.split('.').next().unwrap_or_default();
+        let last = name.rsplit('.').next().unwrap_or_default();
         let is_part = SKIPPED_PARTS.contains(&first) || self.skipped_parts.contains(&first);
-        is_part || SKIPPED_BUFFERS.contains(&last) || of_experts()
+        is_part && !SKIPPED_BUFFERS.contains(&last)
     }
 
     /// Whether the tensor belongs to multi-token prediction, without which a model runs.

@@ -1,6 +1,5 @@
 //! Opens a path as a [`Checkpoint`], whatever its format is.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use super::derived::DerivedTensors;
 use super::json::read_json;
 use super::names::{SkipRule, canonical_name};
-use super::opened::{ExpertFiles, Gguf};
+use super::opened::{ExpertFiles, Gguf, by_name, reader_of};
 use super::quantization::QuantRules;
 use super::{
     Checkpoint, CheckpointKind, Config, Container, FileReader, FormatError, Tensor, header,
@@ -164,36 +163,22 @@ impl Checkpoint {
     /// Skips the tensors that are not used, and sorts the others by their canonical names.
     fn assemble(parts: Parts, dialects: &Dialects) -> Result<Checkpoint, FormatError> {
         let skip = SkipRule::new(&parts.config, dialects);
-        let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
-        let mut n_skipped = parts.n_skipped;
-        for NamedTensor { name, tensor } in parts.tensors {
-            if skip.skips(&name) {
-                n_skipped += 1;
-                continue;
-            }
-            if let Some(first) = tensors.get(&name) {
-                return Err(FormatError::Duplicate {
-                    path: parts.files[tensor.extent.file.0 as usize].path.clone(),
-                    first: first.stored_name.clone(),
-                    name,
-                    second: tensor.stored_name,
-                });
-            }
-            tensors.insert(name, tensor);
-        }
+        let (skipped, used): (Vec<_>, Vec<_>) =
+            parts.tensors.into_iter().partition(|named| skip.skips(&named.name));
+        let n_skipped = parts.n_skipped + skipped.len();
+        let other_parts = skipped.into_iter().filter(|named| skip.is_other_part(&named.name));
+        let tensors = by_name(used, &parts.files)?;
         let derived = Arc::new(DerivedTensors::new(&parts.files));
-        let mut readable = parts.files.clone();
-        let of_derived = Arc::clone(&derived);
-        readable.push(SourceFile::derived(&parts.root, of_derived));
         Ok(Checkpoint {
             kind: parts.kind,
-            root: parts.root,
             config: parts.config,
-            reader: FileReader::new(&readable),
+            reader: reader_of(&parts.files, &parts.root, &derived),
+            root: parts.root,
             derived,
             files: parts.files,
             tensors,
             n_skipped,
+            other_parts: other_parts.collect(),
             warnings: parts.warnings,
             skip,
             joined_experts: dialects.joined_experts.clone(),

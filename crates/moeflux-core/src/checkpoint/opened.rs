@@ -11,7 +11,7 @@ use super::prepared::ExpertsDir;
 use super::quantization::{Precision, QuantRules};
 use super::{Config, Container, Extent, FileReader, FormatError, Tensor};
 use crate::SourceFile;
-use crate::gguf::{Metadata, StoredNames};
+use crate::gguf::{Metadata, NamedTensor, StoredNames};
 use crate::quant::Encoding;
 
 /// The format of a checkpoint's files.
@@ -36,6 +36,8 @@ pub struct Checkpoint {
     pub(super) files: Vec<SourceFile>,
     pub(super) tensors: BTreeMap<String, Tensor>,
     pub(super) n_skipped: usize,
+    /// Those of them that belong to parts of a model which are not its text, by canonical name.
+    pub(super) other_parts: Vec<NamedTensor>,
     pub(super) warnings: Vec<String>,
     pub(super) skip: SkipRule,
     /// Those of [`Dialects`](crate::Dialects).
@@ -62,6 +64,41 @@ pub(super) enum ExpertFiles {
     Tensors,
     Prepared(ExpertsDir),
     Packed(Box<Container>),
+}
+
+/// Tensors by their names.
+///
+/// # Errors
+/// If two have the same name.
+pub(super) fn by_name(
+    named: Vec<NamedTensor>,
+    files: &[SourceFile],
+) -> Result<BTreeMap<String, Tensor>, FormatError> {
+    let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
+    for NamedTensor { name, tensor } in named {
+        if let Some(first) = tensors.get(&name) {
+            return Err(FormatError::Duplicate {
+                path: files[tensor.extent.file.0 as usize].path.clone(),
+                first: first.stored_name.clone(),
+                name,
+                second: tensor.stored_name,
+            });
+        }
+        tensors.insert(name, tensor);
+    }
+    Ok(tensors)
+}
+
+/// The reader of a checkpoint's files and of what is computed from them.
+pub(super) fn reader_of(
+    files: &[SourceFile],
+    root: &Path,
+    derived: &Arc<DerivedTensors>,
+) -> FileReader {
+    let mut readable = files.to_vec();
+    let derived = Arc::clone(derived);
+    readable.push(SourceFile::derived(root, derived));
+    FileReader::new(&readable)
 }
 
 impl Checkpoint {
@@ -116,6 +153,45 @@ impl Checkpoint {
     /// Number of tensors that are skipped for every family, such as those of vision towers.
     pub fn n_skipped(&self) -> usize {
         self.n_skipped
+    }
+
+    /// Tensors of other parts of the model than its text, as a checkpoint of their own with this config:
+    /// those to whose canonical names `name_of` gives a name there. `None` where there are none.
+    ///
+    /// # Errors
+    /// If two of them get the same name.
+    pub fn part(
+        &self,
+        name_of: &dyn Fn(&str) -> Option<String>,
+        config: Config,
+    ) -> Result<Option<Checkpoint>, FormatError> {
+        let named = |other: &NamedTensor| {
+            Some(NamedTensor { name: name_of(&other.name)?, tensor: other.tensor.clone() })
+        };
+        let tensors = by_name(self.other_parts.iter().filter_map(named).collect(), &self.files)?;
+        if tensors.is_empty() {
+            return Ok(None);
+        }
+        let derived = Arc::new(DerivedTensors::new(&self.files));
+        Ok(Some(Checkpoint {
+            kind: self.kind,
+            root: self.root.clone(),
+            config,
+            reader: reader_of(&self.files, &self.root, &derived),
+            derived,
+            files: self.files.clone(),
+            tensors,
+            n_skipped: 0,
+            other_parts: Vec::new(),
+            warnings: Vec::new(),
+            skip: SkipRule::default(),
+            joined_experts: Vec::new(),
+            companion_dirs: self.companion_dirs.clone(),
+            container: self.container.clone(),
+            rules: self.rules.clone(),
+            expert_files: ExpertFiles::Tensors,
+            gguf: None,
+        }))
     }
 
     /// What of its files contradicts what was read instead, a line each.

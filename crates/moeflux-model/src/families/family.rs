@@ -8,6 +8,7 @@ use super::keys::FamilyKeys;
 use super::published::PublishedShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
+use crate::towers::TowerFamily;
 
 /// Builds the model of a config.
 pub(super) type BuildModel = fn(&Config, &mut Build<'_>) -> Result<Box<dyn Model>, LoadError>;
@@ -40,6 +41,8 @@ pub struct Family {
     /// Names, below the block, of the module with the rows of gate and of up of all experts, and of that
     /// with the rows of down.
     pub(super) joined_experts: &'static [[&'static str; 2]],
+    /// Its vision tower, where it has one.
+    pub(crate) tower: Option<TowerFamily>,
     /// What its files leave to the code of tokenizers.
     pub(super) tokenizer: TokenizerDialect,
     /// Reads the shape from a resolved config and loads the weights.
@@ -75,6 +78,7 @@ impl Family {
             skipped_parts: &[],
             mtp_parts: &[],
             joined_experts: &[],
+            tower: None,
             tokenizer: TokenizerDialect::NONE,
             build,
             keys,

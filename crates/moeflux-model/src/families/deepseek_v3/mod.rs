@@ -10,6 +10,7 @@ use moeflux_core::Spelling;
 
 use super::Family;
 use crate::decoders::latent;
+use crate::towers;
 
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
@@ -18,6 +19,7 @@ pub(crate) const FAMILY: Family = Family {
     // Of Kimi K2.5.
     skipped_parts: &["mm_projector"],
     spellings: &[Spelling::start("blocks.", "layers.")],
+    tower: Some(towers::flat::TOWER),
     ..Family::new(
         "deepseek_v3",
         &["deepseek_v3", "kimi_k2", "kimi_k25"],

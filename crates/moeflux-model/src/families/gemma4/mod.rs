@@ -26,6 +26,7 @@ use crate::layers::rope;
 use crate::layers::windows::windows_of_types;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
+use crate::towers;
 
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
@@ -33,6 +34,7 @@ pub(crate) const FAMILY: Family = Family {
     tokenizer: tokenizer::TOKENIZER,
     skipped_parts: &["embed_vision", "embed_audio"],
     experts_switch: Some("enable_moe_block"),
+    tower: Some(towers::pooled::TOWER),
     ..Family::new("gemma4", &["gemma4_text", "gemma4"], include_str!("keys.json"), build)
 };
 

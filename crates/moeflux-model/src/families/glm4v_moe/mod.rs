@@ -13,9 +13,11 @@ use crate::layers::mtp::MtpNames;
 use crate::layers::sections::Sections;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
+use crate::towers;
 
 pub(crate) const FAMILY: Family = Family {
     shapes: shapes::SHAPES,
+    tower: Some(towers::gated::TOWER),
     ..Family::new("glm4v_moe", &["glm4v_moe", "glm4v_moe_text"], include_str!("keys.json"), build)
 };
 

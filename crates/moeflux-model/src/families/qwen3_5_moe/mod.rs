@@ -22,11 +22,13 @@ use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
+use crate::towers;
 
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     tokenizer: tokenizer::TOKENIZER,
+    tower: Some(towers::stacked::TOWER),
     ..Family::new(
         "qwen3_5_moe",
         &["qwen3_5_moe", "qwen3_5_moe_text"],

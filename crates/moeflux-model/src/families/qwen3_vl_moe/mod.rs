@@ -16,10 +16,12 @@ use crate::layers::moe::MoeShape;
 use crate::layers::sections::Sections;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
+use crate::towers;
 
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
+    tower: Some(towers::stacked::TOWER),
     ..Family::new(
         "qwen3_vl_moe",
         &["qwen3_vl_moe", "qwen3_vl_moe_text"],

@@ -25,11 +25,13 @@ use crate::layers::rope;
 use crate::layers::streams::StreamsShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
+use crate::towers;
 
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     tokenizer: tokenizer::TOKENIZER,
+    tower: Some(towers::stacked::TOWER),
     ..Family::new("qwen4_exp", &["qwen4_exp", "qwen4_exp_text"], include_str!("keys.json"), build)
 };
 

@@ -1,0 +1,78 @@
+//! The files of a model's vision tower.
+
+use std::fmt;
+
+use moeflux_backend::{ActivationPrecision, Backend};
+use moeflux_core::checkpoint::Checkpoint;
+use moeflux_core::manifest::Manifest;
+
+use crate::families::Family;
+use crate::load::{LoadError, Loader, Survey, Weights};
+use crate::model::{Build, Variant};
+use crate::towers::{Tower, TowerPlan};
+
+/// The key of the tower's config in that of the model.
+const CONFIG: &str = "vision_config";
+
+/// The files of a tower, checked and not loaded.
+pub struct TowerFiles {
+    checkpoint: Checkpoint,
+    plan: TowerPlan,
+    /// Every tensor that it reads.
+    pub manifest: Manifest,
+    /// Bytes of activations of one row, and of the widest buffer's.
+    pub bytes_per_row: [usize; 2],
+}
+
+impl fmt::Debug for TowerFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TowerFiles").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl TowerFiles {
+    /// Those of a model; `None` where its family has no tower, or the files have no tensor of one.
+    ///
+    /// # Errors
+    /// Where the config does not say what the tower is, or its tensors do not fit to it.
+    pub fn find(checkpoint: &Checkpoint) -> Result<Option<TowerFiles>, LoadError> {
+        let config = checkpoint.config();
+        let Some(family) = Family::of(config)?.tower else { return Ok(None) };
+        let Some(own) = config.part(CONFIG) else { return Ok(None) };
+        let Some(checkpoint) = checkpoint.part(&family.name_of, own.clone())? else {
+            return Ok(None);
+        };
+        let plan = (family.plan)(config, &own)?;
+        let survey = |max_rows| {
+            let mut survey = Survey::new(Some(&checkpoint));
+            Tower::load(plan.clone(), &mut build(&mut survey, max_rows))?;
+            Ok::<_, LoadError>(survey.finish())
+        };
+        let (manifest, one_row, widest) = survey(1)?;
+        Ok(Some(TowerFiles { checkpoint, plan, manifest, bytes_per_row: [one_row, widest] }))
+    }
+
+    /// Loads the tower onto a backend of its own; its buffers have `max_rows` rows. `progress` is called
+    /// with the bytes loaded so far.
+    ///
+    /// # Errors
+    /// Where a tensor is missing, left over or unreadable.
+    pub fn load(
+        &self,
+        backend: &mut dyn Backend,
+        max_rows: usize,
+        inputs: ActivationPrecision,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Tower, LoadError> {
+        let mut loader = Loader::new(&self.checkpoint, backend, inputs, progress);
+        let tower = Tower::load(self.plan.clone(), &mut build(&mut loader, max_rows))?;
+        loader.finish()?;
+        // Rounding queries and keys to halves would show in every row.
+        backend.set_attention_inputs(ActivationPrecision::F32);
+        Ok(tower)
+    }
+}
+
+fn build<'a>(weights: &'a mut dyn Weights, max_rows: usize) -> Build<'a> {
+    Build { weights, max_rows, inputs: ActivationPrecision::F32, variant: Variant::default() }
+}

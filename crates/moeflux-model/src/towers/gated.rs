@@ -1,0 +1,110 @@
+//! Towers with root-mean-square norms and gated MLPs, whose ends fold squares by a convolution; places
+//! from a resampled table. As in transformers' `Glm4vMoeVisionModel`.
+
+use moeflux_backend::{GatedActivation, PlainActivation};
+use moeflux_core::checkpoint::Config;
+
+use super::block::{AttentionPlan, BlockPlan, MlpPlan};
+use super::end::{EndPlan, GatedPlan};
+use super::family::TowerFamily;
+use super::linear::NormKind;
+use super::positions::{Order, Resampling, TablePlan};
+use super::rope::{RopeKind, RopePlan};
+use super::stem::StemPlan;
+use super::tower::TowerPlan;
+use crate::load::LoadError;
+
+/// The tower.
+pub(crate) const TOWER: TowerFamily = TowerFamily { name_of, plan };
+
+fn name_of(canonical: &str) -> Option<String> {
+    let name = ["visual.", "vision_tower."].iter().find_map(|part| canonical.strip_prefix(part));
+    name.map(str::to_owned)
+}
+
+fn plan(_model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
+    let width = config.usize("hidden_size")?;
+    let n_heads = config.usize("num_heads")?;
+    if !width.is_multiple_of(4 * n_heads) {
+        return Err(config.refuse("num_heads", "divide hidden_size into multiples of 4").into());
+    }
+    if config.str("hidden_act")? != "silu" {
+        return Err(config.refuse("hidden_act", "be \"silu\"").into());
+    }
+    if config.bool_or("attention_bias", false)? {
+        return Err(config.refuse("attention_bias", "be false").into());
+    }
+    let eps = match config.get("rms_norm_eps") {
+        Some(_) => config.f32("rms_norm_eps")?,
+        None => 1e-5,
+    };
+    let norms = NormKind { is_layer_norm: false, eps };
+    let frames = config.usize_or("temporal_patch_size", 2)?;
+    let (patch, merge) = (config.usize("patch_size")?, config.usize_or("spatial_merge_size", 2)?);
+    let side = config.usize("image_size")? / patch;
+    if side == 0 {
+        return Err(config.refuse("image_size", "be at least patch_size").into());
+    }
+    let hidden = config.usize("out_hidden_size")?;
+    let head_dim = width / n_heads;
+    Ok(TowerPlan {
+        order: Order::Squares { merge },
+        stem: StemPlan {
+            name: "patch_embed.proj",
+            inputs: 3 * frames * patch * patch,
+            axes: vec![3, frames, patch, patch],
+            has_bias: true,
+            norm: Some(("post_conv_layernorm", norms)),
+            centres: false,
+        },
+        table: Some(TablePlan {
+            name: "embeddings.position_embedding.weight",
+            sides: [side, side],
+            resampling: Resampling::Bicubic,
+        }),
+        rope: RopePlan {
+            kind: RopeKind::RowsThenColumns,
+            theta: config.rope_f32("rope_theta")?.unwrap_or(10_000.0),
+        },
+        n_blocks: config.usize("depth")?,
+        blocks: "blocks",
+        block: BlockPlan {
+            width,
+            norms,
+            before: ["norm1", "norm2"],
+            after: None,
+            attention: AttentionPlan {
+                n_heads,
+                head_dim,
+                joined: Some("attn.qkv"),
+                apart: [""; 3],
+                output: "attn.proj",
+                has_qkv_bias: false,
+                has_output_bias: false,
+                head_norms: None,
+                normalises_values: false,
+                scale: 1.0 / (head_dim as f32).sqrt(),
+            },
+            mlp: MlpPlan {
+                // The published models have the width of the text here.
+                width: hidden,
+                gate: Some(("mlp.gate_proj", GatedActivation::Swiglu)),
+                activation: PlainActivation::GeluTanh,
+                up: "mlp.up_proj",
+                down: "mlp.down_proj",
+                has_bias: false,
+            },
+        },
+        end: EndPlan::Gated(GatedPlan {
+            merge,
+            norm: ("post_layernorm", norms),
+            fold: "downsample",
+            proj: "merger.proj",
+            proj_norm: ("merger.post_projection_norm", NormKind { is_layer_norm: true, eps: 1e-5 }),
+            products: ["merger.gate_proj", "merger.up_proj", "merger.down_proj"],
+            activation: GatedActivation::Swiglu,
+            inner: config.usize("intermediate_size")?,
+            hidden,
+        }),
+    })
+}

@@ -1,0 +1,116 @@
+//! Towers whose patches come in the order of squares, and whose ends are MLPs over squares; places from a
+//! resampled table. As in transformers' `Qwen3VLMoeVisionModel`.
+
+use moeflux_backend::PlainActivation;
+use moeflux_core::checkpoint::Config;
+
+use super::block::{AttentionPlan, BlockPlan, MlpPlan};
+use super::end::{DeepstackPlan, EndPlan, MergerPlan};
+use super::family::TowerFamily;
+use super::linear::NormKind;
+use super::positions::{Order, Resampling, TablePlan};
+use super::rope::{RopeKind, RopePlan};
+use super::stem::StemPlan;
+use super::tower::TowerPlan;
+use crate::load::LoadError;
+
+/// The tower.
+pub(crate) const TOWER: TowerFamily = TowerFamily { name_of, plan };
+
+const NORM: NormKind = NormKind { is_layer_norm: true, eps: 1e-6 };
+
+/// MLX calls the tower by another name.
+fn name_of(canonical: &str) -> Option<String> {
+    let name = ["visual.", "vision_tower."].iter().find_map(|part| canonical.strip_prefix(part));
+    name.map(str::to_owned)
+}
+
+fn plan(_model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
+    let width = config.usize("hidden_size")?;
+    let n_heads = config.usize("num_heads")?;
+    if !width.is_multiple_of(4 * n_heads) {
+        return Err(config.refuse("num_heads", "divide hidden_size into multiples of 4").into());
+    }
+    if config.str("hidden_act")? != "gelu_pytorch_tanh" {
+        return Err(config.refuse("hidden_act", "be \"gelu_pytorch_tanh\"").into());
+    }
+    let n_places = config.usize("num_position_embeddings")?;
+    let side = n_places.isqrt();
+    if side * side != n_places {
+        return Err(config.refuse("num_position_embeddings", "be a square").into());
+    }
+    let (channels, frames) =
+        (config.usize_or("in_channels", 3)?, config.usize_or("temporal_patch_size", 2)?);
+    let (patch, merge) = (config.usize("patch_size")?, config.usize_or("spatial_merge_size", 2)?);
+    let n_blocks = config.usize("depth")?;
+    let blocks = config.usize_list("deepstack_visual_indexes")?.unwrap_or_default();
+    let is_block =
+        |(nth, block): (usize, &usize)| *block < n_blocks && !blocks[..nth].contains(block);
+    if !blocks.iter().enumerate().all(is_block) {
+        let rule = "name different blocks of the tower";
+        return Err(config.refuse("deepstack_visual_indexes", rule).into());
+    }
+    let products = ["linear_fc1", "linear_fc2"];
+    let deepstack = DeepstackPlan {
+        list: "deepstack_merger_list",
+        norm: ("norm", NORM),
+        products,
+        blocks: blocks.clone(),
+    };
+    let head_dim = width / n_heads;
+    Ok(TowerPlan {
+        order: Order::Squares { merge },
+        stem: StemPlan {
+            name: "patch_embed.proj",
+            inputs: channels * frames * patch * patch,
+            axes: vec![channels, frames, patch, patch],
+            has_bias: true,
+            norm: None,
+            centres: false,
+        },
+        table: Some(TablePlan {
+            name: "pos_embed.weight",
+            sides: [side, side],
+            resampling: Resampling::Bilinear,
+        }),
+        rope: RopePlan {
+            kind: RopeKind::RowsThenColumns,
+            theta: config.rope_f32("rope_theta")?.unwrap_or(10_000.0),
+        },
+        n_blocks,
+        blocks: "blocks",
+        block: BlockPlan {
+            width,
+            norms: NORM,
+            before: ["norm1", "norm2"],
+            after: None,
+            attention: AttentionPlan {
+                n_heads,
+                head_dim,
+                joined: Some("attn.qkv"),
+                apart: [""; 3],
+                output: "attn.proj",
+                has_qkv_bias: true,
+                has_output_bias: true,
+                head_norms: None,
+                normalises_values: false,
+                scale: 1.0 / (head_dim as f32).sqrt(),
+            },
+            mlp: MlpPlan {
+                width: config.usize("intermediate_size")?,
+                gate: None,
+                activation: PlainActivation::GeluTanh,
+                up: "mlp.linear_fc1",
+                down: "mlp.linear_fc2",
+                has_bias: true,
+            },
+        },
+        end: EndPlan::Merged(MergerPlan {
+            merge,
+            norms: vec![("merger.norm", NORM)],
+            products: ["merger.linear_fc1", "merger.linear_fc2"],
+            hidden: config.usize("out_hidden_size")?,
+            deepstack: (!blocks.is_empty()).then_some(deepstack),
+        }),
+    })
+}
