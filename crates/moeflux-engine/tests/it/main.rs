@@ -27,4 +27,5 @@ mod spelled;
 mod thoughts;
 mod together;
 mod tokenizers;
+mod towers;
 mod wrapped;

@@ -30,7 +30,7 @@ const ARROWS: &[Arrows] = &[
             "moeflux-wgpu",
             "moeflux-core",
         ],
-        &["moeflux-convert"],
+        &["moeflux-convert", "moeflux-image"],
     ),
     Arrows(
         "moeflux-convert",

@@ -1,0 +1,161 @@
+//! Vision towers against transformers: rows of prompts from pictures, on the processor and on a GPU,
+//! in chunks and at once.
+//!
+//! `tests/towers` has, by family, the tower of a small random model, its processor's file and the rows that
+//! transformers 5.24 makes of ten pictures with it; `images.safetensors` has these pictures' pixels.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use moeflux_backend::cpu::{Cpu, Isa};
+use moeflux_backend::{ActivationPrecision, Backend};
+use moeflux_image::{Frames, Picture as Pixels, Processor, Size};
+use moeflux_model::{Grid, Picture, Seen, TowerFiles, open_checkpoint};
+use safetensors::SafeTensors;
+
+/// Largest difference of a float of a row, whose root mean square is about 1. The wrong kind of GELU
+/// alone changes 7e-4.
+const MAX_DIFFERENCE: f32 = 5e-5;
+
+const FAMILIES: [&str; 6] =
+    ["gemma4", "glm4v_moe", "kimi_k25", "qwen3_5_moe", "qwen3_vl_moe", "qwen4_exp"];
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/towers")
+}
+
+/// The pictures, by name.
+fn pictures() -> Vec<(String, Pixels)> {
+    let bytes = std::fs::read(dir().join("images.safetensors")).expect("the pictures");
+    let all = SafeTensors::deserialize(&bytes).expect("tensors");
+    let picture = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
+        let [height, width, 3] = view.shape()[..] else { panic!("{name}: not RGB") };
+        let name = name.trim_end_matches(".rgb").to_owned();
+        (name, Pixels::from_rgb(Size { width, height }, view.data().to_vec()))
+    };
+    let mut pictures: Vec<_> = all.tensors().into_iter().map(picture).collect();
+    pictures.sort_by(|a, b| a.0.cmp(&b.0));
+    pictures
+}
+
+/// What a tower makes of a picture.
+struct Want {
+    rows: Vec<f32>,
+    deepstack: Vec<Vec<f32>>,
+}
+
+impl Want {
+    fn read(golden: &SafeTensors<'_>, picture: &str) -> Want {
+        let floats = |name: &str| {
+            let view = golden.tensor(&format!("{picture}.{name}")).ok()?;
+            let floats = view.data().as_chunks::<4>().0.iter();
+            Some(floats.map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>())
+        };
+        let deepstack = (0..).map_while(|nth| floats(&format!("deep.{nth}"))).collect();
+        Want { rows: floats("embeds").expect("rows"), deepstack }
+    }
+
+    #[track_caller]
+    fn check(&self, got: &Seen, name: &str) {
+        let of = |seen: &Seen| [&[seen.rows.clone()][..], &seen.deepstack].concat();
+        let want = [&[self.rows.clone()][..], &self.deepstack].concat();
+        let got = of(got);
+        assert_eq!(got.len(), want.len(), "{name}: layers");
+        for (layer, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert_eq!(got.len(), want.len(), "{name}, {layer}: floats");
+            let differences = got.iter().zip(want).map(|(a, b)| (a - b).abs());
+            let worst = differences.fold(0.0f32, |worst, it| if it > worst { it } else { worst });
+            let are_numbers = got.iter().all(|value| value.is_finite());
+            assert!(are_numbers && worst <= MAX_DIFFERENCE, "{name}, {layer}: {worst:e}");
+        }
+    }
+}
+
+/// Looks at all pictures with the tower of a family.
+fn look_at_all(
+    family: &str,
+    backend: &mut dyn Backend,
+    max_rows: usize,
+    inputs: ActivationPrecision,
+) -> Vec<Seen> {
+    let folder = dir().join(family);
+    let checkpoint = open_checkpoint(&folder).expect("a checkpoint");
+    let files = TowerFiles::find(&checkpoint).expect("a tower that fits").expect("a tower");
+    let mut tower = files.load(backend, max_rows, inputs, &mut |_| {}).expect("it loads");
+    let json = std::fs::read(folder.join("preprocessor_config.json")).expect("the processor");
+    let json = serde_json::from_slice(&json).expect("JSON");
+    let processor = Processor::from_json(&json).expect("a processor");
+    let golden = std::fs::read(folder.join("golden.safetensors")).expect("rows");
+    let golden = SafeTensors::deserialize(&golden).expect("tensors");
+    let look = |(name, pixels): (String, Pixels)| {
+        let layout = processor.layout(pixels.width(), pixels.height()).expect("a size");
+        let prepared = processor.prepare(&pixels, &layout).expect("memory");
+        let n_patches = prepared.n_patches();
+        let mut patches = vec![0.0; n_patches * tower.patch_len()];
+        prepared.write(0..n_patches, Frames::All, &mut patches);
+        let grid = Grid { rows: layout.grid().rows, columns: layout.grid().columns };
+        let picture = Picture { grid, patches: &patches };
+        let seen = tower
+            .look(picture, backend, &mut |_, _| ControlFlow::Continue(()))
+            .expect("the device works")
+            .expect("nothing ends it");
+        assert_eq!(seen.rows.len(), layout.n_tokens() * tower.hidden(), "{family}: {name}");
+        Want::read(&golden, &name).check(&seen, &format!("{family}, {max_rows}: {name}"));
+        seen
+    };
+    pictures().into_iter().map(look).collect()
+}
+
+#[test]
+fn rows_are_those_of_the_reference() {
+    for family in FAMILIES {
+        let [at_once, in_chunks] = [256, 20].map(|max_rows| {
+            let mut cpu = Cpu::new(2, Isa::detect());
+            look_at_all(family, &mut cpu, max_rows, ActivationPrecision::Int16)
+        });
+        assert!(at_once == in_chunks, "{family}: chunks change a bit");
+        for isa in Isa::available() {
+            let seen = look_at_all(family, &mut Cpu::new(1, isa), 256, ActivationPrecision::F32);
+            assert!(seen == at_once, "{family}: {isa:?} changes a bit");
+        }
+    }
+}
+
+#[test]
+fn a_picture_can_be_given_up_between_blocks() {
+    let folder = dir().join("qwen3_5_moe");
+    let checkpoint = open_checkpoint(&folder).expect("a checkpoint");
+    let files = TowerFiles::find(&checkpoint).expect("a tower that fits").expect("a tower");
+    let mut cpu = Cpu::new(2, Isa::detect());
+    let inputs = ActivationPrecision::F32;
+    let mut tower = files.load(&mut cpu, 64, inputs, &mut |_| {}).expect("it loads");
+    let patches = vec![0.25; 4 * tower.patch_len()];
+    let picture = Picture { grid: Grid { rows: 2, columns: 2 }, patches: &patches };
+    let mut seen_blocks = Vec::new();
+    let seen = tower.look(picture, &mut cpu, &mut |done, all| {
+        seen_blocks.push((done, all));
+        if done == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(seen.expect("the device works"), None);
+    assert_eq!(seen_blocks, [(0, 3), (1, 3)]);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+#[expect(clippy::print_stdout, reason = "a skipped test is counted")]
+fn rows_on_a_gpu_are_those_of_the_reference() {
+    let context = match moeflux_wgpu::Context::open(None) {
+        Ok(context) => context,
+        Err(err) if std::env::var_os("MOEFLUX_EXPECTED_GPU").is_some() => panic!("{err}"),
+        Err(err) => {
+            println!("SKIP: {err}");
+            return;
+        }
+    };
+    for family in FAMILIES {
+        for inputs in [ActivationPrecision::F32, ActivationPrecision::Int16] {
+            let mut gpu = moeflux_wgpu::new_backend(std::sync::Arc::clone(&context), None);
+            look_at_all(family, &mut gpu, 64, inputs);
+        }
+    }
+}
