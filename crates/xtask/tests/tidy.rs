@@ -19,6 +19,8 @@ mod floors;
 mod lexer;
 #[path = "tidy/manifest.rs"]
 mod manifest;
+#[path = "tidy/profiles.rs"]
+mod profiles;
 #[path = "tidy/publishing.rs"]
 mod publishing;
 #[path = "tidy/sources.rs"]
