@@ -13,8 +13,12 @@ use crate::options::{EngineOptions, threads};
 /// Memory that the read loop goes through, at least.
 const LOOP_BYTES: usize = 256 << 20;
 
-/// How much larger than the last cache it is.
+/// How much larger than the last cache it is, up to the most.
 const CACHE_FACTOR: usize = 4;
+
+/// Memory that the read loop goes through, at most: twice the largest caches. Systems take longer to give a page than a
+/// loop takes to read it.
+const MOST_LOOP_BYTES: usize = 1 << 30;
 
 /// Measures the speed of memory again and again.
 #[derive(Debug)]
@@ -45,7 +49,8 @@ impl MemoryProbe {
 
     /// Bytes that a probe holds where memory is not short.
     pub fn wanted_bytes() -> usize {
-        LOOP_BYTES.max(CACHE_FACTOR * last_cache_bytes().unwrap_or(0))
+        let wanted = CACHE_FACTOR * last_cache_bytes().unwrap_or(0);
+        wanted.clamp(LOOP_BYTES, MOST_LOOP_BYTES)
     }
 
     /// GB/s of a plain read loop: on one thread, on all.

@@ -17,7 +17,7 @@ use moeflux_engine::{
 use moeflux_store::{IoChoice, IoMode};
 use moeflux_text::{ChatTemplate, Message, RenderRequest, Special, Turn};
 
-use self::experts::Resident;
+use self::experts::{PROMPT, Resident, TOKENS};
 use crate::common::{Golden, golden_dir, greedy, kl, logits_by_chunk};
 use crate::cut::{Cut, check_names_layer_file, packed};
 use crate::embedded::{self, GoldenRows};
@@ -71,7 +71,7 @@ pub(crate) fn check(case: &Path) {
     let resident = Resident::open(case, options, &mut kept);
     resident.check_streamed(&mut kept);
     resident.check_fetched(&mut kept);
-    resident.check_loading(&mut kept);
+    resident.check_loading([&[[PROMPT, TOKENS]], &[[TOKENS, PROMPT]]], &mut kept);
 }
 
 /// Logits and greedy continuations agree with the reference.

@@ -8,6 +8,12 @@ use moeflux_store::{CachePolicy, IoChoice, IoMode, Prefetch};
 use super::{all_devices, bits, longest, open, options, slot_bytes, turn};
 use crate::common::{Golden, golden_dir};
 
+/// What comes first of a prompt and single tokens, and what then.
+pub(super) type Order = [usize; 2];
+
+pub(super) const PROMPT: usize = 0;
+pub(super) const TOKENS: usize = 1;
+
 /// A model all of whose experts are on the device.
 pub(super) struct Resident {
     dir: PathBuf,
@@ -102,15 +108,17 @@ impl Resident {
         n_fetched
     }
 
-    /// Experts that are loaded while tokens are computed give the same bits, and each is uploaded once.
-    pub(super) fn check_loading(&self, kept: &mut Option<Engine>) {
+    /// Experts that are loaded while tokens are computed give the same bits, and each is uploaded once. The orders, for
+    /// mapped experts and for read ones, are of a prompt and single tokens.
+    pub(super) fn check_loading(&self, orders: [&[Order]; 2], kept: &mut Option<Engine>) {
         let Resident { dir, options, tokens, engine: resident, slot } = self;
         let few = &tokens[..tokens.len().min(10)];
         let want = [bits(resident, tokens, usize::MAX), bits(resident, few, 1)];
         let plan = resident.plan();
         // Few are loaded at a time where they are read into slots, so that steps come in between.
         let few_slots = Some((6 * resident.shape().top_k) as u64 * slot);
-        for (io, expert_cache) in [(IoChoice::Mmap, None), (IoChoice::Pread, few_slots)] {
+        let kinds = [(IoChoice::Mmap, None), (IoChoice::Pread, few_slots)];
+        for ((io, expert_cache), orders) in kinds.into_iter().zip(orders) {
             let loading = options
                 .clone()
                 .expert_io(io)
@@ -125,10 +133,10 @@ impl Resident {
             // A cache of few slots is left to steps.
             assert!(n_experts > 0 || quiet.plan().io_mode != IoMode::Mmap);
             drop(quiet);
-            for [first, second] in [[0, 1], [1, 0]] {
+            for &[first, second] in orders {
                 let engine = open(dir, &loading, kept);
                 let got = |nth: usize| match nth {
-                    0 => bits(&engine, tokens, usize::MAX),
+                    PROMPT => bits(&engine, tokens, usize::MAX),
                     _ => bits(&engine, few, 1),
                 };
                 assert!(got(first) == want[first] && got(second) == want[second]);
@@ -200,7 +208,8 @@ fn experts_come_from_the_device_the_host_and_the_drive() {
         let resident = Resident::open(&case, options.clone(), &mut kept);
         all.add(&resident.check_streamed(&mut kept));
         n_fetched.extend(resident.check_fetched(&mut kept));
-        resident.check_loading(&mut kept);
+        let orders: &[Order] = &[[PROMPT, TOKENS], [TOKENS, PROMPT]];
+        resident.check_loading([orders; 2], &mut kept);
     }
     // Who shares the host's memory reads it.
     let kind = all_devices()[0].kind;
