@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests what makes packages: the scripts of tools/package; and, with a program that was built, its archive, .deb and .rpm
-# (where rpmbuild is), each unpacked or installed into a folder and asked. Needs Python 3.11, cargo and dpkg-deb.
-#   tools/ci/packages.sh [MOEFLUX]
+# (where rpmbuild is), each unpacked or installed into a folder and asked; with libraries of C that were built, their archive,
+# for which a program is built. Needs Python 3.11, cargo and dpkg-deb, and a C compiler for the last.
+#   tools/ci/packages.sh [MOEFLUX [FOLDER]]     FOLDER: where libmoeflux_c.a is
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -48,3 +49,12 @@ if command -v rpmbuild >/dev/null && command -v rpm2cpio >/dev/null && command -
 else
     echo "SKIP .rpm: no rpmbuild, rpm2cpio or cpio"
 fi
+
+[ $# -gt 1 ] || exit 0
+tools/package/c-archive.sh "$out" --library "$2"
+mkdir "$work/c"
+tar -xzf "$out"/moeflux-*-c-*.tar.gz -C "$work/c" --strip-components 1
+"${CC:-cc}" -I"$work/c/include" "$work/c/examples/chat.c" -o "$work/c/chat" -L"$work/c/lib" -lmoeflux
+answer=$(LD_LIBRARY_PATH=$work/c/lib "$work/c/chat" crates/moeflux-cli/demo 'What is 23 + 45?' 2>/dev/null)
+[ "$answer" = 68 ] || { echo "the library of C answers '$answer' to 23 + 45" >&2 && exit 1; }
+echo "the library of C answers"

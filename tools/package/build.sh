@@ -12,20 +12,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 source "$tree/tools/ci/venv.sh"
 
 parse "$@"
-cargo=${CARGO:-cargo}
 build=$(build_folder)
-export_release
-
-cd "$tree"
-case $target in
-*-linux-gnu)
-    venv=$build/zig-venv
-    make_venv "$venv" tools/package/requirements.txt --require-hashes
-    PATH=$venv/bin:$PATH "$cargo" zigbuild --release --locked --package moeflux-cli --target-dir "$build" \
-        --target "$target.$MOEFLUX_GLIBC"
-    ;;
-*) "$cargo" build --release --locked --package moeflux-cli --target-dir "$build" --target "$target" ;;
-esac
+build_crate moeflux-cli
 mkdir -p "$out/$target"
 cp "$build/$target/release/$(program)" "$out/$target/$(program)"
 case $target in

@@ -28,14 +28,14 @@ needs() {
     done
 }
 
-# parse OUT [--target TARGET] [--binary FILE] [--pages FOLDER]
-# Sets out, target, binary and pages; makes OUT. Paths become absolute.
+# parse OUT [--target TARGET] [--binary FILE] [--pages FOLDER] [--library FOLDER]
+# Sets out, target, binary, pages and library; makes OUT. Paths become absolute.
 parse() {
-    out='' target='' binary='' pages=''
+    out='' target='' binary='' pages='' library=''
     while [ $# -gt 0 ]; do
         case $1 in
         -h | --help) usage && exit 0 ;;
-        --target | --binary | --pages)
+        --target | --binary | --pages | --library)
             [ -n "${2-}" ] || fail "$1 needs a value"
             printf -v "${1#--}" '%s' "$2"
             shift
@@ -59,8 +59,10 @@ parse() {
     esac
     [ -z "$binary" ] || [ -f "$binary" ] || fail "--binary $binary: no such file"
     [ -z "$pages" ] || [ -d "$pages" ] || fail "--pages $pages: no such folder"
+    [ -z "$library" ] || [ -d "$library" ] || fail "--library $library: no such folder"
     [ -z "$binary" ] || binary=$(realpath "$binary")
     [ -z "$pages" ] || pages=$(realpath "$pages")
+    [ -z "$library" ] || library=$(realpath "$library")
 }
 
 # The target of this machine, as archives are named for it.
@@ -116,6 +118,25 @@ build_folder() {
     case $build in
     /* | [A-Za-z]:*) echo "$build" ;;
     *) echo "$PWD/$build" ;;
+    esac
+}
+
+# build_crate PACKAGE
+# Builds a crate for a release, into the target's folder of build_folder. For Linux zig links against the C library of
+# release.env; it is then in $venv/bin. Sourced by those who call this: tools/ci/venv.sh.
+build_crate() {
+    local build cargo=${CARGO:-cargo}
+    build=$(build_folder)
+    export_release
+    cd "$tree" || exit
+    case $target in
+    *-linux-gnu)
+        venv=$build/zig-venv
+        make_venv "$venv" tools/package/requirements.txt --require-hashes
+        PATH=$venv/bin:$PATH "$cargo" zigbuild --release --locked --package "$1" --target-dir "$build" \
+            --target "$target.$MOEFLUX_GLIBC"
+        ;;
+    *) "$cargo" build --release --locked --package "$1" --target-dir "$build" --target "$target" ;;
     esac
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Completes a release: OUT holds its archives, .deb, .rpm, wheels and bills of materials; this adds the installers, the
+# Completes a release: OUT holds its archives, those of the C library, .deb, .rpm, wheels and bills of materials; this adds the installers, the
 # manifests of package managers, and SHA256SUMS of all.
 #   tools/package/release.sh OUT
 #

@@ -1,8 +1,8 @@
 """The bill of materials of the program, as CycloneDX 1.6 in JSON: every crate that is compiled for a target.
 
-    sbom.py --target TARGET --seconds TIME [--out FILE]
+    sbom.py --target TARGET --seconds TIME [--crate CRATE] [--out FILE]
 
-It is made from `cargo metadata --locked`: the crates that moeflux-cli needs to run and to be built, without those of
+It is made from `cargo metadata --locked`: the crates that moeflux-cli, or CRATE, needs to run and to be built, without those of
 tests, each with its version, licence, hash (of Cargo.lock) and dependencies. Needs cargo and Python 3.11.
 """
 
@@ -76,12 +76,13 @@ def component(package, sums):
     return said
 
 
-def bill(facts, sums, target, seconds):
+def bill(facts, sums, target, seconds, crate=ROOT):
     packages = {package["id"]: package for package in facts["packages"]}
-    root = next(id for id, package in packages.items() if package["name"] == ROOT)
+    root = next(id for id, package in packages.items() if package["name"] == crate)
     found = needed(facts, root)
     parts = sorted((packages[id] for id in found if id != root), key=purl)
-    program = component(packages[root], sums) | {"type": "application", "name": "moeflux"}
+    kind = {"type": "application", "name": "moeflux"} if crate == ROOT else {"type": "library"}
+    program = component(packages[root], sums) | kind
     del program["scope"]
     time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     content = {
@@ -108,10 +109,11 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", required=True)
     parser.add_argument("--seconds", required=True, type=int)
+    parser.add_argument("--crate", default=ROOT)
     parser.add_argument("--out")
     given = parser.parse_args(arguments)
     sums = hashes((TREE / "Cargo.lock").read_text())
-    text = json.dumps(bill(metadata(given.target), sums, given.target, given.seconds), indent=1) + "\n"
+    text = json.dumps(bill(metadata(given.target), sums, given.target, given.seconds, given.crate), indent=1) + "\n"
     if given.out is None:
         sys.stdout.write(text)
         return

@@ -27,7 +27,10 @@ set -eu
 export HOME=/root LC_ALL=C
 case $1 in
 archive)
-    tar -xzf /out/moeflux-*-unknown-linux-gnu.tar.gz -C /opt
+    # The archive of the C interface has no program.
+    for archive in /out/moeflux-*-unknown-linux-gnu.tar.gz; do
+        case $archive in *-c-*) ;; *) tar -xzf "$archive" -C /opt ;; esac
+    done
     PATH=$(echo /opt/moeflux-*):$PATH
     ;;
 package)

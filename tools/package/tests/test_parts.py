@@ -69,13 +69,24 @@ class Archives(Temporary):
             self.assertEqual(packed.read("moeflux-1/a/z").decode(), "a/z" * 1000)
             self.assertEqual(packed.getinfo("moeflux-1/program").external_attr >> 16 & 0o777, 0o755)
 
-    def test_links_are_refused_and_nothing_is_left(self):
+    def test_links_out_of_the_folder_are_refused_and_nothing_is_left(self):
+        for i, target in enumerate(["/etc/passwd", "a/z", "../x", "nothing"]):
+            folder = self.folder(f"x{i}", 1600000001, 0o022)
+            (folder / "link").symlink_to(target)
+            done = self.pack("x.tar.gz", folder)
+            self.assertNotEqual(done.returncode, 0, target)
+            self.assertIn("neither a file nor a folder", done.stderr)
+            shutil.rmtree(self.dir / f"x{i}")
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_links_to_a_file_of_the_folder_stay_links(self):
         folder = self.folder("x", 1600000001, 0o022)
-        (folder / "link").symlink_to("/etc/passwd")
-        done = self.pack("x.tar.gz", folder)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("neither a file nor a folder", done.stderr)
-        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["x"])
+        (folder / "link").symlink_to("program")
+        self.assertEqual(self.pack("x.tar.gz", folder).returncode, 0)
+        with tarfile.open(self.dir / "x.tar.gz") as tar:
+            link = tar.getmember("moeflux-1/link")
+        self.assertEqual((link.issym(), link.linkname), (True, "program"))
+        self.assertIn("neither a file", self.pack("x.zip", folder).stderr)
 
 
 @unittest.skipUnless(shutil.which("cargo"), "no cargo")
@@ -113,6 +124,13 @@ class Bill(unittest.TestCase):
         windows = sbom.bill(sbom.metadata("x86_64-pc-windows-msvc"), sums, "x86_64-pc-windows-msvc", 1700000000)
         self.assertNotEqual(windows["serialNumber"], self.bill["serialNumber"])
         self.assertIn("windows-sys", {part["name"] for part in windows["components"]})
+
+    def test_the_library_of_c_has_one_of_its_own(self):
+        sums = sbom.hashes(self.lock)
+        library = sbom.bill(self.facts, sums, "x86_64-unknown-linux-gnu", 1700000000, "moeflux-c")
+        program = library["metadata"]["component"]
+        self.assertEqual((program["type"], program["name"]), ("library", "moeflux-c"))
+        self.assertNotIn("moeflux-server", {part["name"] for part in library["components"]})
 
 
 class Programs(Temporary):
