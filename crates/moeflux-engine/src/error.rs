@@ -193,6 +193,8 @@ impl EngineError {
             | EngineError::TokenOutOfRange { .. }
             | EngineError::ContextFull { .. }
             | EngineError::EmptyPrompt
+            | EngineError::NoCheckpoint { .. }
+            | EngineError::BeyondEnd { .. }
             | EngineError::Row(_) => ErrorKind::Request,
             _ => ErrorKind::Machine,
         }

@@ -28,6 +28,23 @@ pub enum RowKind {
     Prompts,
 }
 
+impl RowKind {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            RowKind::Weights => "resident weights",
+            RowKind::Sessions => "KV caches",
+            RowKind::Checkpoints => "state checkpoints",
+            RowKind::Activations => "activations",
+            RowKind::Program => "program",
+            RowKind::Cache => "expert cache",
+            RowKind::Copies => "GPU copies of experts",
+            RowKind::Rows => "row cache",
+            RowKind::Prompts => "prompts",
+        }
+    }
+}
+
 /// A row of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanRow {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGES = ["docs/guide/python.md", "crates/moeflux-python/README.md"]
+PAGES = ["docs/guide/python.md", "docs/guide/programs.md", "crates/moeflux-python/README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

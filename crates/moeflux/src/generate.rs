@@ -72,6 +72,11 @@ pub(crate) fn answer_all(
         if prepared.turn.tokens.is_empty() {
             return Err(EngineError::EmptyPrompt.into());
         }
+        let vocab = shared.engine.shape().vocab;
+        let wrong = settings.bias.tokens.iter().find(|(token, _)| token.0 as usize >= vocab);
+        if let Some(&(token, _)) = wrong {
+            return Err(EngineError::TokenOutOfRange { token, vocab }.into());
+        }
         let (sender, events) = mpsc::channel();
         let AnswerOptions { is_last, cancelled, news } = options;
         let reader = prepared.reader.clone();

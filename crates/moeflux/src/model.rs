@@ -226,7 +226,8 @@ impl Model {
     /// far as there are sessions.
     ///
     /// # Errors
-    /// Where a prompt has no tokens, too many answers wait already, or the model's thread has ended.
+    /// Where a prompt has no tokens, a changed logit belongs to no token, too many answers wait already,
+    /// or the model's thread has ended.
     pub fn answer_all(&self, asks: Vec<Ask>) -> Result<Vec<Answer<'static>>, Error> {
         answer_all(&self.shared, asks)
     }

@@ -43,7 +43,7 @@ pub(crate) use product::product_gb_s;
 pub use profile::{DraftKernels, Lane, Profile, StageTimes, TokenTrace, draft_kernels, profile};
 pub use rows::has_hollow_tables;
 pub(crate) use rows::row_seconds;
-pub use run::{Phase, Run, Workload, run, run_together};
+pub use run::{Phase, Run, Workload, run, run_together, useful_bytes};
 pub use spread::Spread;
 pub use system::{peak_memory, reset_peak_memory};
 pub use teacher_forcing::{TeacherForced, teacher_force, text_with_mtp_acceptance};

@@ -97,11 +97,9 @@ impl Phase {
     /// Share of the experts asked for that the drive had to bring, on demand or
     /// ahead of it.
     pub fn miss_rate(&self, engine: &Engine) -> f64 {
-        let wasted = self.store.prefetch_reads.saturating_sub(self.store.prefetch_used);
-        let record = mean_record_bytes(engine);
-        let useful = self.store.bytes_read as f64 - wasted as f64 * record;
-        let wanted = self.n_wanted() * record;
-        if wanted > 0.0 { (useful / wanted).clamp(0.0, 1.0) } else { 0.0 }
+        let wanted = self.n_wanted() * mean_record_bytes(engine);
+        let useful = useful_bytes(engine, &self.store);
+        if wanted > 0.0 { (useful / wanted).min(1.0) } else { 0.0 }
     }
 
     /// Share of the drive's limit that was reached: tokens a second by those
@@ -137,6 +135,13 @@ impl Phase {
     pub fn weight_gb_s(&self, engine: &Engine) -> f64 {
         self.tok_s() * engine.plan().bytes_per_token as f64 / 1e9
     }
+}
+
+/// Bytes that were read of experts that were used, on demand or ahead: over time, by what the drive could read, they are
+/// the share of its limit that was reached ([`Phase::rh`]).
+pub fn useful_bytes(engine: &Engine, store: &StoreStats) -> f64 {
+    let wasted = store.prefetch_reads.saturating_sub(store.prefetch_used);
+    (store.bytes_read as f64 - wasted as f64 * mean_record_bytes(engine)).max(0.0)
 }
 
 /// Bytes of an expert, over all layers that have any.

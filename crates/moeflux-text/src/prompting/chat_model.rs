@@ -172,6 +172,13 @@ impl ChatModel {
     /// asked for.
     pub fn prepare(&self, conversation: &Conversation) -> Result<Prepared, PromptError> {
         self.check_continued(conversation)?;
+        if let Some(i) = conversation.tools.unnamed() {
+            let reason = format!(
+                "tool {i} has no name: write it like \
+                 {{\"type\": \"function\", \"function\": {{\"name\": \"f\", \"parameters\": {{…}}}}}}"
+            );
+            return Err(PromptError::Refused { option: OptionId::Tools, item: Some(i), reason });
+        }
         self.check_length(conversation)?;
         let (renamed, tool_names) = ToolNames::applied(conversation).unzip();
         let conversation = renamed.as_ref().unwrap_or(conversation);

@@ -87,6 +87,12 @@ impl Tools {
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }
+
+    /// The first one that is no description of a function with a name.
+    pub(super) fn unnamed(&self) -> Option<usize> {
+        let name = |tool: &Value| Some(!tool.get("function")?.get("name")?.as_str()?.is_empty());
+        self.functions.iter().position(|tool| name(tool) != Some(true))
+    }
 }
 
 /// Whether the model may call tools.
