@@ -1,7 +1,7 @@
 //! What there is to know of models, plans and answers, as JSON: facts that are added need no function.
 
 use moeflux::{Finish, Model, Plan, Summary, TokenLogprob};
-use moeflux_engine::{Alternative, Inspection, PlanRow, RowKind};
+use moeflux_engine::{Alternative, Inspection, PlanRow};
 use serde_json::{Value, json};
 
 /// A plan, in the words of `moeflux plan` with JSON.
@@ -26,7 +26,7 @@ pub(crate) fn of_inspection(found: &Inspection) -> Value {
 }
 
 fn of_plan(plan: &Plan) -> Value {
-    let row = |row: &PlanRow| json!({ "name": name(row.kind), "bytes": row.bytes, "too_large": row.is_too_large });
+    let row = |row: &PlanRow| json!({ "name": row.kind.name(), "bytes": row.bytes, "too_large": row.is_too_large });
     json!({
         "fits": plan.fits(),
         "rows": plan.rows().iter().map(row).collect::<Vec<Value>>(),
@@ -43,20 +43,6 @@ fn of_plan(plan: &Plan) -> Value {
         "bytes_per_token": plan.bytes_per_token,
         "expert_bytes_per_token": plan.working_set_bytes,
     })
-}
-
-fn name(kind: RowKind) -> &'static str {
-    match kind {
-        RowKind::Weights => "resident weights",
-        RowKind::Sessions => "KV caches",
-        RowKind::Checkpoints => "state checkpoints",
-        RowKind::Activations => "activations",
-        RowKind::Program => "program",
-        RowKind::Cache => "expert cache",
-        RowKind::Copies => "GPU copies of experts",
-        RowKind::Rows => "row cache",
-        RowKind::Prompts => "prompts",
-    }
 }
 
 /// What does not change while a model is open.

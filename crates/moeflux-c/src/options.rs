@@ -252,7 +252,7 @@ pub unsafe extern "C" fn moeflux_options_set(
         // SAFETY: the caller gives a text that ends with a NUL, or null.
         let name = unsafe { text("name", name) }?;
         // SAFETY: as the name.
-        let value = unsafe { text("value", value) }?;
+        let value = unsafe { text(name, value) }?;
         let mut chosen = exclusive(options, &object)?;
         set(SETTINGS, &mut chosen, name, value, MOEFLUX_ERROR_OPTION)
     })

@@ -251,7 +251,7 @@ pub unsafe extern "C" fn moeflux_request_set(
         // SAFETY: the caller gives a text that ends with a NUL, or null.
         let name = unsafe { text("name", name) }?;
         // SAFETY: as the name.
-        let value = unsafe { text("value", value) }?;
+        let value = unsafe { text(name, value) }?;
         let mut wanted = exclusive(request, &object)?;
         set(SETTINGS, &mut wanted, name, value, MOEFLUX_ERROR_REQUEST)
     })

@@ -122,5 +122,13 @@ fn fault_of(kind: ErrorKind, option: Option<OptionId>, text: String) -> Fault {
         ErrorKind::Stopped => MOEFLUX_ERROR_STOPPED,
         _ => MOEFLUX_ERROR_MACHINE,
     };
-    Fault { status, option: option.map(|option| option.name().to_owned()), text }
+    let option = option.map(OptionId::name);
+    let text = match option {
+        // What is said of a schema does not say what the schema is of.
+        Some(name) if kind == ErrorKind::Request && !text.contains(name) => {
+            format!("{name}: {text}")
+        }
+        _ => text,
+    };
+    Fault { status, option: option.map(str::to_owned), text }
 }

@@ -57,6 +57,18 @@ static void wrong_arguments(moeflux_model *model)
     WANT(MOEFLUX_ERROR_ARGUMENT, moeflux_chat(model, "\xff\xfe", NULL, &answer, error));
     WANT(MOEFLUX_ERROR_REQUEST, moeflux_chat(model, "[", NULL, &answer, error));
     CHECK(strcmp(moeflux_error_option(error), "messages") == 0);
+    static const char *const wrong[][2] = {
+        {"tools", "[1]"}, {"tools", "[{\"type\": \"function\"}]"}, {"format", "5"}, {"logit_bias", "{\"4000000\": 1}"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        moeflux_request *request;
+        WANT(MOEFLUX_OK, moeflux_request_new(&request, error));
+        WANT(MOEFLUX_ERROR_ARGUMENT, moeflux_request_set(request, wrong[i][0], "\xff", error));
+        CHECK(strstr(moeflux_error_text(error), wrong[i][0]));
+        WANT(MOEFLUX_OK, moeflux_request_set(request, wrong[i][0], wrong[i][1], error));
+        WANT(MOEFLUX_ERROR_REQUEST, moeflux_chat(model, QUESTION, request, &answer, error));
+        CHECK(strstr(moeflux_error_text(error), i == 3 ? "4000000" : wrong[i][0]));
+        WANT(MOEFLUX_OK, moeflux_request_free(request));
+    }
     WANT(MOEFLUX_ERROR_ARGUMENT, moeflux_tokenize(model, "a", SIZE_MAX - 1, MOEFLUX_LITERAL, &tokens, error));
     WANT(MOEFLUX_ERROR_ARGUMENT, moeflux_tokenize(model, "a", 1, 99, &tokens, error));
     WANT(MOEFLUX_ERROR_ARGUMENT, moeflux_detokenize(model, &token, SIZE_MAX / 4, &text, error));

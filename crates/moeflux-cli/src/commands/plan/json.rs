@@ -5,7 +5,6 @@ use moeflux_engine::{Alternative, Plan, PlanRow};
 use serde_json::{Map, Value, json};
 
 use super::speed::{Speed, verdict};
-use super::table::name;
 use super::uses::{self, Use};
 use crate::commands::{download_json, tokenizer_json};
 use crate::model::Inspected;
@@ -30,7 +29,7 @@ fn object(value: Value) -> Map<String, Value> {
 fn verdicts(found: &Inspected, speed: Option<&Speed>, uses: &[Use]) -> Map<String, Value> {
     let plan = &found.facts.plan;
     let forecast = speed.map(|speed| &speed.forecast);
-    let row = |row: &PlanRow| json!({ "name": name(row.kind), "bytes": row.bytes, "too_large": row.is_too_large });
+    let row = |row: &PlanRow| json!({ "name": row.kind.name(), "bytes": row.bytes, "too_large": row.is_too_large });
     let suggestion = |other: &Alternative| {
         let rate = forecast.and_then(|forecast| forecast.of_plan(&other.plan).streamed);
         json!({

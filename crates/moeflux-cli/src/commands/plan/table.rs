@@ -19,7 +19,7 @@ pub(super) fn table(plan: &Plan) -> String {
         } else {
             note(plan, row.kind)
         };
-        line(name(row.kind), row.bytes, note.trim_end_matches("; "));
+        line(row.kind.name(), row.bytes, note.trim_end_matches("; "));
     }
     line("total", plan.total_bytes(), "");
     if plan.headroom_bytes > 0 {
@@ -28,21 +28,6 @@ pub(super) fn table(plan: &Plan) -> String {
     let free = format!("{} are free", show(plan.memory.available));
     line("usable memory", plan.memory.total, &free);
     text
-}
-
-/// What a row is called.
-pub(super) fn name(kind: RowKind) -> &'static str {
-    match kind {
-        RowKind::Weights => "resident weights",
-        RowKind::Sessions => "KV caches",
-        RowKind::Checkpoints => "state checkpoints",
-        RowKind::Activations => "activations",
-        RowKind::Program => "program",
-        RowKind::Cache => "expert cache",
-        RowKind::Copies => "GPU copies of experts",
-        RowKind::Rows => "row cache",
-        RowKind::Prompts => "prompts",
-    }
 }
 
 fn note(plan: &Plan, kind: RowKind) -> String {
