@@ -53,7 +53,7 @@ use crate::error::{OutputError, UsageError};
 
 pub use crate::bytes::parse as parse_bytes;
 pub use crate::commands::models::Here as ModelHere;
-pub use crate::library::{FindError, find_model, models_here, render_in_children};
+pub use crate::library::{FindError, find_model, in_words, models_here, render_in_children};
 pub use crate::paths::gpu_tuning as gpu_tuning_dir;
 pub use crate::program::StartAgain;
 pub use crate::words::did_you_mean;

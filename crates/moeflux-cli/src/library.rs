@@ -58,6 +58,12 @@ pub fn find_model(
     Ok(Some(fetch()?))
 }
 
+/// What a user should know of an event of [`find_model`], in one line; `None` of what a bar of progress
+/// shows.
+pub fn in_words(event: &Event<'_>) -> Option<String> {
+    locate::in_words(event)
+}
+
 /// The models in the Hub's cache.
 ///
 /// # Errors

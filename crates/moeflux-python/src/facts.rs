@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use moeflux::{Model, Plan};
 use moeflux_cli::models_here;
+use moeflux_engine::measure::useful_bytes;
 use moeflux_engine::{Alternative, Inspection, RowKind};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -139,6 +140,7 @@ pub(crate) fn stats(model: &Model) -> Value {
         "expert_evictions": experts.evictions,
         "expert_cache_bytes": experts.cache_bytes,
         "bytes_read": experts.bytes_read,
+        "useful_bytes_read": useful_bytes(model.engine(), &experts) as u64,
         "read_s": Duration::from_nanos(experts.read_ns).as_secs_f64(),
         "stall_s": Duration::from_nanos(experts.stall_ns).as_secs_f64(),
     })

@@ -1,7 +1,9 @@
 //! A loaded model.
 
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use moeflux::{AnswerOptions, Ask, Model, Request};
 use moeflux_engine::TokenId;
@@ -9,7 +11,7 @@ use moeflux_text::{AnswerShape, Conversation, Markup, ToolChoice, Tools};
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::answer::PyAnswer;
+use crate::answer::{PyAnswer, TICK};
 use crate::api::PyApi;
 use crate::error::{Failure, OrRaise};
 use crate::facts;
@@ -18,6 +20,9 @@ use crate::process::Owned;
 use crate::request::{PromptArg, RequestArg, messages};
 use crate::score::{Scores, score};
 use crate::session::PySession;
+
+/// Bytes of text from which on reading it is noticed.
+const LONG_TEXT: usize = 1 << 16;
 
 /// A loaded model, until it is closed.
 #[pyclass(frozen, module = "moeflux._moeflux", name = "Model")]
@@ -44,6 +49,41 @@ impl PyModel {
     ) -> PyResult<T> {
         py.detach(|| work(&self.model()?)).or_raise(py)
     }
+
+    /// As `with`, for work that reads `n_bytes` of text. Tokenizers and templates cannot be stopped in the middle:
+    /// an interrupt leaves long work to its thread, and drops what comes of it.
+    fn read<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        n_bytes: usize,
+        work: impl FnOnce(&Model) -> Result<T, Failure> + Send + 'static,
+    ) -> PyResult<T> {
+        if n_bytes < LONG_TEXT {
+            return self.with(py, work);
+        }
+        let model = self.model().or_raise(py)?;
+        let (sender, mut receiver) = mpsc::channel();
+        // Nothing is received after an interrupt.
+        let work = move || drop(sender.send(work(&model)));
+        thread::Builder::new()
+            .name(String::from("read"))
+            .spawn(work)
+            .map_err(|err| Failure::new("machine", format!("cannot start a thread: {err}")))
+            .or_raise(py)?;
+        loop {
+            let received = py.detach(|| {
+                let receiver = &mut receiver;
+                receiver.recv_timeout(TICK)
+            });
+            match received {
+                Ok(done) => return done.or_raise(py),
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::new("machine", "reading the text failed").raise(py));
+                }
+            }
+        }
+    }
 }
 
 #[pymethods]
@@ -55,13 +95,14 @@ impl PyModel {
         prompts: Vec<PromptArg>,
         requests: Vec<String>,
     ) -> PyResult<Vec<PyAnswer>> {
-        self.with(py, |model| answer(model, prompts, &requests))
+        let n_bytes = prompts.iter().map(PromptArg::n_bytes).sum();
+        self.read(py, n_bytes, move |model| answer(model, prompts, &requests))
     }
 
     /// Evaluates prompts and returns the probabilities of their tokens, see `score`.
     fn score(&self, py: Python<'_>, prompts: Vec<Vec<u32>>) -> PyResult<Scores> {
         let model = self.model().or_raise(py)?;
-        score(py, &model, prompts)
+        score(py, &model, prompts, || self.is_closed())
     }
 
     /// Begins a session.
@@ -75,10 +116,10 @@ impl PyModel {
     }
 
     /// Token ids of a text. With `special`, what is written as a control token is one.
-    fn encode(&self, py: Python<'_>, text: &str, special: bool) -> PyResult<Vec<u32>> {
+    fn encode(&self, py: Python<'_>, text: String, special: bool) -> PyResult<Vec<u32>> {
         let markup = if special { Markup::Parse } else { Markup::Literal };
-        let ids = self.with(py, |model| {
-            Ok(model.tokenizer().encode(text, markup).map_err(moeflux::Error::from)?)
+        let ids = self.read(py, text.len(), move |model| {
+            Ok(model.tokenizer().encode(&text, markup).map_err(moeflux::Error::from)?)
         })?;
         Ok(ids.into_iter().map(|id| id.0).collect())
     }
@@ -93,15 +134,15 @@ impl PyModel {
     fn render(
         &self,
         py: Python<'_>,
-        conversation: &str,
-        tools: &str,
+        conversation: String,
+        tools: String,
         thinking: Option<bool>,
         continues: bool,
     ) -> PyResult<(String, Vec<u32>)> {
-        self.with(py, |model| {
-            let functions: Vec<Value> = serde_json::from_str(tools)
+        self.read(py, conversation.len(), move |model| {
+            let functions: Vec<Value> = serde_json::from_str(&tools)
                 .map_err(|err| Failure::of_request("tools", format!("tools: {err}")))?;
-            let messages = messages(conversation)?;
+            let messages = messages(&conversation)?;
             let conversation = Conversation {
                 tools: Tools { functions: functions.clone(), strict: Vec::new() },
                 tool_choice: ToolChoice::Auto,

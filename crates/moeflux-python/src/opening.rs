@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 
 use moeflux::{Model, Options};
+use moeflux_cli::in_words;
 use moeflux_engine::{Engine, SchedulerOptions};
 use moeflux_hub::Event;
 use pyo3::prelude::*;
@@ -30,24 +31,55 @@ struct Progress {
     total: u64,
 }
 
+/// What happens meanwhile.
+enum Happening {
+    Progress(Progress),
+    /// What the user should know, in one line.
+    Note(String),
+}
+
 /// What loading tells the caller, and hears from it.
 struct Line<'a> {
-    sender: Sender<Progress>,
+    sender: Sender<Happening>,
     is_given_up: &'a AtomicBool,
 }
 
 impl Line<'_> {
     fn report(&self, what: &'static str, done: u64, total: u64) {
+        self.send(Happening::Progress(Progress { what, done, total }));
+    }
+
+    fn send(&self, happening: Happening) {
         if self.is_given_up.load(Ordering::Relaxed) {
             resume_unwind(Box::new(Interrupted));
         }
         // The receiver waits until this thread ends.
-        drop(self.sender.send(Progress { what, done, total }));
+        drop(self.sender.send(happening));
     }
 }
 
+/// Shows what has happened: every note, and of the progress the last.
+fn show(
+    py: Python<'_>,
+    happenings: Vec<Happening>,
+    progress: Option<&Py<PyAny>>,
+    note: &Py<PyAny>,
+) -> PyResult<()> {
+    let mut last = None;
+    for happening in happenings {
+        match happening {
+            Happening::Note(text) => drop(note.call1(py, (text,))?),
+            Happening::Progress(progress) => last = Some(progress),
+        }
+    }
+    if let (Some(Progress { what, done, total }), Some(progress)) = (last, progress) {
+        progress.call1(py, (what, done, total))?;
+    }
+    Ok(())
+}
+
 /// Finds a model, downloads it if that is asked for, and loads it. `progress` is called with what is done
-/// (`downloading`, `loading`), the bytes so far and their total.
+/// (`downloading`, `loading`), the bytes so far and their total; `note` with what the user should know of a download.
 #[pyfunction]
 pub(crate) fn open_model(
     py: Python<'_>,
@@ -55,6 +87,7 @@ pub(crate) fn open_model(
     options: &str,
     download: bool,
     progress: Option<Py<PyAny>>,
+    note: Py<PyAny>,
 ) -> PyResult<PyModel> {
     process::claim().or_raise(py)?;
     let options = options::read(options).map_err(|err| err.raise(py))?;
@@ -69,16 +102,13 @@ pub(crate) fn open_model(
             .map_err(|err| Failure::new("machine", format!("cannot start a thread: {err}")))
             .or_raise(py)?;
         loop {
-            let (ended, news) = py.detach(|| {
+            let (ended, happenings) = py.detach(|| {
                 let receiver = &mut receiver;
                 let first = receiver.recv_timeout(TICK);
                 let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
-                // Only the last is shown.
-                (ended, receiver.try_iter().last().or(first.ok()))
+                (ended, first.into_iter().chain(receiver.try_iter()).collect())
             });
-            let shown = news.zip(progress.as_ref()).map_or(Ok(()), |(news, progress)| {
-                progress.call1(py, (news.what, news.done, news.total)).map(drop)
-            });
+            let shown = show(py, happenings, progress.as_ref(), &note);
             if let Err(err) = shown.and_then(|()| py.check_signals()) {
                 is_given_up.store(true, Ordering::Relaxed);
                 // What it ends with is of no use.
@@ -103,7 +133,10 @@ fn open(
     let mut on_event = |event: Event<'_>| match event {
         Event::Bytes { done, total, .. } => line.report("downloading", done, total),
         Event::Headers { done, total } => line.report("reading headers", done as u64, total as u64),
-        _ => line.report("downloading", 0, 0),
+        event => match in_words(&event) {
+            Some(words) => line.send(Happening::Note(words)),
+            None => line.report("downloading", 0, 0),
+        },
     };
     let on_event: Option<&mut dyn FnMut(Event<'_>)> =
         if download { Some(&mut on_event) } else { None };

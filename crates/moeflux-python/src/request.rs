@@ -117,6 +117,14 @@ pub(crate) fn messages(json: &str) -> Result<Vec<Message>, Failure> {
 }
 
 impl PromptArg {
+    /// Bytes of its text.
+    pub(crate) fn n_bytes(&self) -> usize {
+        match self {
+            PromptArg::Tokens(tokens) => size_of_val(&tokens[..]),
+            PromptArg::Text(_, text) => text.len(),
+        }
+    }
+
     /// Reads a prompt as the model does.
     pub(crate) fn prepare(self, model: &Model, request: &Request) -> Result<Prepared, Failure> {
         let prepared: Result<Prepared, Error> = match self {

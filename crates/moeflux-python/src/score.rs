@@ -19,14 +19,23 @@ pub(crate) type Scores = Vec<(Py<PyBytes>, Py<PyBytes>)>;
 /// What comes of one prompt, by its place.
 type Scored = (usize, Event);
 
-/// Evaluates prompts. An interrupt ends it.
-pub(crate) fn score(py: Python<'_>, model: &Model, prompts: Vec<Vec<u32>>) -> PyResult<Scores> {
+/// Evaluates prompts. An interrupt ends it, and so does closing the model.
+pub(crate) fn score(
+    py: Python<'_>,
+    model: &Model,
+    prompts: Vec<Vec<u32>>,
+    is_closed: impl Fn() -> bool,
+) -> PyResult<Scores> {
     let n_prompts = prompts.len();
     let cancelled = Arc::<AtomicBool>::default();
     let mut events = py.detach(|| submit(model, prompts, &cancelled)).or_raise(py)?;
     let mut tokens: Vec<Vec<TokenLogprob>> = vec![Vec::new(); n_prompts];
     let mut n_open = n_prompts;
     while n_open > 0 {
+        if is_closed() {
+            cancelled.store(true, Ordering::Relaxed);
+            return Err(Failure::new("stopped", "the model was closed").raise(py));
+        }
         let received = py.detach(|| {
             let events = &mut events;
             events.recv_timeout(TICK)

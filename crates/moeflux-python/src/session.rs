@@ -99,6 +99,8 @@ impl PySession {
         tokens: Vec<u32>,
     ) -> PyResult<Bound<'py, PyByteArray>> {
         let tokens = ids(tokens);
+        // Before memory is taken for rows of any number of tokens.
+        self.with(py, |session| self.check(session, &tokens))?;
         let row_bytes = self.vocab * size_of::<f32>();
         PyByteArray::new_with(py, tokens.len() * row_bytes, |bytes| {
             let mut rows = bytes.chunks_exact_mut(row_bytes);

@@ -58,7 +58,7 @@ def test_text_tokens_and_messages_are_prompts(model: moeflux.Model) -> None:
 
 def test_a_seed_determines_an_answer(model: moeflux.Model) -> None:
     def text(seed: int | None) -> str:
-        return model.chat(QUESTION, temperature=1.5, top_p=1.0, min_p=0.0, top_k=0, max_tokens=16, seed=seed).text
+        return model.generate("The", temperature=1.5, top_p=1.0, min_p=0.0, top_k=0, max_tokens=16, seed=seed).text
 
     assert text(5) == text(5)
     assert len({text(None) for _ in range(4)}) > 1
@@ -150,6 +150,18 @@ def test_a_loop_runs_while_tasks_wait(model: moeflux.Model) -> None:
         return n
 
     assert asyncio.run(count()) > 10
+
+
+def test_tasks_share_the_parts_of_one_answer(model: moeflux.Model) -> None:
+    async def share() -> tuple[int, int, int]:
+        stream = model.stream("The", temperature=1, min_p=0.0, max_tokens=60)
+
+        async def count() -> int:
+            return len([part async for part in stream])
+
+        return await asyncio.wait_for(asyncio.gather(count(), count(), count()), 30)
+
+    assert sum(asyncio.run(share())) > 10
 
 
 def test_a_cancelled_task_ends_its_answer(model: moeflux.Model) -> None:

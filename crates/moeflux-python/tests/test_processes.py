@@ -92,6 +92,7 @@ def test_the_import_is_quick() -> None:
         "asyncio.run(model.agenerate('The', **LONG))",
         "[model.score([[5] * 1500] * 50) for _ in range(50)]",
         "[model.logits([5] * 1500) for _ in range(100)]",
+        "[model.tokenizer.encode('a word ' * 200_000) for _ in range(100)]",
     ],
 )
 def test_an_interrupt_ends_what_is_computed(call: str) -> None:

@@ -128,11 +128,16 @@ def test_stats_count(model: moeflux.Model) -> None:
     assert after.answers == before.answers + 1
     assert after.expert_hits + after.expert_misses > before.expert_hits + before.expert_misses
     assert 0 <= after.expert_hit_rate <= 1 and after.tok_s > 0
-    assert after.rh(1.0) >= 0
+    assert 0 <= after.useful_bytes_read <= after.bytes_read
+    share = after.rh(1.0)
+    assert share is None if after.useful_bytes_read == 0 else share is not None and share > 0
+    for wrong in (0, -1, float("nan"), "fast"):
+        with pytest.raises(moeflux.Error, match="drive_gb_s"):
+            after.rh(wrong)  # type: ignore[arg-type]
     model.reset_stats()
     again = model.stats()
     assert again.expert_hits == again.completion_tokens == again.steps == 0
-    assert again.busy_s == again.tok_s == 0
+    assert again.busy_s == again.tok_s == 0 and again.rh(1.0) is None
     model.chat(QUESTION, temperature=0, max_tokens=10)
     assert model.stats().completion_tokens == answer.usage.completion_tokens
 

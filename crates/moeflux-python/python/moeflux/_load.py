@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
+import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moeflux import _moeflux
 from moeflux._model import Model
 from moeflux._program import program_of
-from moeflux._requests import json_of
 from moeflux._types import Alternative, LoadOptions, Memory, Plan, Progress, StoredModel, StrPath
+from moeflux._values import flag_of, json_of, path_of, refused
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -31,7 +32,8 @@ def load(
             ``org/name`` or ``org/name:Q4_K_M``, which is looked up in the Hub's cache. The demo model where absent.
         download: Whether what the cache lacks is downloaded. Without it no connection is opened.
         progress: What is called meanwhile; ``True`` shows a bar of tqdm, and so does ``None`` where tqdm is installed
-            and standard error is a terminal.
+            and standard error is a terminal. What else is to be known of a download is a warning of Python: that a
+            request is repeated, that another process downloads the same, which of several files is taken.
         **options: See `LoadOptions`.
 
     Returns:
@@ -43,9 +45,10 @@ def load(
         TypeError: Where there is no such option.
     """
     _render_in_children()
-    name = None if model is None else os.fsdecode(model)
+    name, given = _name_of(model), _options_of(options)
     with _Bar(progress) as bar:
-        return Model(_moeflux.open_model(name, json_of(options, "options"), download, bar.callback))
+        fetches = flag_of(download, "download", "option")
+        return Model(_moeflux.open_model(name, given, fetches, bar.callback, _note))
 
 
 def plan(model: StrPath | None = None, **options: Unpack[LoadOptions]) -> Plan:
@@ -55,8 +58,7 @@ def plan(model: StrPath | None = None, **options: Unpack[LoadOptions]) -> Plan:
         Error: Where there is no such model, or an option makes no sense. That it does not fit is no error.
         TypeError: Where there is no such option.
     """
-    name = None if model is None else os.fsdecode(model)
-    found = json.loads(_moeflux.plan(name, json_of(options, "options")))
+    found = json.loads(_moeflux.plan(_name_of(model), _options_of(options)))
     alternatives = tuple(Alternative(**other) for other in found.pop("alternatives"))
     return Plan(memory=Memory(**found.pop("memory")), alternatives=alternatives, **found)
 
@@ -64,6 +66,28 @@ def plan(model: StrPath | None = None, **options: Unpack[LoadOptions]) -> Plan:
 def models() -> list[StoredModel]:
     """The models in the Hub's cache, by name."""
     return [StoredModel(**found) for found in json.loads(_moeflux.models())]
+
+
+def _note(text: str) -> None:
+    """Passes on what a user should know of a download, such as that the Hub cannot be asked."""
+    warnings.warn(text.removeprefix("warning: "), stacklevel=3)
+
+
+def _name_of(model: StrPath | None) -> str | None:
+    if model is None:
+        return None
+    # An empty name gets the sentence of the command.
+    name = path_of(model, "model", "option") if model else ""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise refused("model", model, "its path is not UTF-8: rename it, or link to it", "option") from None
+    return name
+
+
+def _options_of(options: Mapping[str, object]) -> str:
+    parts = [f"{json.dumps(name)}: {json_of(value, name, 'option')}" for name, value in options.items()]
+    return "{" + ", ".join(parts) + "}"
 
 
 def _render_in_children() -> None:
@@ -82,6 +106,8 @@ class _Bar:
         self.callback: Progress | None = None
         if callable(progress):
             self.callback = progress
+        elif not isinstance(progress, (bool, type(None))):
+            raise refused("progress", progress, "a function, True, False or None is needed", "option")
         elif progress or (progress is None and _is_terminal()):
             self._make = _tqdm()
             self.callback = self._show if self._make is not None else None

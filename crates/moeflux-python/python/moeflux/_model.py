@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from moeflux._api import Api
 from moeflux._errors import Error
-from moeflux._requests import json_of, params_of, prompt_of, request_of, schema_of, tokens_of
+from moeflux._requests import messages_of, params_of, prompt_of, request_of, schema_of, tokens_of, tools_of
 from moeflux._session import Session, numpy
 from moeflux._stream import Stream
 from moeflux._types import (
@@ -26,6 +26,7 @@ from moeflux._types import (
     Score,
     Stats,
 )
+from moeflux._values import flag_of, list_of, text_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +86,7 @@ class Tokenizer:
             special: Whether ``<|im_end|>`` is a control token, in place of ten characters. Texts of others must not
                 have any.
         """
-        return self._model.encode(text, special)
+        return self._model.encode(text_of(text, "text"), flag_of(special, "special"))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of token ids, control tokens included. Bytes that are not UTF-8 become U+FFFD."""
@@ -133,10 +134,10 @@ class Tokenizer:
             continue_final_message: Whether the last message is the beginning of the answer.
             tokenize: Whether token ids are returned, in place of text.
         """
-        conversation = json_of(list(messages), "messages")
-        text, tokens = self._model.render(
-            conversation, json_of(list(tools or ()), "tools"), thinking, continue_final_message
-        )
+        _, conversation = messages_of(messages)
+        thinks = None if thinking is None else flag_of(thinking, "thinking")
+        continues = flag_of(continue_final_message, "continue_final_message")
+        text, tokens = self._model.render(conversation, tools_of(tools), thinks, continues)
         return tokens if tokenize else text
 
 
@@ -275,13 +276,8 @@ class Model:
         **asking: Unpack[Asking],
     ) -> Completion[Any]:
         """Answers a conversation: `generate` for messages alone. `Completion.message` is what to append to them."""
-        if isinstance(messages, str):
-            raise Error(
-                'messages: a list is needed, like [{"role": "user", "content": "Hi"}]; generate takes a raw prompt',
-                "request",
-                "messages",
-            )
-        return self._stream(messages, params, response_format, asking).result()
+        [stream] = self._streams([(messages_of(messages), params)], response_format, asking)
+        return stream.result()
 
     def generate_batch(
         self,
@@ -304,10 +300,14 @@ class Model:
         Returns:
             The answers, in the order of the prompts.
         """
-        many = [params] * len(prompts) if params is None or isinstance(params, SamplingParams) else list(params)
-        if len(many) != len(prompts):
-            raise Error(f"params: there are {len(many)} for {len(prompts)} prompts", "request", "params")
-        streams = self._streams(list(zip(prompts, many, strict=True)), response_format, asking)
+        all_prompts = [prompt_of(prompt) for prompt in list_of(prompts, "prompts", "prompts")]
+        if params is None or isinstance(params, SamplingParams):
+            many: list[SamplingParams | None] = [params] * len(all_prompts)
+        else:
+            many = list_of(params, "params", "SamplingParams")
+        if len(many) != len(all_prompts):
+            raise Error(f"params: there are {len(many)} for {len(all_prompts)} prompts", "request", "params")
+        streams = self._streams(list(zip(all_prompts, many, strict=True)), response_format, asking)
         done: list[Any] = []
         try:
             for stream in streams:
@@ -325,11 +325,11 @@ class Model:
     def _stream(
         self, prompt: Prompt, params: SamplingParams | None, response_format: object, asking: Mapping[str, Any]
     ) -> Stream[Any]:
-        return self._streams([(prompt, params)], response_format, asking)[0]
+        return self._streams([(prompt_of(prompt), params)], response_format, asking)[0]
 
     def _streams(
         self,
-        asked: Sequence[tuple[Prompt, SamplingParams | None]],
+        asked: Sequence[tuple[list[int] | tuple[str, str], SamplingParams | None]],
         response_format: object,
         asking: Mapping[str, Any],
     ) -> list[Stream[Any]]:
@@ -339,14 +339,21 @@ class Model:
         schema = schema_of(response_format)
         all_params = [params_of(params, sampling) for _, params in asked]
         requests = [request_of(params, schema=schema, continues=continues, **of_conversations) for params in all_params]
-        answers = self._model.answer([prompt_of(prompt) for prompt, _ in asked], requests)
+        answers = self._model.answer([prompt for prompt, _ in asked], requests)
         streams = [
             Stream[Any](answer, response_format, params.logprobs is not None)
             for answer, params in zip(answers, all_params, strict=True)
         ]
-        with self._lock:
-            self._open.update(streams)
+        self._keep(*streams)
         return streams
+
+    def _keep(self, *opened: Stream[Any] | Session) -> None:
+        """Has `close` end what was opened, also where it was called meanwhile."""
+        with self._lock:
+            self._open.update(opened)
+        if self._model.is_closed():
+            for one in opened:
+                one.close()
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Evaluates tokens in a session of their own.
@@ -364,7 +371,7 @@ class Model:
             prompts: Token ids of each, at least one and fewer than the context.
         """
         module = numpy()
-        scores = self._model.score([tokens_of(prompt) for prompt in prompts])
+        scores = self._model.score([tokens_of(prompt) for prompt in list_of(prompts, "prompts", "token ids of each")])
         return [
             Score(module.frombuffer(logprobs, module.float32), module.frombuffer(are_likeliest, module.bool_))
             for logprobs, are_likeliest in scores
@@ -373,8 +380,7 @@ class Model:
     def session(self) -> Session:
         """Begins an empty session."""
         session = Session(self._model.session(), self.vocab)
-        with self._lock:
-            self._open.add(session)
+        self._keep(session)
         return session
 
     def api(self, names: str | Sequence[str] | None = None) -> Api:

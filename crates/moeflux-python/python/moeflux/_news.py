@@ -19,7 +19,7 @@ class Waker:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[int, _Entry] = {}
+        self._waiting: dict[int, list[_Entry]] = {}
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -29,15 +29,19 @@ class Waker:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        number = answer.number
+        number, entry = answer.number, (loop, future)
         with self._lock:
-            self._waiting[number] = (loop, future)
+            # Several tasks may iterate over one answer.
+            self._waiting.setdefault(number, []).append(entry)
             self._start()
         try:
             yield future
         finally:
             with self._lock:
-                self._waiting.pop(number, None)
+                if entry in (entries := self._waiting.get(number, [])):
+                    entries.remove(entry)
+                if not entries:
+                    self._waiting.pop(number, None)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -48,7 +52,7 @@ class Waker:
     def _run(self) -> None:
         while numbers := _moeflux.wait_for_news():
             with self._lock:
-                woken = [entry for number in numbers if (entry := self._waiting.pop(number, None))]
+                woken = [entry for number in numbers for entry in self._waiting.pop(number, [])]
             for loop, future in woken:
                 try:
                     loop.call_soon_threadsafe(_wake, future)

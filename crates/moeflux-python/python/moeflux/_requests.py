@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import numbers
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from moeflux._errors import Error
 from moeflux._types import Completion, FinishReason, Logprob, SamplingParams, Timing, ToolCall, Usage
+from moeflux._values import flag_of, is_list, json_of, list_of, number_of, refused, short, text_of, whole_number_of
 
 if TYPE_CHECKING:
     from moeflux import _moeflux
@@ -22,15 +24,27 @@ _SEED_BYTES = 8
 def prompt_of(prompt: object) -> list[int] | tuple[str, str]:
     """A prompt as the module takes it."""
     if isinstance(prompt, str):
-        return ("text", _encodable(prompt))
+        return ("text", text_of(prompt, "prompt"))
     values: Any = getattr(prompt, "tolist", lambda: prompt)()
-    if isinstance(values, (bytes, bytearray, Mapping)) or not isinstance(values, Sequence):
+    if not is_list(values):
         name = type(prompt).__name__
         raise Error(f"prompt: {name} is none; write a text, token ids, or a list of messages", "request", "messages")
     parts: list[Any] = [*cast("Sequence[object]", values)]
     if parts and not isinstance(parts[0], Mapping):
         return tokens_of(parts)
     return ("messages", json_of(parts, "messages"))
+
+
+def messages_of(messages: object) -> tuple[str, str]:
+    """A conversation as the module takes it."""
+    if not is_list(messages) or any(isinstance(message, int) for message in cast("Sequence[object]", messages)):
+        raise Error(
+            f"messages {short(messages)}: a list is needed, like "
+            '[{"role": "user", "content": "Hi"}]; generate takes a raw prompt and token ids',
+            "request",
+            "messages",
+        )
+    return ("messages", json_of([*cast("Sequence[object]", messages)], "messages"))
 
 
 def tokens_of(tokens: Sequence[int]) -> list[int]:
@@ -45,48 +59,13 @@ def tokens_of(tokens: Sequence[int]) -> list[int]:
     return ids
 
 
-def _encodable(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise Error(
-            f"prompt: character {error.start} is half of a surrogate pair, which is no text", "request", "messages"
-        ) from None
-    return text
-
-
-def json_of(value: object, option: str) -> str:
-    """JSON of something that users wrote for ``option``."""
-    try:
-        return json.dumps(value, default=_plain, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Error(f"{option}: no JSON can be made of it ({error})", "request", option) from None
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, object]", value))
-    if isinstance(value, os.PathLike):
-        return os.fspath(cast("os.PathLike[str]", value))
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump()
-    if isinstance(value, Sequence):
-        return list(cast("Sequence[object]", value))
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-
-_NUMBERS = frozenset(
-    {
-        "temperature",
-        "top_p",
-        "min_p",
-        "repeat_penalty",
-        "frequency_penalty",
-        "presence_penalty",
-    }
-)
-_COUNTS = frozenset({"max_tokens", "top_k", "seed", "logprobs", "thinking_budget"})
+#: How each field of `SamplingParams` is read that is one value.
+_READERS: Mapping[str, Callable[[object, str], object]] = {
+    **dict.fromkeys(("max_tokens", "top_k", "seed", "logprobs", "thinking_budget"), whole_number_of),
+    **dict.fromkeys(("temperature", "top_p", "min_p", "repeat_penalty"), number_of),
+    "thinking": flag_of,
+    "expected": text_of,
+}
 _FIELDS = tuple(field.name for field in fields(SamplingParams))
 
 
@@ -95,6 +74,8 @@ def params_of(params: SamplingParams | None, sampling: Mapping[str, Any]) -> Sam
     for name in sampling:
         if name not in _FIELDS:
             raise TypeError(f"there is no parameter {name!r}{_near(name)}")
+    if not isinstance(params, (SamplingParams, type(None))):
+        raise refused("params", params, "moeflux.SamplingParams are needed; keywords take values")
     return replace(params or SamplingParams(), **sampling)
 
 
@@ -115,82 +96,77 @@ def request_of(
     continues: bool = False,
 ) -> str:
     """A request as the module takes it."""
-    request: dict[str, Any] = {name: getattr(params, name) for name in _FIELDS}
-    for name, value in request.items():
-        _check(name, value)
-    request["stop"] = _stop_texts(params.stop)
-    request["logit_bias"] = _bias(params.logit_bias)
+    request = {name: _read(read, getattr(params, name), name) for name, read in _READERS.items()}
+    for name in ("frequency_penalty", "presence_penalty"):
+        request[name] = number_of(getattr(params, name), name)
     if params.seed is None:
         request["seed"] = int.from_bytes(os.urandom(_SEED_BYTES), "little")
-    request["schema"] = schema
-    request["tools"] = list(tools or ())
+    request["stop"] = _stop_texts(params.stop)
+    request["logit_bias"] = _bias(params.logit_bias)
     request["tool_choice"] = _tool_choice(tool_choice)
-    request["parallel_tool_calls"] = parallel_tool_calls
-    request["continues"] = continues
-    return json_of(request, "tools" if tools else "response_format")
+    request["parallel_tool_calls"] = _read(flag_of, parallel_tool_calls, "parallel_tool_calls")
+    request["continues"] = flag_of(continues, "continue_final_message")
+    parts = [json.dumps(request, ensure_ascii=False)[1:-1]]
+    parts.append(f'"schema": {json_of(schema, "response_format")}')
+    parts.append(f'"tools": {tools_of(tools)}')
+    return "{" + ", ".join(parts) + "}"
+
+
+def _read(read: Callable[[object, str], object], value: object, name: str) -> object:
+    return None if value is None else read(value, name)
+
+
+def tools_of(tools: object) -> str:
+    """Tools as the module takes them."""
+    return json_of([] if tools is None else list_of(tools, "tools", "tools"), "tools")
 
 
 def _stop_texts(stop: object) -> list[str]:
-    texts: list[object] = [*cast("Sequence[object]", stop)] if isinstance(stop, (list, tuple)) else [stop or ""]
-    texts = [] if texts == [""] else texts
-    wrong = next((text for text in texts if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise Error(f"stop {wrong!r}: texts are needed", "request", "stop")
-    return cast("list[str]", texts)
+    texts: list[object] = [*cast("Sequence[object]", stop)] if is_list(stop) else [stop]
+    texts = [] if texts in ([""], [None]) else texts
+    return [text_of(text, "stop") for text in texts]
 
 
-def _bias(bias: Mapping[int, float]) -> list[tuple[int, float]]:
-    try:
-        return [(operator.index(token), float(value)) for token, value in bias.items()]
-    except (AttributeError, TypeError, ValueError) as error:
-        raise Error(f"logit_bias: token ids with numbers are needed ({error})", "request", "logit_bias") from None
+def _bias(bias: object) -> list[tuple[int, float]]:
+    remedy = "token ids with numbers are needed, like {5: -100.0}; -100 rules a token out"
+    if not isinstance(bias, Mapping):
+        raise refused("logit_bias", bias, remedy)
+    pairs: list[tuple[int, float]] = []
+    for token, value in cast("Mapping[object, object]", bias).items():
+        if not isinstance(token, numbers.Integral) or not 0 <= int(token) < 1 << 32:
+            raise refused("logit_bias", {token: value}, remedy)
+        pairs.append((int(token), number_of(value, "logit_bias", remedy)))
+    return pairs
 
 
-def _check(name: str, value: object) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if name in _COUNTS and value is not None:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
-            raise Error(f"{name} {value!r}: a whole number is needed, at least 0", "request", name)
-    elif name in _NUMBERS and value is not None and not (is_number and abs(cast("float", value)) < 1e30):
-        raise Error(f"{name} {value!r}: a number is needed", "request", name)
-    elif name == "thinking" and value not in (None, True, False):
-        raise Error(f"thinking {value!r}: True or False is needed", "request", name)
-    elif name == "expected" and not isinstance(value, (str, type(None))):
-        raise Error(f"expected {value!r}: a text is needed", "request", name)
-
-
-def _tool_choice(choice: str | Mapping[str, Any] | None) -> str | None:
+def _tool_choice(choice: object) -> str | None:
     if choice is None:
         return None
     if isinstance(choice, str):
-        return choice if choice in ("auto", "none", "required") else f":{choice}"
-    name = choice.get("function", {}).get("name")
+        return choice if choice in ("auto", "none", "required") else f":{text_of(choice, 'tool_choice')}"
+    function = cast("Mapping[str, Any]", choice).get("function") if isinstance(choice, Mapping) else None
+    name = cast("Mapping[str, Any]", function).get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str):
-        raise Error(
-            f"tool_choice {choice!r}: write auto, none, required or the name of a tool", "request", "tool_choice"
-        )
-    return f":{name}"
+        raise refused("tool_choice", choice, "write auto, none, required or the name of a tool")
+    return f":{text_of(name, 'tool_choice')}"
 
 
 def schema_of(response_format: object) -> object:
     """The JSON schema of what users write for the form of an answer; ``None`` where that is any text."""
     if response_format is None:
         return None
+    remedy = "a class of pydantic or a JSON schema is needed"
     if isinstance(response_format, type):
         make = getattr(response_format, "model_json_schema", None)
         if make is None:
-            raise Error(
-                f"response_format {response_format.__name__}: a class of pydantic or a JSON schema is needed",
-                "request",
-                "response_format",
-            )
-        return make()
+            raise refused("response_format", response_format, remedy)
+        try:
+            return make()
+        except Exception as error:
+            problem = str(error).partition("\n")[0]
+            raise refused("response_format", response_format, f"it has no JSON schema ({problem})") from error
     if not isinstance(response_format, Mapping):
-        raise Error(
-            f"response_format {response_format!r}: a class of pydantic or a JSON schema is needed",
-            "request",
-            "response_format",
-        )
+        raise refused("response_format", response_format, remedy)
     form = cast("Mapping[str, Any]", response_format)
     if form.get("type") == "text":
         return None
@@ -204,9 +180,14 @@ def schema_of(response_format: object) -> object:
 def _parsed(text: str, response_format: object, is_whole: bool) -> Any:
     if schema_of(response_format) is None or not is_whole:
         return None
-    if isinstance(response_format, type):
+    if not isinstance(response_format, type):
+        return json.loads(text)
+    try:
         return cast("Any", response_format).model_validate_json(text)
-    return json.loads(text)
+    except Exception as error:
+        # What validators of the class want goes beyond a schema.
+        problem = " ".join(str(error).split())
+        raise refused("response_format", response_format, f"it refuses the answer {text!r} ({problem})") from error
 
 
 def completion_of(answer: _moeflux.Answer, response_format: object, wants_logprobs: bool) -> Completion[Any]:
@@ -230,7 +211,7 @@ def completion_of(answer: _moeflux.Answer, response_format: object, wants_logpro
         usage=_taken(Usage, summary),
         timing=_taken(Timing, summary),
         logprobs=logprobs,
-        parsed=_parsed(text, response_format, finish_reason == "stop"),
+        parsed=_parsed(text, response_format, finish_reason == "stop" and summary["stop"] is None),
         message=message,
     )
 

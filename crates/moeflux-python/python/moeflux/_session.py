@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from moeflux._errors import Error
 from moeflux._requests import tokens_of
 from moeflux._types import StrPath
+from moeflux._values import path_of, whole_number_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,7 +128,7 @@ class Session:
         Raises:
             Error: Where the file cannot be written.
         """
-        self._session.save(os.fsdecode(path))
+        self._session.save(path_of(path, "path"))
 
     def load(self, path: StrPath) -> None:
         """Replaces the session by one that `save` has written.
@@ -137,7 +136,7 @@ class Session:
         Raises:
             Error: Where the file is none of this model under these options, or is damaged; nothing has changed then.
         """
-        self._session.load(os.fsdecode(path))
+        self._session.load(path_of(path, "path"))
 
     def close(self) -> None:
         """Frees its memory."""
@@ -156,6 +155,5 @@ class Session:
 
 
 def _position(position: int) -> int:
-    if position < 0:
-        raise Error(f"position {position}: a whole number is needed, at least 0", "request")
-    return position
+    # Far behind what any session has, and within the numbers of any machine.
+    return min(whole_number_of(position, "position"), (1 << 31) - 1)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
+from moeflux._values import number_of, refused
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -345,6 +347,8 @@ class Stats:
     """What the cache of experts takes now."""
     bytes_read: int
     """Bytes of experts that were read."""
+    useful_bytes_read: int
+    """Those of experts that were used: what was read ahead in vain is left out."""
     read_s: float
     """Seconds in which something was read."""
     stall_s: float
@@ -365,10 +369,16 @@ class Stats:
         """The rate of reading, in thousand millions of bytes a second; ``None`` where nothing was read."""
         return self.bytes_read / self.read_s / 1e9 if self.read_s > 0 else None
 
-    def rh(self, drive_gb_s: float) -> float:
-        """The share of the drive's limit that reading reached while steps ran, 0 to 1.
+    def rh(self, drive_gb_s: float) -> float | None:
+        """The share of the drive's limit that streaming reached while steps ran, as ``moeflux bench`` has it; ``None``
+        where nothing was read.
 
         Args:
             drive_gb_s: What the drive reads, in thousand millions of bytes a second, as ``moeflux bench`` measures it.
         """
-        return self.bytes_read / self.busy_s / (drive_gb_s * 1e9) if self.busy_s > 0 else 0.0
+        drive = number_of(drive_gb_s, "drive_gb_s")
+        if drive <= 0:
+            raise refused("drive_gb_s", drive_gb_s, "a number above 0 is needed")
+        if self.useful_bytes_read == 0 or self.busy_s <= 0:
+            return None
+        return self.useful_bytes_read / self.busy_s / (drive * 1e9)
