@@ -128,7 +128,7 @@ fn root() -> PathBuf {
 #[test]
 fn what_the_page_shows_is_in_this_file() {
     let page = fs::read_to_string(root().join("docs/guide/programs.md")).unwrap();
-    let here = fs::read_to_string(root().join("crates/moeflux/tests/programs.rs")).unwrap();
+    let here = fs::read_to_string(root().join("crates/moeflux/tests/library/programs.rs")).unwrap();
     let blocks: Vec<&str> = page.split("```rust,ignore\n").skip(1).collect();
     assert!(blocks.len() >= 7, "one of each topic");
     for block in blocks {

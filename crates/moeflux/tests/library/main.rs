@@ -1,5 +1,7 @@
 //! The library on the demo model.
 
+mod programs;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
