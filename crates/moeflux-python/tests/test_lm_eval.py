@@ -21,7 +21,7 @@ def harness() -> Any:
     return MoefluxLM.create_from_arg_string(f"pretrained={DEMO},device=cpu,ctx=256,sessions=4")
 
 
-def instance(kind: str, *arguments: Any) -> Any:
+def instance(kind: Any, *arguments: Any) -> Any:
     from lm_eval.api.instance import Instance  # pyright: ignore[reportMissingImports]
 
     return Instance(request_type=kind, doc={}, arguments=arguments, idx=0)
@@ -87,7 +87,8 @@ def test_a_task_is_evaluated(harness: Any, tmp_path: Path, monkeypatch: pytest.M
         "doc_to_target": "gold",
         "metric_list": [{"metric": "acc"}],
     }
-    results = lm_eval.simple_evaluate(model=harness, tasks=[task], bootstrap_iters=0)
+    evaluate: Any = lm_eval.simple_evaluate
+    results = evaluate(model=harness, tasks=[task], bootstrap_iters=0)
     pairs = [(line["question"], f" {choice}") for line in lines for choice in line["choices"]]
     found = harness.loglikelihood([instance("loglikelihood", *pair) for pair in pairs], disable_tqdm=True)
     is_right = [right > wrong for (right, _), (wrong, _) in zip(found[::2], found[1::2], strict=True)]

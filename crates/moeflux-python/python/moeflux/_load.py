@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from moeflux import _moeflux
 from moeflux._model import Model
@@ -100,13 +100,13 @@ def _render_in_children() -> None:
 class _Bar:
     """Calls what the user gave for progress, or shows bars of tqdm."""
 
-    def __init__(self, progress: bool | Progress | None) -> None:
+    def __init__(self, progress: object) -> None:
         self._bar: Any = None
         self._make: Any = None
         self.callback: Progress | None = None
         if callable(progress):
-            self.callback = progress
-        elif not isinstance(progress, (bool, type(None))):
+            self.callback = cast("Progress", progress)
+        elif progress is not None and not isinstance(progress, bool):
             raise refused("progress", progress, "a function, True, False or None is needed", "option")
         elif progress or (progress is None and _is_terminal()):
             self._make = _tqdm()

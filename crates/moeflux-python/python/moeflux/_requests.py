@@ -69,12 +69,12 @@ _READERS: Mapping[str, Callable[[object, str], object]] = {
 _FIELDS = tuple(field.name for field in fields(SamplingParams))
 
 
-def params_of(params: SamplingParams | None, sampling: Mapping[str, Any]) -> SamplingParams:
+def params_of(params: object, sampling: Mapping[str, Any]) -> SamplingParams:
     """`SamplingParams` with keywords in place of some of its fields."""
     for name in sampling:
         if name not in _FIELDS:
             raise TypeError(f"there is no parameter {name!r}{_near(name)}")
-    if not isinstance(params, (SamplingParams, type(None))):
+    if params is not None and not isinstance(params, SamplingParams):
         raise refused("params", params, "moeflux.SamplingParams are needed; keywords take values")
     return replace(params or SamplingParams(), **sampling)
 
@@ -132,14 +132,15 @@ def _bias(bias: object) -> list[tuple[int, float]]:
     if not isinstance(bias, Mapping):
         raise refused("logit_bias", bias, remedy)
     pairs: list[tuple[int, float]] = []
-    for token, value in cast("Mapping[object, object]", bias).items():
+    for token, value in cast("Mapping[Any, object]", bias).items():
         if not isinstance(token, numbers.Integral) or not 0 <= int(token) < 1 << 32:
-            raise refused("logit_bias", {token: value}, remedy)
+            raise refused("logit_bias", {cast("Any", token): value}, remedy)
         pairs.append((int(token), number_of(value, "logit_bias", remedy)))
     return pairs
 
 
 def _tool_choice(choice: object) -> str | None:
+    given = choice
     if choice is None:
         return None
     if isinstance(choice, str):
@@ -147,7 +148,7 @@ def _tool_choice(choice: object) -> str | None:
     function = cast("Mapping[str, Any]", choice).get("function") if isinstance(choice, Mapping) else None
     name = cast("Mapping[str, Any]", function).get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str):
-        raise refused("tool_choice", choice, "write auto, none, required or the name of a tool")
+        raise refused("tool_choice", given, "write auto, none, required or the name of a tool")
     return f":{text_of(name, 'tool_choice')}"
 
 

@@ -31,14 +31,14 @@ def short(value: object) -> str:
 
 def whole_number_of(value: object, name: str) -> int:
     """A whole number, those of numpy included."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= int(value) < _MOST:
+    if not isinstance(value, bool) and isinstance(value, numbers.Integral) and 0 <= int(value) < _MOST:
         return int(value)
     raise refused(name, value, "a whole number is needed, at least 0")
 
 
 def number_of(value: object, name: str, remedy: str = "a number is needed") -> float:
     """A finite number, those of numpy included."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+    if not isinstance(value, bool) and isinstance(value, numbers.Real):
         try:
             number = float(value)
         except OverflowError:
@@ -75,12 +75,13 @@ def path_of(value: object, name: str, kind: ErrorKind = "request") -> str:
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise refused(name, value, "a path is needed", kind)
     path = os.fsdecode(cast("str | bytes | os.PathLike[str]", value))
+    given = cast("object", value)
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
-        raise refused(name, value, "it is no path, as it is half of a surrogate pair", kind) from None
+        raise refused(name, given, "it is no path, as it is half of a surrogate pair", kind) from None
     if not path or "\0" in path:
-        raise refused(name, value, "a path is needed", kind)
+        raise refused(name, given, "a path is needed", kind)
     return path
 
 
@@ -91,12 +92,13 @@ def is_list(value: object) -> bool:
 
 def list_of(values: object, name: str, items: str) -> list[Any]:
     """The values of a list, a tuple or an iterator."""
+    given = values
     try:
         if not isinstance(values, (str, bytes, bytearray, Mapping)):
             return [*cast("Any", values)]
     except TypeError:
         pass
-    raise refused(name, values, f"a list of {items} is needed")
+    raise refused(name, given, f"a list of {items} is needed")
 
 
 def json_of(value: object, name: str, kind: ErrorKind = "request") -> str:

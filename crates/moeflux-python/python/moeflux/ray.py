@@ -228,7 +228,8 @@ def answer(
     for batch in _answered(rows, job, workers, batch_size, num_cpus).iter_batches(
         batch_size=None, batch_format="pyarrow"
     ):
-        n_missing += len(batch) - batch["error"].null_count
+        error: Any = batch["error"]
+        n_missing += len(batch) - error.null_count
     return n_missing
 
 
