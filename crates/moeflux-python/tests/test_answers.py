@@ -12,7 +12,7 @@ import time
 import pytest
 
 import moeflux
-from conftest import QUESTION, assert_idle
+from conftest import QUESTION, assert_idle, endless
 
 GREEDY = moeflux.SamplingParams(temperature=0, max_tokens=24)
 
@@ -166,7 +166,8 @@ def test_tasks_share_the_parts_of_one_answer(model: moeflux.Model) -> None:
 
 def test_a_cancelled_task_ends_its_answer(model: moeflux.Model) -> None:
     async def cancel() -> None:
-        task = asyncio.create_task(model.agenerate("The", temperature=1, min_p=0.0, max_tokens=1500))
+        asked = model.agenerate("The", max_tokens=1500, logit_bias=endless(model))
+        task = asyncio.create_task(asked)
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -177,11 +178,11 @@ def test_a_cancelled_task_ends_its_answer(model: moeflux.Model) -> None:
 
 
 def test_a_dropped_iterator_ends_its_answer(model: moeflux.Model) -> None:
-    for part in model.stream("The", temperature=1, min_p=0.0, max_tokens=1500):
+    for part in model.stream("The", max_tokens=1500, logit_bias=endless(model)):
         assert str(part) or part
         break
     assert_idle(model)
-    with model.stream("The", temperature=1, min_p=0.0, max_tokens=1500) as stream:
+    with model.stream("The", max_tokens=1500, logit_bias=endless(model)) as stream:
         next(stream)
     assert_idle(model)
     with pytest.raises(moeflux.Error, match="closed before its end"):
