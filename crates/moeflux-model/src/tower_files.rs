@@ -3,8 +3,7 @@
 use std::fmt;
 
 use moeflux_backend::{ActivationPrecision, Backend};
-use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::manifest::Manifest;
+use moeflux_core::checkpoint::{Checkpoint, Claims};
 
 use crate::families::Family;
 use crate::load::{LoadError, Loader, Survey, Weights};
@@ -18,10 +17,6 @@ const CONFIG: &str = "vision_config";
 pub struct TowerFiles {
     checkpoint: Checkpoint,
     plan: TowerPlan,
-    /// Every tensor that it reads.
-    pub manifest: Manifest,
-    /// Bytes of activations of one row, and of the widest buffer's.
-    pub bytes_per_row: [usize; 2],
 }
 
 impl fmt::Debug for TowerFiles {
@@ -34,7 +29,7 @@ impl TowerFiles {
     /// Those of a model; `None` where its family has no tower, or the files have no tensor of one.
     ///
     /// # Errors
-    /// Where the config does not say what the tower is, or its tensors do not fit to it.
+    /// Where the config does not say what the tower is, or a tensor is missing, misshapen or left over.
     pub fn find(checkpoint: &Checkpoint) -> Result<Option<TowerFiles>, LoadError> {
         let config = checkpoint.config();
         let Some(family) = Family::of(config)?.tower else { return Ok(None) };
@@ -43,13 +38,18 @@ impl TowerFiles {
             return Ok(None);
         };
         let plan = (family.plan)(config, &own)?;
-        let survey = |max_rows| {
-            let mut survey = Survey::new(Some(&checkpoint));
-            Tower::load(plan.clone(), &mut build(&mut survey, max_rows))?;
-            Ok::<_, LoadError>(survey.finish())
-        };
-        let (manifest, one_row, widest) = survey(1)?;
-        Ok(Some(TowerFiles { checkpoint, plan, manifest, bytes_per_row: [one_row, widest] }))
+        let mut survey = Survey::new(Some(&checkpoint));
+        Tower::load(plan.clone(), &mut build(&mut survey, 1))?;
+        let (manifest, ..) = survey.finish();
+        let mut claims = Claims::new(&checkpoint);
+        for decl in &manifest.matrices {
+            claims.matrix(decl)?;
+        }
+        for decl in &manifest.vectors {
+            claims.vector(decl)?;
+        }
+        claims.finish()?;
+        Ok(Some(TowerFiles { checkpoint, plan }))
     }
 
     /// Loads the tower onto a backend of its own; its buffers have `max_rows` rows. `progress` is called

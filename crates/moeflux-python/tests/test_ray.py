@@ -90,7 +90,7 @@ def workers() -> list[int]:
 
 
 def kill_one(folder: Path, n_files: int, killed: list[int]) -> None:
-    """Kills a worker when so many batches are kept."""
+    """Kills a worker as soon as `n_files` batches are in the folder."""
     deadline = time.monotonic() + 300
     while len(list(folder.glob("*.parquet"))) < n_files and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -12,6 +12,7 @@ use moeflux_backend::{ActivationPrecision, Backend};
 use moeflux_image::{Frames, Picture as Pixels, Processor, Size};
 use moeflux_model::{Grid, Picture, Seen, TowerFiles, open_checkpoint};
 use safetensors::SafeTensors;
+use serde_json::{Value, json};
 
 /// Largest difference of a float of a row, whose root mean square is about 1. The wrong kind of GELU
 /// alone changes 7e-4.
@@ -126,6 +127,35 @@ fn rows_are_those_of_the_reference() {
             let seen = look_at_all(family, &mut Cpu::new(1, isa), 256, ActivationPrecision::F32);
             assert!(seen == at_once, "{family}: {isa:?} changes a bit");
         }
+    }
+}
+
+/// Every value of a tower's config, replaced by what it cannot be, is an error or changes no shape.
+#[test]
+fn configs_that_cannot_be_end_in_a_line() {
+    let absurd = [json!(0), json!(-1), json!(1 << 19), json!(u64::MAX), json!("x"), json!([])];
+    for family in &families() {
+        let of_family = dir().join(family);
+        let text = std::fs::read(of_family.join("config.json")).expect("a config");
+        let config: Value = serde_json::from_slice(&text).expect("JSON");
+        let folder = tempfile::tempdir().expect("a folder");
+        let weights = "model.safetensors";
+        std::fs::copy(of_family.join(weights), folder.path().join(weights)).expect("a copy");
+        let mut n_refused = 0;
+        for key in config["vision_config"].as_object().expect("the tower's").keys() {
+            for value in &absurd {
+                let mut changed = config.clone();
+                changed["vision_config"][key] = value.clone();
+                std::fs::write(folder.path().join("config.json"), changed.to_string())
+                    .expect("a file");
+                let checkpoint = open_checkpoint(folder.path()).expect("a checkpoint");
+                if let Err(err) = TowerFiles::find(&checkpoint) {
+                    n_refused += 1;
+                    assert_eq!(err.to_string().lines().count(), 1, "{family}, {key}: {err}");
+                }
+            }
+        }
+        assert!(n_refused >= 20, "{family}: {n_refused}");
     }
 }
 

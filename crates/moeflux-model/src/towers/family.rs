@@ -13,3 +13,37 @@ pub(crate) struct TowerFamily {
     /// Reads the plan from the config of the whole model and that of the tower.
     pub(crate) plan: fn(&Config, &Config) -> Result<TowerPlan, LoadError>,
 }
+
+/// Most patches of a side of what becomes a row, and frames of a patch.
+pub(super) const MOST_MERGED: usize = 16;
+
+/// Most pixels of a side of a patch.
+pub(super) const MOST_PIXELS: usize = 256;
+
+/// The name below the tower, which MLX calls by another name than others.
+pub(super) fn visual_name(canonical: &str) -> Option<String> {
+    let name = ["visual.", "vision_tower."].iter().find_map(|part| canonical.strip_prefix(part));
+    name.map(str::to_owned)
+}
+
+/// Pixels of a side of a patch.
+pub(super) fn patch_size(config: &Config) -> Result<usize, LoadError> {
+    Ok(config.usize_in("patch_size", 1..=MOST_PIXELS)?)
+}
+
+/// A small number, such as that of frames, or a default where it is absent.
+pub(super) fn small(config: &Config, key: &str, default: usize) -> Result<usize, LoadError> {
+    match config.get(key) {
+        Some(_) => Ok(config.usize_in(key, 1..=MOST_MERGED)?),
+        None => Ok(default),
+    }
+}
+
+/// Columns of a head, of which a rotation takes four at a time.
+pub(super) fn head_dim(config: &Config, width: usize, key: &str) -> Result<usize, LoadError> {
+    let n_heads = config.usize(key)?;
+    if !width.is_multiple_of(4 * n_heads) {
+        return Err(config.refuse(key, "divide hidden_size into multiples of 4").into());
+    }
+    Ok(width / n_heads)
+}

@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::block::{AttentionPlan, BlockPlan, MlpPlan};
 use super::end::{EndPlan, MergerPlan};
-use super::family::TowerFamily;
+use super::family::{MOST_MERGED, TowerFamily, patch_size};
 use super::linear::NormKind;
 use super::positions::{Order, Resampling, TablePlan};
 use super::rope::{RopeKind, RopePlan};
@@ -51,10 +51,13 @@ fn plan(model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
     let [merge, columns] = merges[..] else {
         return Err(config.refuse("merge_kernel_size", "be two numbers").into());
     };
-    if merge != columns || !(1..=16).contains(&merge) {
+    if merge != columns || !(1..=MOST_MERGED).contains(&merge) {
         return Err(config.refuse("merge_kernel_size", "be twice a number from 1 to 16").into());
     }
-    let patch = config.usize_or("patch_size", 14)?;
+    let patch = match config.get("patch_size") {
+        Some(_) => patch_size(config)?,
+        None => 14,
+    };
     let side = |names| number(config, names, Some(64));
     let sides = [
         side(["init_pos_emb_height", "pos_emb_height"])?,

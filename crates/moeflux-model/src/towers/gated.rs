@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::block::{AttentionPlan, BlockPlan, MlpPlan};
 use super::end::{EndPlan, GatedPlan};
-use super::family::TowerFamily;
+use super::family::{TowerFamily, head_dim, patch_size, small, visual_name};
 use super::linear::NormKind;
 use super::positions::{Order, Resampling, TablePlan};
 use super::rope::{RopeKind, RopePlan};
@@ -15,19 +15,12 @@ use super::tower::TowerPlan;
 use crate::load::LoadError;
 
 /// The tower.
-pub(crate) const TOWER: TowerFamily = TowerFamily { name_of, plan };
-
-fn name_of(canonical: &str) -> Option<String> {
-    let name = ["visual.", "vision_tower."].iter().find_map(|part| canonical.strip_prefix(part));
-    name.map(str::to_owned)
-}
+pub(crate) const TOWER: TowerFamily = TowerFamily { name_of: visual_name, plan };
 
 fn plan(_model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
     let width = config.usize("hidden_size")?;
     let n_heads = config.usize("num_heads")?;
-    if !width.is_multiple_of(4 * n_heads) {
-        return Err(config.refuse("num_heads", "divide hidden_size into multiples of 4").into());
-    }
+    let head_dim = head_dim(config, width, "num_heads")?;
     if config.str("hidden_act")? != "silu" {
         return Err(config.refuse("hidden_act", "be \"silu\"").into());
     }
@@ -39,14 +32,13 @@ fn plan(_model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
         None => 1e-5,
     };
     let norms = NormKind { is_layer_norm: false, eps };
-    let frames = config.usize_or("temporal_patch_size", 2)?;
-    let (patch, merge) = (config.usize("patch_size")?, config.usize_or("spatial_merge_size", 2)?);
+    let frames = small(config, "temporal_patch_size", 2)?;
+    let (patch, merge) = (patch_size(config)?, small(config, "spatial_merge_size", 2)?);
     let side = config.usize("image_size")? / patch;
     if side == 0 {
         return Err(config.refuse("image_size", "be at least patch_size").into());
     }
     let hidden = config.usize("out_hidden_size")?;
-    let head_dim = width / n_heads;
     Ok(TowerPlan {
         order: Order::Squares { merge },
         stem: StemPlan {

@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::block::{AttentionPlan, BlockPlan, MlpPlan};
 use super::end::{EndPlan, PooledPlan};
-use super::family::TowerFamily;
+use super::family::{TowerFamily, patch_size, small};
 use super::linear::NormKind;
 use super::positions::{Order, Resampling, TablePlan};
 use super::rope::{RopeKind, RopePlan};
@@ -45,7 +45,7 @@ fn plan(model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
         None => 1e-6,
     };
     let norms = NormKind { is_layer_norm: false, eps };
-    let patch = config.usize("patch_size")?;
+    let patch = patch_size(config)?;
     let n_places = config.usize_or("position_embedding_size", 10_240)?;
     let standard = config.bool_or("standardize", false)?.then_some(["std_bias", "std_scale"]);
     Ok(TowerPlan {
@@ -100,7 +100,7 @@ fn plan(model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
             },
         },
         end: EndPlan::Pooled(PooledPlan {
-            pool: config.usize_or("pooling_kernel_size", 3)?,
+            pool: small(config, "pooling_kernel_size", 3)?,
             standard,
             eps,
             proj: "embed_vision.embedding_projection",

@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::block::{AttentionPlan, BlockPlan, MlpPlan};
 use super::end::{DeepstackPlan, EndPlan, MergerPlan};
-use super::family::TowerFamily;
+use super::family::{TowerFamily, head_dim, patch_size, small, visual_name};
 use super::linear::NormKind;
 use super::positions::{Order, Resampling, TablePlan};
 use super::rope::{RopeKind, RopePlan};
@@ -15,22 +15,14 @@ use super::tower::TowerPlan;
 use crate::load::LoadError;
 
 /// The tower.
-pub(crate) const TOWER: TowerFamily = TowerFamily { name_of, plan };
+pub(crate) const TOWER: TowerFamily = TowerFamily { name_of: visual_name, plan };
 
 const NORM: NormKind = NormKind { is_layer_norm: true, eps: 1e-6 };
-
-/// MLX calls the tower by another name.
-fn name_of(canonical: &str) -> Option<String> {
-    let name = ["visual.", "vision_tower."].iter().find_map(|part| canonical.strip_prefix(part));
-    name.map(str::to_owned)
-}
 
 fn plan(_model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
     let width = config.usize("hidden_size")?;
     let n_heads = config.usize("num_heads")?;
-    if !width.is_multiple_of(4 * n_heads) {
-        return Err(config.refuse("num_heads", "divide hidden_size into multiples of 4").into());
-    }
+    let head_dim = head_dim(config, width, "num_heads")?;
     if config.str("hidden_act")? != "gelu_pytorch_tanh" {
         return Err(config.refuse("hidden_act", "be \"gelu_pytorch_tanh\"").into());
     }
@@ -40,8 +32,8 @@ fn plan(_model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
         return Err(config.refuse("num_position_embeddings", "be a square").into());
     }
     let (channels, frames) =
-        (config.usize_or("in_channels", 3)?, config.usize_or("temporal_patch_size", 2)?);
-    let (patch, merge) = (config.usize("patch_size")?, config.usize_or("spatial_merge_size", 2)?);
+        (small(config, "in_channels", 3)?, small(config, "temporal_patch_size", 2)?);
+    let (patch, merge) = (patch_size(config)?, small(config, "spatial_merge_size", 2)?);
     let n_blocks = config.usize("depth")?;
     let blocks = config.usize_list("deepstack_visual_indexes")?.unwrap_or_default();
     let is_block =
@@ -57,7 +49,6 @@ fn plan(_model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
         products,
         blocks: blocks.clone(),
     };
-    let head_dim = width / n_heads;
     Ok(TowerPlan {
         order: Order::Squares { merge },
         stem: StemPlan {
