@@ -19,6 +19,7 @@ pub mod manifest;
 mod memory;
 mod nanoseconds;
 mod option_id;
+mod picture_rows;
 pub mod private;
 pub mod quant;
 mod random;
@@ -47,6 +48,7 @@ pub use memory::{
 };
 pub use nanoseconds::nanoseconds;
 pub use option_id::{OptionId, OptionWords, call_options};
+pub use picture_rows::PictureRows;
 pub use random::{SplitMix64, fnv1a_64};
 pub use rows::{RowBank, RowEncoding, RowPart, RowTable};
 pub use spelling::Spelling;
