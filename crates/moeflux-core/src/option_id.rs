@@ -48,6 +48,8 @@ options! {
     ExpertIo: "expert_io";
     /// Routed experts of a token.
     ExpertsPerToken: "experts_per_token";
+    /// Rows of a prompt that a picture takes at most.
+    ImageTokens: "image_tokens";
     /// The instruction set of the kernels.
     Isa: "isa";
     /// The element type of cached keys and values.

@@ -11,7 +11,6 @@ use moeflux_backend::Backend;
 use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_core::{ExpertBank, OptionId, explain_thread_error};
-use moeflux_model::ModelShape;
 
 use crate::error::EngineError;
 
@@ -151,7 +150,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) expert_bytes: Option<u64>,
     /// Bytes of the largest expert.
     pub(crate) record_bytes: u64,
-    pub(crate) shape: &'a ModelShape,
+    /// Experts of a layer.
+    pub(crate) n_experts: usize,
 }
 
 /// Opens a device.
@@ -169,6 +169,19 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Box<dyn Backend>, EngineErro
         }
         Device::Gpu(index) => gpu::open(index, opening),
     }
+}
+
+/// Opens a device once more, for a vision tower, which has no experts.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_for_tower(
+    device: Device,
+    n_threads: usize,
+    isa: Option<&str>,
+) -> Result<Box<dyn Backend>, EngineError> {
+    let (expert_bytes, record_bytes, n_experts) = (Some(0), 0, 0);
+    open(&Opening { device, n_threads, isa, expert_bytes, record_bytes, n_experts })
 }
 
 /// Begins to open a device on a thread of its own, or to list GPUs where none is named yet; what is open
@@ -319,7 +332,7 @@ mod gpu {
         index: Option<usize>,
         opening: &Opening<'_>,
     ) -> Result<Box<dyn Backend>, EngineError> {
-        let n_experts = opening.shape.n_experts;
+        let n_experts = opening.n_experts;
         if n_experts > MAX_EXPERTS {
             let remedy =
                 format!("GPUs choose among at most {MAX_EXPERTS} experts, not {n_experts}");

@@ -32,6 +32,7 @@ use crate::snapshot::{Facts, Host, PrefixCache, WireShape};
 use crate::speculation::options::Speculation;
 use crate::speculation::rates::SpeculationRates;
 use crate::step::Core;
+use crate::vision::Vision;
 
 /// A loaded model. Clones share it.
 #[derive(Clone)]
@@ -67,6 +68,8 @@ struct Info {
     meter: Option<Meter>,
     /// Where the device has memory of its own.
     device_counters: Option<Arc<DeviceCounters>>,
+    /// Where the model sees.
+    vision: Option<Vision>,
     /// Where experts are loaded while the engine answers.
     loading: Option<ExpertLoading>,
 }
@@ -105,6 +108,11 @@ impl Engine {
     /// Where it runs, and why.
     pub fn device(&self) -> &DeviceChoice {
         &self.info.device
+    }
+
+    /// What sees pictures; `None` where the model has no vision tower, or options leave it out.
+    pub fn vision(&self) -> Option<&Vision> {
+        self.info.vision.as_ref()
     }
 
     /// Where memory goes.

@@ -7,6 +7,7 @@ use std::io;
 
 use moeflux_backend::DeviceError;
 use moeflux_core::{OptionId, OutOfMemory, TokenId, WriteError, show_bytes};
+use moeflux_image::{LayoutError, PictureError};
 use moeflux_model::{ForwardError, LoadError};
 use moeflux_store::StoreError;
 use moeflux_text::{ConstraintError, TextError};
@@ -94,6 +95,24 @@ pub enum EngineError {
     /// A row of embeddings or positions cannot be evaluated.
     #[error(transparent)]
     Row(#[from] RowError),
+    /// The bytes of a picture cannot be read.
+    #[error(transparent)]
+    Picture(#[from] PictureError),
+    /// A picture has a size that the model does not take.
+    #[error(transparent)]
+    PictureSize(#[from] LayoutError),
+    /// There is no memory for the vision tower.
+    #[error(
+        "the vision tower needs {}, and {} are free: give {} or {} less, or pictures fewer tokens ({})",
+        show_bytes(*needed), show_bytes(*available), OptionId::ExpertCache, OptionId::Ctx,
+        OptionId::ImageTokens
+    )]
+    TowerMemory {
+        /// Bytes that it takes.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+    },
     /// A checkpoint is made where the session stands, and nowhere else.
     #[error("a checkpoint at {position} was asked for, the session stands at {actual}")]
     WrongPosition {
@@ -186,6 +205,7 @@ impl EngineError {
             EngineError::Store(err) => kind_of_store(err),
             EngineError::Text(err) => kind_of_text(err),
             EngineError::OutOfMemory(_)
+            | EngineError::TowerMemory { .. }
             | EngineError::Memory(_)
             | EngineError::Device(DeviceError::OutOfMemory { .. }) => ErrorKind::Memory,
             EngineError::Sampler(SamplerError::Option { .. })
@@ -195,6 +215,8 @@ impl EngineError {
             | EngineError::EmptyPrompt
             | EngineError::NoCheckpoint { .. }
             | EngineError::BeyondEnd { .. }
+            | EngineError::Picture(_)
+            | EngineError::PictureSize(_)
             | EngineError::Row(_) => ErrorKind::Request,
             _ => ErrorKind::Machine,
         }

@@ -212,6 +212,7 @@ mod tests {
             min_cache_bytes: 0,
             headroom_bytes: 0,
             device_expert_bytes: None,
+            tower_bytes: 0,
             io_mode: IoMode::Direct,
             are_experts_derived: false,
             memory: MemoryLimit { total: 1 << 33, available: 1 << 33, cgroup: None },

@@ -43,6 +43,7 @@ mod session;
 mod snapshot;
 mod speculation;
 mod step;
+mod vision;
 
 pub use choice::{DeviceChoice, Reason, test_device};
 pub use conversation::{Conversation, ConversationError, ModelName};
@@ -58,11 +59,12 @@ pub use format_name::ExpertFormat;
 pub use inspect::{Inspection, Storage, check, choose_device, inspect};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType, RowPosition};
 pub use moeflux_core::checkpoint::CheckpointKind;
-pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
+pub use moeflux_core::{PictureRows, TokenId, explain_thread_error, json_problem};
+pub use moeflux_image::Prepared as PreparedPicture;
 pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape, dialects};
 pub use options::{
     Activations, ComputeOptions, EngineOptions, ExpertOptions, MIN_PROMPT_TOKENS, MemoryOptions,
-    PromptCacheOptions, PromptMemory,
+    PromptCacheOptions, PromptMemory, VisionOptions,
 };
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::{Alternative, Change, Plan, PlanRow, RowKind, Shortage};
@@ -75,3 +77,4 @@ pub use session::{LogitsSink, Prompt, Read, SequenceChunk, Session, eval_batch};
 pub use speculation::limits::MAX_DRAFT;
 pub use speculation::options::{Speculation, SpeculationStats};
 pub use step::Logits;
+pub use vision::{DEFAULT_IMAGE_TOKENS, DEFAULT_TOWER_IDLE, LookProgress, SeenPicture, Vision};

@@ -1,8 +1,10 @@
 //! How a model is opened.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use moeflux_backend::KvType;
+use moeflux_backend::{ActivationPrecision, KvType};
 use moeflux_core::OptionId;
 use moeflux_model::{ModelShape, Variant, WithMtp};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
@@ -10,6 +12,7 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 use crate::device::Device;
 use crate::error::EngineError;
 use crate::speculation::options::Speculation;
+use crate::vision::{DEFAULT_IMAGE_TOKENS, DEFAULT_TOWER_IDLE};
 
 /// How products with quantised weights treat their inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +82,8 @@ pub struct EngineOptions {
     pub speculation: Speculation,
     /// The prefix cache on disk; none where absent.
     pub prompt_cache: Option<PromptCacheOptions>,
+    /// How pictures are seen, where the model has a vision tower.
+    pub vision: VisionOptions,
     /// Whether the first token matters more than the rate of those after it: a GPU that has memory for
     /// all experts gets them while the engine answers, few of its products are measured when a model is
     /// opened, and the tokenizer is read meanwhile. No bit of an answer depends on it.
@@ -156,6 +161,29 @@ pub struct ExpertOptions {
     pub record_routing: Option<PathBuf>,
 }
 
+/// How pictures are seen.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VisionOptions {
+    /// Whether the model's vision tower is left out.
+    pub is_off: bool,
+    /// Rows of a prompt that a picture takes at most; as many as the model's processor allows where
+    /// absent.
+    pub image_tokens: Option<NonZeroUsize>,
+    /// How long the tower stays in memory without pictures.
+    pub tower_idle: Duration,
+}
+
+impl Default for VisionOptions {
+    fn default() -> VisionOptions {
+        VisionOptions {
+            is_off: false,
+            image_tokens: Some(DEFAULT_IMAGE_TOKENS),
+            tower_idle: DEFAULT_TOWER_IDLE,
+        }
+    }
+}
+
 /// A method of [`EngineOptions`] for each field of a group.
 macro_rules! setters {
     ($($(#[$doc:meta])* $method:ident: $($field:ident).+, $value:ty;)*) => {
@@ -221,6 +249,12 @@ setters! {
     expert_stats: experts.stats, Option<PathBuf>;
     /// Sets [`ExpertOptions::record_routing`].
     record_routing: experts.record_routing, Option<PathBuf>;
+    /// Sets [`VisionOptions::is_off`].
+    vision_off: vision.is_off, bool;
+    /// Sets [`VisionOptions::image_tokens`].
+    image_tokens: vision.image_tokens, Option<NonZeroUsize>;
+    /// Sets [`VisionOptions::tower_idle`].
+    tower_idle: vision.tower_idle, Duration;
     /// Sets whether tokens are drafted and verified several at a time.
     speculation: speculation, Speculation;
     /// Sets the prefix cache on disk.
@@ -257,5 +291,14 @@ pub(crate) fn threads(options: &EngineOptions) -> Result<usize, EngineError> {
         }),
         Some(n) => Ok(n),
         None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+    }
+}
+
+/// How inputs of products are rounded.
+pub(crate) fn precision(activations: Activations) -> ActivationPrecision {
+    match activations {
+        Activations::Full => ActivationPrecision::F32,
+        Activations::Int16 => ActivationPrecision::Int16,
+        Activations::Int8 => ActivationPrecision::Int8,
     }
 }

@@ -26,6 +26,8 @@ pub enum RowKind {
     Rows,
     /// Evaluated prompts without a session.
     Prompts,
+    /// The vision tower, whose memory the expert cache has while there are no pictures.
+    Tower,
 }
 
 impl RowKind {
@@ -41,6 +43,7 @@ impl RowKind {
             RowKind::Copies => "GPU copies of experts",
             RowKind::Rows => "row cache",
             RowKind::Prompts => "prompts",
+            RowKind::Tower => "vision tower",
         }
     }
 }
@@ -100,19 +103,22 @@ impl Plan {
     pub fn rows(&self) -> Vec<PlanRow> {
         let n_sessions = self.n_sessions as u64;
         let conversation = self.session_bytes() - self.checkpoint_bytes;
+        let spare = self.cache_bytes.saturating_sub(self.min_cache_bytes);
+        let tower = self.tower_bytes.min(spare);
         let parts = [
             (RowKind::Weights, self.resident_bytes),
             (RowKind::Sessions, conversation.saturating_mul(n_sessions)),
             (RowKind::Checkpoints, self.checkpoint_bytes.saturating_mul(n_sessions)),
             (RowKind::Activations, self.scratch_bytes),
             (RowKind::Program, self.program_bytes),
-            (RowKind::Cache, self.cache_bytes),
+            (RowKind::Cache, self.cache_bytes - tower),
         ];
         let copies = self.device_expert_bytes.map(|bytes| (RowKind::Copies, bytes));
         let rows = (self.table_bytes > 0).then_some((RowKind::Rows, self.row_cache_bytes));
         let prompts =
             (self.prompt_cache_bytes > 0).then_some((RowKind::Prompts, self.prompt_cache_bytes));
-        let parts = parts.into_iter().chain(copies).chain(rows).chain(prompts);
+        let tower = (tower > 0).then_some((RowKind::Tower, tower));
+        let parts = parts.into_iter().chain(copies).chain(rows).chain(prompts).chain(tower);
         let mut rows: Vec<PlanRow> =
             parts.map(|(kind, bytes)| PlanRow { kind, bytes, is_too_large: false }).collect();
         self.mark_too_large(&mut rows);
@@ -123,6 +129,7 @@ impl Plan {
         let mut left = self.needed_bytes();
         let needed = |row: &PlanRow| match row.kind {
             RowKind::Cache => self.min_cache_bytes,
+            RowKind::Tower => 0,
             _ => row.bytes,
         };
         let mut largest_first: Vec<&mut PlanRow> = rows.iter_mut().collect();
@@ -209,6 +216,8 @@ pub struct Plan {
     /// What copies of experts for a GPU may take of that memory, 0 where it reads
     /// them in the cache; absent where it has memory of its own, or none is used.
     pub device_expert_bytes: Option<u64>,
+    /// What the vision tower takes of the cache while it is loaded, for pictures; 0 where there is none.
+    pub tower_bytes: u64,
     /// How experts come into memory.
     pub io_mode: IoMode,
     /// Whether parts of experts are computed when they are read, because no kernel reads them as the

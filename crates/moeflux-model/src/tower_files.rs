@@ -17,6 +17,8 @@ const CONFIG: &str = "vision_config";
 pub struct TowerFiles {
     checkpoint: Checkpoint,
     plan: TowerPlan,
+    weight_bytes: u64,
+    scratch_per_row: u64,
 }
 
 impl fmt::Debug for TowerFiles {
@@ -40,16 +42,31 @@ impl TowerFiles {
         let plan = (family.plan)(config, &own)?;
         let mut survey = Survey::new(Some(&checkpoint));
         Tower::load(plan.clone(), &mut build(&mut survey, 1))?;
-        let (manifest, ..) = survey.finish();
+        let (manifest, scratch_per_row, _) = survey.finish();
         let mut claims = Claims::new(&checkpoint);
+        let mut weight_bytes = 0;
         for decl in &manifest.matrices {
-            claims.matrix(decl)?;
+            let source = claims.matrix(decl)?;
+            weight_bytes += source.format.matrix_bytes(decl.rows, decl.cols) as u64;
         }
         for decl in &manifest.vectors {
             claims.vector(decl)?;
+            let n_elements = decl.shapes.first().map_or(0, |dims| dims.iter().product::<usize>());
+            weight_bytes += 4 * n_elements as u64;
         }
         claims.finish()?;
-        Ok(Some(TowerFiles { checkpoint, plan }))
+        let scratch_per_row = scratch_per_row as u64;
+        Ok(Some(TowerFiles { checkpoint, plan, weight_bytes, scratch_per_row }))
+    }
+
+    /// Bytes that the tower takes once it is loaded with buffers of `max_rows` rows and looks at a picture
+    /// of `n_tokens` rows of the prompt.
+    pub fn bytes(&self, max_rows: usize, n_tokens: usize) -> u64 {
+        let merge = self.plan.end.merge();
+        let n_patches = (n_tokens * merge * merge) as u64;
+        // Of a patch: its numbers, its row, and its query, key and value.
+        let per_patch = 4 * (self.plan.stem.inputs + 4 * self.plan.block.width) as u64;
+        self.weight_bytes + self.scratch_per_row * max_rows as u64 + per_patch * n_patches
     }
 
     /// Loads the tower onto a backend of its own; its buffers have `max_rows` rows. `progress` is called

@@ -97,6 +97,7 @@ fn row_name(kind: RowKind) -> &'static str {
         RowKind::Copies => "device_copies",
         RowKind::Rows => "row_cache",
         RowKind::Prompts => "prompt_memory",
+        RowKind::Tower => "vision_tower",
     }
 }
 

@@ -211,7 +211,7 @@ fn answer(
             news: Some(bell.ring()),
             ..AnswerOptions::default()
         };
-        asks.push(Ask { prepared, settings, options });
+        asks.push(Ask { prepared, pictures: Vec::new(), settings, options });
         handles.push((cancelled, bell));
     }
     let answers = model.answer_all(asks)?.into_iter().zip(handles);

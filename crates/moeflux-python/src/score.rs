@@ -72,6 +72,7 @@ fn submit(
         let sender = sender.clone();
         orders.push(Order {
             prepared,
+            pictures: Vec::new(),
             settings: Settings {
                 max_tokens: Some(0),
                 top_logprobs: Some(1),

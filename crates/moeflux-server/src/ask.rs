@@ -96,6 +96,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
             readers.push(prompt.reader.clone());
             orders.push(Order {
                 prepared: prompt.clone(),
+                pictures: Vec::new(),
                 settings: settings.of_answer(i, app.options().max_tokens),
                 keeps_answer: true,
                 scores_prompt: scores_prompts,

@@ -63,7 +63,7 @@ pub use stream::StreamDecoder;
 pub use table::Special;
 pub use text_files::{TextFile, text_files, tokenizer_bytes};
 pub use tokenizer::Tokenizer;
-pub use turn::Turn;
+pub use turn::{PicturePlace, Turn};
 
 #[cfg(test)]
 mod tests;

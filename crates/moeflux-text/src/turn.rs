@@ -1,7 +1,7 @@
 //! A conversation as a prompt: its tokens, and where later prompts may part
 //! from it.
 
-use moeflux_core::TokenId;
+use moeflux_core::{PictureRows, TokenId};
 use serde_json::Value;
 
 use super::chat::ChatTemplate;
@@ -13,10 +13,24 @@ use super::tokenizer::Tokenizer;
 /// A prompt whose next word is the model's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// All of its tokens.
+    /// All of its tokens. [Rows](PictureRows) of pictures stand among them.
     pub tokens: Vec<TokenId>,
     /// Where later prompts may part from this one, ascending.
     pub checkpoints: Vec<usize>,
+    /// The pictures, ascending.
+    pub pictures: Vec<PicturePlace>,
+}
+
+/// A picture of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PicturePlace {
+    /// The position of its first row.
+    pub start: usize,
+    /// Its rows.
+    pub rows: PictureRows,
+    /// The token that the template has in its place, which stands for each of its rows where a token of
+    /// the vocabulary is needed.
+    pub placeholder: TokenId,
 }
 
 impl Turn {
@@ -24,7 +38,7 @@ impl Turn {
     /// last token again to get logits, so the checkpoint is before that token.
     pub fn raw(tokens: Vec<TokenId>) -> Turn {
         let checkpoints = vec![tokens.len().saturating_sub(1)];
-        Turn { tokens, checkpoints }
+        Turn { tokens, checkpoints, pictures: Vec::new() }
     }
 
     /// A conversation by the model's template, its answer to come.
@@ -51,7 +65,7 @@ impl Turn {
             return Err(TextError::NoPrompt);
         }
         let checkpoints = checkpoints(&tokens, request, request.messages, encode);
-        Ok(Turn { tokens, checkpoints })
+        Ok(Turn { tokens, checkpoints, pictures: Vec::new() })
     }
 
     /// A conversation whose last message, the model's own, goes on.
@@ -69,7 +83,7 @@ impl Turn {
         let n_finished = request.messages.len().saturating_sub(1);
         let encode = encoder(tokenizer, template, request, max_tokens);
         let checkpoints = checkpoints(&tokens, request, &request.messages[..n_finished], encode);
-        Ok(Turn { tokens, checkpoints })
+        Ok(Turn { tokens, checkpoints, pictures: Vec::new() })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
-use moeflux_engine::{DecodingOptions, EngineError, Job, Listener, SubmitError};
+use moeflux_engine::{DecodingOptions, EngineError, Job, Listener, SeenPicture, SubmitError};
 use moeflux_text::{Message, Prepared};
 
 use crate::answer::Answer;
@@ -17,6 +17,8 @@ use crate::shared::Shared;
 pub struct Order {
     /// The prompt.
     pub prepared: Prepared,
+    /// What the model's tower has made of its pictures, in their order.
+    pub pictures: Vec<Arc<SeenPicture>>,
     /// How tokens are chosen.
     pub settings: Settings,
     /// Whether the prompt cache keeps the answer with the prompt, for a conversation that goes on.
@@ -56,6 +58,8 @@ impl std::fmt::Debug for AnswerOptions {
 pub struct Ask {
     /// The prompt.
     pub prepared: Prepared,
+    /// What the model's tower has made of its pictures, in their order.
+    pub pictures: Vec<Arc<SeenPicture>>,
     /// How tokens are chosen.
     pub settings: Settings,
     /// What the answer has to do with others.
@@ -68,7 +72,7 @@ pub(crate) fn answer_all(
     asks: Vec<Ask>,
 ) -> Result<Vec<Answer<'static>>, Error> {
     let (mut orders, mut answers) = (Vec::new(), Vec::new());
-    for Ask { prepared, settings, options } in asks {
+    for Ask { prepared, pictures, settings, options } in asks {
         if prepared.turn.tokens.is_empty() {
             return Err(EngineError::EmptyPrompt.into());
         }
@@ -82,6 +86,7 @@ pub(crate) fn answer_all(
         let reader = prepared.reader.clone();
         orders.push(Order {
             prepared,
+            pictures,
             settings,
             keeps_answer: !is_last,
             scores_prompt: false,
@@ -106,7 +111,8 @@ pub(crate) fn answer_prepared(
     settings: Settings,
     options: AnswerOptions,
 ) -> Result<Answer<'static>, Error> {
-    let mut answers = answer_all(shared, vec![Ask { prepared, settings, options }])?;
+    let mut answers =
+        answer_all(shared, vec![Ask { prepared, pictures: Vec::new(), settings, options }])?;
     Ok(answers.remove(0))
 }
 
@@ -139,8 +145,8 @@ pub(crate) fn start<'chat>(
 
 impl Order {
     fn into_job(self) -> Job {
-        let Order { prepared, settings, keeps_answer, scores_prompt, owner, cancelled, listener } =
-            self;
+        let Order { prepared, pictures, settings, keeps_answer, scores_prompt, .. } = self;
+        let Order { owner, cancelled, listener, .. } = self;
         let Prepared { turn, expected, constraint, no_calls, thoughts, shown, .. } = prepared;
         let Settings { max_tokens, stop, sampling, bias, top_logprobs } = settings;
         let sampler = sampling;
@@ -158,7 +164,16 @@ impl Order {
             expected,
         };
         let prompt_logprobs = top_logprobs.filter(|_| scores_prompt);
-        Job { prompt: turn, decoding, keeps_answer, prompt_logprobs, owner, cancelled, listener }
+        Job {
+            prompt: turn,
+            pictures,
+            decoding,
+            keeps_answer,
+            prompt_logprobs,
+            owner,
+            cancelled,
+            listener,
+        }
     }
 }
 

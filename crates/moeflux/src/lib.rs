@@ -66,7 +66,8 @@ pub use moeflux_engine::sampler::SamplerOptions as Sampling;
 pub use moeflux_engine::{
     Activations, Bias, ComputeOptions, Device, EngineOptions as Options, ErrorKind, ExpertOptions,
     Finish, KvType, MIN_PROMPT_TOKENS, MemoryOptions, Plan, PromptCacheOptions, PromptMemory,
-    SchedulerOptions, Speculation, SpeculationStats, SubmitError, TokenLogprob,
+    SchedulerOptions, SeenPicture, Speculation, SpeculationStats, SubmitError, TokenLogprob,
+    Vision, VisionOptions,
 };
 pub use moeflux_text::{Infill, Message, NamedText, ToolChoice};
 

@@ -32,7 +32,7 @@ use crate::device::{self, Device, Opening, TUNING, Tuner};
 use crate::engine::meter::Meter;
 use crate::error::{EngineError, StateError};
 use crate::expert_stats::ExpertStats;
-use crate::options::{Activations, EngineOptions, check_top_k, threads};
+use crate::options::{EngineOptions, check_top_k, precision, threads};
 use crate::plan::Plan;
 use crate::planning::{MemoryPlanner, plan_that_fits};
 use crate::record::Recorder;
@@ -43,6 +43,7 @@ use crate::rows::TableRows;
 use crate::snapshot::{self, ModelCard, PrefixCache, WireShape};
 use crate::speculation::options::Speculation;
 use crate::step::Core;
+use crate::vision::find_vision;
 
 /// Bytes of experts that a step holds at a time on the processor. They cannot be evicted while the
 /// cache shrinks, and are enough to keep all threads busy.
@@ -87,7 +88,7 @@ fn open_device(
         isa: options.compute.isa.as_deref(),
         expert_bytes: device_expert_bytes(plan, options),
         record_bytes: plan.record_bytes,
-        shape: &spec.declared.shape,
+        n_experts: spec.declared.shape.n_experts,
     })?;
     if !options.compute.timed {
         return Ok(OpenDevice { backend, profiler: None });
@@ -293,6 +294,7 @@ fn open_on(
     let meter = profiler.map(|profiler| Meter::new(profiler, names, inputs));
 
     let Spec { checkpoint, declared, .. } = spec;
+    let seeing = find_vision(&checkpoint, options);
     let shape = declared.shape;
     let family = declared.family.name;
     let top_k = [shape.top_k, shape.config_top_k];
@@ -369,6 +371,17 @@ fn open_on(
     )?;
 
     let experts = Arc::new(experts);
+    let vision = match seeing {
+        Ok(None) => None,
+        Ok(Some(found)) => {
+            let experts = (options.compute.device == Device::Cpu).then(|| Arc::clone(&experts));
+            Some(found.open(options, n_threads, experts))
+        }
+        Err(err) => {
+            warnings.push(format!("pictures are not seen: {err}"));
+            None
+        }
+    };
     let top_k = shape.top_k;
     let mut core = Core::new(backend, Arc::clone(&experts), model, moe_layers);
     core.rows.clone_from(&rows);
@@ -409,17 +422,10 @@ fn open_on(
         tuning,
         meter,
         device_counters: counters,
+        vision,
         loading,
     };
     Ok(Engine { core, info: Arc::new(info) })
-}
-
-fn precision(activations: Activations) -> ActivationPrecision {
-    match activations {
-        Activations::Full => ActivationPrecision::F32,
-        Activations::Int16 => ActivationPrecision::Int16,
-        Activations::Int8 => ActivationPrecision::Int8,
-    }
 }
 
 fn layers_with_experts(bank: &ExpertBank) -> Vec<LayerIdx> {

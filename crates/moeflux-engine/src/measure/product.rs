@@ -10,7 +10,7 @@ use moeflux_core::quant::MatrixFormat;
 use crate::device::{self, Device, Opening};
 use crate::inspect::Inspection;
 use crate::memory_probe::last_cache_bytes;
-use crate::options::{Activations, EngineOptions, threads};
+use crate::options::{EngineOptions, precision, threads};
 
 /// Bytes of the matrix; more than caches hold.
 const MATRIX_BYTES: usize = 96 << 20;
@@ -38,14 +38,10 @@ pub(crate) fn product_gb_s(
         isa: options.compute.isa.as_deref(),
         expert_bytes: None,
         record_bytes: 0,
-        shape: &facts.shape,
+        n_experts: 0,
     })
     .ok()?;
-    let inputs = match options.compute.activations {
-        Activations::Full => ActivationPrecision::F32,
-        Activations::Int16 => ActivationPrecision::Int16,
-        Activations::Int8 => ActivationPrecision::Int8,
-    };
+    let inputs = precision(options.compute.activations);
     let weight = backend.load_matrix(host_matrix(matrix.format, rows, matrix.cols, inputs));
     let x = backend.alloc(1, matrix.cols);
     let out = backend.alloc(1, rows);

@@ -6,11 +6,12 @@ use moeflux_model::Declared;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, headroom, resolve_io, usable_memory};
 
 use super::{ModelFacts, prompts};
-use crate::device::DeviceLimits;
+use crate::device::{Device, DeviceLimits};
 use crate::error::EngineError;
 use crate::options::{EngineOptions, MemoryOptions};
 use crate::plan::Plan;
 use crate::speculation::options::Speculation;
+use crate::vision::find_vision;
 
 /// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
 const DEFAULT_CHUNK: usize = 512;
@@ -64,6 +65,8 @@ pub(crate) struct MemoryPlanner {
     pub(super) limits: DeviceLimits,
     /// Whether the device can read experts of this model in the cache.
     pub(super) reads_cache: bool,
+    /// What a vision tower takes of the processor's memory.
+    pub(super) tower_bytes: u64,
     pub(super) memory: MemoryLimit,
 }
 
@@ -126,6 +129,7 @@ impl MemoryPlanner {
             model: ModelFacts::of(checkpoint, declared, bank)?,
             options: options.clone(),
             reads_cache: (limits.reads_cache)(bank),
+            tower_bytes: tower_bytes(checkpoint, options),
             limits,
             memory: usable_memory(),
         };
@@ -144,7 +148,8 @@ impl MemoryPlanner {
         options: &EngineOptions,
     ) -> Result<MemoryPlanner, EngineError> {
         let options = options.clone();
-        let planner = MemoryPlanner { model, options, limits, reads_cache: false, memory };
+        let planner =
+            MemoryPlanner { model, options, limits, reads_cache: false, tower_bytes: 0, memory };
         planner.check_options()?;
         Ok(planner)
     }
@@ -240,6 +245,7 @@ impl MemoryPlanner {
                 0
             },
             device_expert_bytes: device.copies,
+            tower_bytes: self.tower_bytes,
             io_mode: device.io_mode,
             are_experts_derived: model.are_experts_derived,
             memory: self.memory,
@@ -596,4 +602,12 @@ impl MemoryPlanner {
 
 fn refuse(option: OptionId, value: usize, remedy: String) -> EngineError {
     EngineError::Option { option, value: value.to_string(), remedy }
+}
+
+/// What a model's vision tower takes of the processor's memory. What is wrong with its files is said when
+/// the model is opened.
+fn tower_bytes(checkpoint: &Checkpoint, options: &EngineOptions) -> u64 {
+    let is_there = options.compute.device == Device::Cpu;
+    let found = is_there.then(|| find_vision(checkpoint, options).ok().flatten()).flatten();
+    found.map_or(0, |found| found.bytes(options))
 }

@@ -15,6 +15,7 @@ const MIB: u64 = 1 << 20;
 fn planner(available: u64) -> MemoryPlanner {
     let scratch = ScratchFacts { per_row: MIB / 5 * 4, ..ScratchFacts::default() };
     MemoryPlanner {
+        tower_bytes: 0,
         model: ModelFacts {
             resident_bytes: 100 * MIB,
             expert_bytes: 1000 * MIB,

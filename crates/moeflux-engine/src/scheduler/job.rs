@@ -9,6 +9,7 @@ use moeflux_text::Turn;
 use crate::decoding::{DecodingOptions, Finish, TokenLogprob, TokenText};
 use crate::error::EngineError;
 use crate::speculation::options::SpeculationStats;
+use crate::vision::SeenPicture;
 
 /// Receives the events of a job on the engine's thread. It must not block.
 pub type Listener = Box<dyn FnMut(Event) + Send>;
@@ -17,6 +18,8 @@ pub type Listener = Box<dyn FnMut(Event) + Send>;
 pub struct Job {
     /// The prompt.
     pub prompt: Turn,
+    /// What a tower has made of the prompt's pictures, in the order of [`Turn::pictures`].
+    pub pictures: Vec<Arc<SeenPicture>>,
     /// How its answer is decoded.
     pub decoding: DecodingOptions,
     /// Whether the prefix cache keeps the answer with the prompt, for a conversation that goes on.

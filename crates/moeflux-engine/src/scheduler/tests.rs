@@ -50,6 +50,7 @@ fn of(tokens: Vec<TokenId>, checkpoints: Vec<usize>) -> (Job, Receiver<Event>) {
     let (sender, events) = mpsc::channel();
     let job = Job {
         prompt: Turn { checkpoints, ..Turn::raw(tokens) },
+        pictures: Vec::new(),
         decoding: DecodingOptions { max_tokens: Some(5), ..DecodingOptions::default() },
         keeps_answer: true,
         prompt_logprobs: None,

@@ -223,7 +223,8 @@ fn drafts_change_no_token() {
 fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> Receiver<Event> {
     let (sender, events) = mpsc::channel();
     let job = Job {
-        prompt: Turn { tokens: prompt.to_vec(), checkpoints: Vec::new() },
+        prompt: Turn { tokens: prompt.to_vec(), ..Turn::default() },
+        pictures: Vec::new(),
         decoding: DecodingOptions {
             max_tokens: Some(12),
             sampler: sampler.clone(),

@@ -56,6 +56,7 @@ fn reported(
     let (sender, events) = mpsc::channel();
     let job = Job {
         prompt: Turn::raw(prompt.to_vec()),
+        pictures: Vec::new(),
         decoding: DecodingOptions {
             max_tokens: Some(24),
             sampler: sampler.clone(),

@@ -155,6 +155,7 @@ fn drafts_whose_rows_are_read_change_no_text() {
         scheduler
             .submit(Job {
                 prompt,
+                pictures: Vec::new(),
                 decoding,
                 keeps_answer: true,
                 prompt_logprobs: None,

@@ -67,6 +67,7 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
     let cancelled = Arc::new(AtomicBool::new(false));
     let job = Job {
         prompt,
+        pictures: Vec::new(),
         decoding: DecodingOptions {
             max_tokens: Some(max_tokens),
             sampler,

@@ -30,6 +30,7 @@ fn ask(
     };
     let job = Job {
         prompt: Turn::raw(prompt.to_vec()),
+        pictures: Vec::new(),
         decoding,
         keeps_answer: true,
         prompt_logprobs: n_top,

@@ -85,6 +85,7 @@ fn ask(
     let prepared = prepared.clone();
     let job = Job {
         prompt: prepared.turn,
+        pictures: Vec::new(),
         decoding: DecodingOptions {
             max_tokens,
             sampler: sampler.clone(),

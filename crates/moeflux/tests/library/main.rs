@@ -273,6 +273,7 @@ fn answers_can_be_waited_for_with_other_things() {
             n_news.fetch_add(1, Ordering::Relaxed);
         };
         Ask {
+            pictures: Vec::new(),
             prepared: model.prepare_text(prompt, &request).unwrap(),
             settings: request.settings(model.tokenizer()),
             options: AnswerOptions { news: Some(Arc::new(count)), ..AnswerOptions::default() },

@@ -74,7 +74,7 @@ fn conversation(engine: &Engine, nth: usize) -> Vec<Turn> {
         all.extend(tokens(engine, 77, 2));
         let mut checkpoints = vec![SYSTEM, begins, tokens_so_far.len()];
         checkpoints.dedup();
-        turns.push(Turn { tokens: all, checkpoints });
+        turns.push(Turn { tokens: all, checkpoints, ..Turn::default() });
         tokens_so_far.extend(tokens(engine, 200 + nth * 10 + turn, ANSWER));
     }
     turns
@@ -235,7 +235,7 @@ fn with_reminder(engine: &Engine, turn: &Turn) -> Turn {
     let tokens = [&turn.tokens[..at], &reminder, &turn.tokens[at..]].concat();
     let mut checkpoints = turn.checkpoints.clone();
     *checkpoints.last_mut().unwrap() = end + reminder.len();
-    Turn { tokens, checkpoints }
+    Turn { tokens, checkpoints, ..Turn::default() }
 }
 
 /// What happens to a folder while a server uses it.

@@ -1,0 +1,144 @@
+//! Pictures: from the bytes of a file to rows of a prompt.
+
+mod find;
+mod known;
+mod processor;
+mod seen;
+mod tower;
+
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moeflux_core::PictureRows;
+use moeflux_image::{DecodeLimits, Layout, Picture, Prepared, Processor, picture_size};
+use moeflux_model::TowerFiles;
+
+pub(crate) use self::find::find_vision;
+use self::known::KnownPictures;
+pub use self::seen::SeenPicture;
+use self::tower::{TowerHost, TowerPlace};
+use crate::error::EngineError;
+
+/// Tokens of a picture at most, where nothing else is asked for: a million pixels of the Qwen families.
+pub const DEFAULT_IMAGE_TOKENS: NonZeroUsize = NonZeroUsize::new(1024).expect("above zero");
+
+/// How long a tower without pictures stays in memory, where nothing else is asked for.
+pub const DEFAULT_TOWER_IDLE: Duration = Duration::from_secs(300);
+
+/// Bytes of rows of pictures that are kept, so that a tower need not see them again.
+const KNOWN_BYTES: usize = 256 << 20;
+
+/// Is called before each block of a tower with the number of blocks done and of all, and may end the
+/// work. While another picture is computed, it is called with zeros.
+pub type LookProgress<'a> = dyn FnMut(usize, usize) -> ControlFlow<()> + 'a;
+
+/// A model's vision tower, which stays on the drive until the first picture, and the rows of pictures
+/// that it has seen. Can be shared between threads, which take turns.
+pub struct Vision {
+    processor: Processor,
+    limits: DecodeLimits,
+    tower: Arc<TowerHost>,
+    known: KnownPictures,
+}
+
+impl std::fmt::Debug for Vision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vision").field("processor", &self.processor).finish_non_exhaustive()
+    }
+}
+
+impl Vision {
+    /// The tower of `files`, which computes at `place`.
+    fn new(files: TowerFiles, processor: Processor, place: TowerPlace) -> Vision {
+        Vision {
+            processor,
+            limits: DecodeLimits::default(),
+            tower: Arc::new(TowerHost::new(files, place)),
+            known: KnownPictures::new(KNOWN_BYTES),
+        }
+    }
+
+    /// How pictures become patches.
+    pub fn processor(&self) -> &Processor {
+        &self.processor
+    }
+
+    /// Bytes of the tower while it is loaded, with a picture of the most tokens.
+    pub fn tower_bytes(&self) -> u64 {
+        self.tower.bytes()
+    }
+
+    /// Whether the tower is in memory.
+    pub fn is_loaded(&self) -> bool {
+        self.tower.is_loaded()
+    }
+
+    /// Pictures whose rows were known, and those that the tower has seen.
+    pub fn counts(&self) -> (u64, u64) {
+        self.known.counts()
+    }
+
+    /// What a picture becomes, by its header: no pixel is decoded.
+    ///
+    /// # Errors
+    /// Where the bytes are no picture, or one of a size that the model does not take.
+    pub fn layout(
+        &self,
+        bytes: &[u8],
+        max_tokens: Option<NonZeroUsize>,
+    ) -> Result<Layout, EngineError> {
+        let size = picture_size(bytes, &self.limits)?;
+        Ok(self.limited(max_tokens).layout(size.width, size.height)?)
+    }
+
+    /// Decodes a picture and resizes it as the model takes it, with `max_tokens` rows at most where that
+    /// is below the options' limit. Takes a processor for some hundredths of a second for each million pixels.
+    ///
+    /// # Errors
+    /// Where the bytes are no picture, are damaged, or make one that the model does not take.
+    pub fn prepare(
+        &self,
+        bytes: &[u8],
+        max_tokens: Option<NonZeroUsize>,
+    ) -> Result<Prepared, EngineError> {
+        let picture = Picture::decode(bytes, &self.limits)?;
+        let processor = self.limited(max_tokens);
+        let layout = processor.layout(picture.size().width, picture.size().height)?;
+        Ok(processor.prepare(&picture, &layout)?)
+    }
+
+    /// The rows that a picture takes in a prompt.
+    pub fn rows(&self, picture: &Prepared) -> PictureRows {
+        let n_rows = picture.layout().n_tokens();
+        PictureRows { id: *picture.id().bytes(), n_rows }
+    }
+
+    /// Looks at a picture, unless its rows are known. `None` where `progress` has ended the work. The
+    /// first picture loads the tower.
+    ///
+    /// # Errors
+    /// Where the tower cannot be read, memory does not suffice, or the device fails.
+    pub fn see(
+        &self,
+        picture: &Prepared,
+        progress: &mut LookProgress<'_>,
+    ) -> Result<Option<Arc<SeenPicture>>, EngineError> {
+        let rows = self.rows(picture);
+        if let Some(seen) = self.known.get(&rows) {
+            return Ok(Some(seen));
+        }
+        let known = &mut || self.known.get(&rows);
+        let seen = self.tower.look(picture, rows, known, progress)?;
+        if let Some(seen) = &seen {
+            self.known.insert(seen);
+        }
+        Ok(seen)
+    }
+
+    fn limited(&self, max_tokens: Option<NonZeroUsize>) -> Processor {
+        let most = [max_tokens, self.processor.max_tokens()].into_iter().flatten().min();
+        self.processor.clone().with_max_tokens(most)
+    }
+}

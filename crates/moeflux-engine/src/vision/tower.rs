@@ -1,0 +1,249 @@
+//! The tower: loaded for the first picture, one picture at a time, and freed when it has had none for a
+//! while.
+
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use moeflux_backend::{ActivationPrecision, Backend};
+use moeflux_core::{PictureRows, catch_out_of_memory};
+use moeflux_image::{Frames, Prepared};
+use moeflux_model::{Grid, Picture, Tower, TowerFiles};
+use moeflux_store::{ExpertStore, usable_memory};
+
+use super::LookProgress;
+use super::seen::SeenPicture;
+use crate::device::{self, Device};
+use crate::error::EngineError;
+
+/// Rows that a tower computes at a time, on the processor and on a GPU.
+const ROWS: usize = 256;
+const GPU_ROWS: usize = 1024;
+
+/// How often somebody who waits for the tower asks whether to go on.
+const ASKED: Duration = Duration::from_millis(50);
+
+/// How long the thread that frees an idle tower sleeps at most, so that it ends soon after its model.
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// Rows that a tower computes at a time on a device.
+pub(super) fn rows_at_once(device: Device) -> usize {
+    if device == Device::Cpu { ROWS } else { GPU_ROWS }
+}
+
+/// Where a tower computes, and what memory it takes there.
+pub(super) struct TowerPlace {
+    pub(super) device: Device,
+    pub(super) n_threads: usize,
+    pub(super) isa: Option<String>,
+    pub(super) inputs: ActivationPrecision,
+    /// How long it stays without pictures.
+    pub(super) idle: Duration,
+    /// Its bytes, while it is loaded.
+    pub(super) bytes: u64,
+    /// Whose cache gives the memory, where that is the processor's.
+    pub(super) experts: Option<Arc<ExpertStore>>,
+}
+
+/// A tower's files, and the tower while it is in memory.
+pub(super) struct TowerHost {
+    files: TowerFiles,
+    place: TowerPlace,
+    state: Mutex<State>,
+    /// The state has changed.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` while it is not loaded, or computes.
+    idle: Option<OpenTower>,
+    /// Whether a thread has it, or loads it.
+    is_busy: bool,
+    /// Whether a thread waits for it to be idle for long enough.
+    is_watched: bool,
+}
+
+/// A tower on its device.
+struct OpenTower {
+    tower: Tower,
+    backend: Box<dyn Backend>,
+    last_use: Instant,
+    /// Bytes that the cache of experts gets back.
+    lent: Option<Lent>,
+}
+
+impl TowerHost {
+    pub(super) fn new(files: TowerFiles, place: TowerPlace) -> TowerHost {
+        TowerHost { files, place, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.place.bytes
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        let state = self.state();
+        state.is_busy || state.idle.is_some()
+    }
+
+    /// Looks at a picture once no other thread does, unless `known` has it by then.
+    pub(super) fn look(
+        self: &Arc<Self>,
+        picture: &Prepared,
+        rows: PictureRows,
+        known: &mut dyn FnMut() -> Option<Arc<SeenPicture>>,
+        progress: &mut LookProgress<'_>,
+    ) -> Result<Option<Arc<SeenPicture>>, EngineError> {
+        let Some(mut turn) = self.take(progress) else { return Ok(None) };
+        if let Some(seen) = known() {
+            return Ok(Some(seen));
+        }
+        if turn.open.is_none() {
+            turn.open = Some(catch_out_of_memory(|| self.open())??);
+        }
+        let Some(OpenTower { tower, backend, .. }) = &mut turn.open else { return Ok(None) };
+        let seen =
+            catch_out_of_memory(|| look_at(tower, backend.as_mut(), picture, rows, progress));
+        match seen {
+            Ok(Ok(seen)) => Ok(seen.map(Arc::new)),
+            // What the device's buffers hold is not known.
+            Ok(Err(err)) => {
+                turn.open = None;
+                Err(err)
+            }
+            Err(err) => {
+                turn.open = None;
+                Err(err.into())
+            }
+        }
+    }
+
+    /// Frees the tower if it has had no picture for long enough, else says how long it stays. `None`
+    /// where it is not loaded; then the caller watches it no more.
+    fn free_if_idle(&self) -> Option<Duration> {
+        let mut state = self.state();
+        let idle = state.idle.as_ref().map(|open| open.last_use.elapsed());
+        let left = match idle {
+            _ if state.is_busy => Some(self.place.idle),
+            Some(since) if since < self.place.idle => Some(self.place.idle - since),
+            Some(_) | None => None,
+        };
+        state.is_watched = left.is_some();
+        let freed = if left.is_none() { state.idle.take() } else { None };
+        drop(state);
+        drop(freed);
+        left
+    }
+
+    /// Waits for the tower; `None` where `progress` has ended that.
+    fn take(self: &Arc<Self>, progress: &mut LookProgress<'_>) -> Option<TowerTurn> {
+        let mut state = self.state();
+        while state.is_busy {
+            drop(state);
+            if progress(0, 0).is_break() {
+                return None;
+            }
+            let waited =
+                self.changed.wait_timeout_while(self.state(), ASKED, |state| state.is_busy);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.is_busy = true;
+        let open = state.idle.take();
+        Some(TowerTurn { host: Arc::clone(self), open })
+    }
+
+    fn open(&self) -> Result<OpenTower, EngineError> {
+        let TowerPlace { device, n_threads, isa, inputs, bytes, experts, .. } = &self.place;
+        let lent = experts.as_ref().and_then(|experts| Lent::of(experts, *bytes));
+        let available = usable_memory().available;
+        if *device == Device::Cpu && available < *bytes {
+            return Err(EngineError::TowerMemory { needed: *bytes, available });
+        }
+        let mut backend = device::open_for_tower(*device, *n_threads, isa.as_deref())?;
+        let max_rows = rows_at_once(*device);
+        let tower = self.files.load(backend.as_mut(), max_rows, *inputs, &mut |_| {})?;
+        Ok(OpenTower { tower, backend, last_use: Instant::now(), lent })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The tower while one thread has it. It goes back when this is dropped.
+struct TowerTurn {
+    host: Arc<TowerHost>,
+    open: Option<OpenTower>,
+}
+
+impl Drop for TowerTurn {
+    fn drop(&mut self) {
+        let is_loaded = self.open.is_some();
+        if let Some(open) = &mut self.open {
+            open.last_use = Instant::now();
+        }
+        let mut state = self.host.state();
+        state.idle = self.open.take();
+        state.is_busy = false;
+        let is_watched = !is_loaded || mem::replace(&mut state.is_watched, true);
+        drop(state);
+        self.host.changed.notify_all();
+        if !is_watched {
+            let host = Arc::downgrade(&self.host);
+            // Without a thread the tower stays until its model is closed.
+            let _ = thread::Builder::new()
+                .name(String::from("tower-idle"))
+                .spawn(move || free_when_idle(&host));
+        }
+    }
+}
+
+fn free_when_idle(host: &Weak<TowerHost>) {
+    while let Some(left) = host.upgrade().and_then(|host| host.free_if_idle()) {
+        thread::sleep(left.min(WATCHED));
+    }
+}
+
+fn look_at(
+    tower: &mut Tower,
+    backend: &mut dyn Backend,
+    picture: &Prepared,
+    rows: PictureRows,
+    progress: &mut LookProgress<'_>,
+) -> Result<Option<SeenPicture>, EngineError> {
+    let grid = picture.layout().grid();
+    let (n_patches, merge) = (grid.n_patches(), tower.merge());
+    let mut patches = vec![0.0; n_patches * tower.patch_len()];
+    picture.write(0..n_patches, Frames::All, &mut patches);
+    let shape = [grid.rows / merge, grid.columns / merge];
+    let grid = Grid { rows: grid.rows, columns: grid.columns };
+    let seen = tower.look(Picture { grid, patches: &patches }, backend, progress)?;
+    Ok(seen.map(|seen| SeenPicture::new(rows, shape, tower.hidden(), seen)))
+}
+
+/// Memory of the cache of experts, which it gets back when this is dropped.
+struct Lent {
+    experts: Arc<ExpertStore>,
+    /// What the cache had.
+    bytes: u64,
+}
+
+impl Lent {
+    /// Takes `bytes` from the cache; `None` where it has not as much, or none of a size of its own.
+    fn of(experts: &Arc<ExpertStore>, bytes: u64) -> Option<Lent> {
+        let n_slots = experts.stats().n_slots as u64;
+        let had = n_slots * experts.slot_bytes() as u64;
+        let left = had.checked_sub(bytes)?;
+        experts.resize(left).ok()?;
+        Some(Lent { experts: Arc::clone(experts), bytes: had })
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // The cache has been as large before.
+        let _ = self.experts.resize(self.bytes);
+    }
+}
