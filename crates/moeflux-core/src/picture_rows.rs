@@ -23,7 +23,8 @@ impl PictureRows {
         (0..self.n_rows).map(|row| self.token(row))
     }
 
-    fn token(&self, row: usize) -> TokenId {
+    /// What stands for a row.
+    pub fn token(&self, row: usize) -> TokenId {
         // An odd number, the golden ratio's 32 bits, so that rows of one remainder differ.
         const STRIDE: u32 = 0x9E37_79B9;
         let (words, _) = self.id.as_chunks::<4>();

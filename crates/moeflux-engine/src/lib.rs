@@ -63,13 +63,15 @@ pub use moeflux_core::{PictureRows, TokenId, explain_thread_error, json_problem}
 pub use moeflux_image::Prepared as PreparedPicture;
 pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape, dialects};
 pub use options::{
-    Activations, ComputeOptions, EngineOptions, ExpertOptions, MIN_PROMPT_TOKENS, MemoryOptions,
-    PromptCacheOptions, PromptMemory, VisionOptions,
+    Activations, ComputeOptions, DEFAULT_IMAGE_TOKENS, DEFAULT_TOWER_IDLE, EngineOptions,
+    ExpertOptions, MIN_PROMPT_TOKENS, MemoryOptions, PromptCacheOptions, PromptMemory,
+    VisionOptions,
 };
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::{Alternative, Change, Plan, PlanRow, RowKind, Shortage};
 pub use planning::{MAX_SESSIONS, ModelSizes};
 pub use positions::input::{ChunkInput, EMBEDDED, InputRow, RowInput};
+pub use positions::pictures::PromptPicture;
 pub use scheduler::{
     Answer, Event, Job, Listener, Scheduler, SchedulerOptions, SchedulerStats, SubmitError,
 };
@@ -77,4 +79,4 @@ pub use session::{LogitsSink, Prompt, Read, SequenceChunk, Session, eval_batch};
 pub use speculation::limits::MAX_DRAFT;
 pub use speculation::options::{Speculation, SpeculationStats};
 pub use step::Logits;
-pub use vision::{DEFAULT_IMAGE_TOKENS, DEFAULT_TOWER_IDLE, LookProgress, SeenPicture, Vision};
+pub use vision::{LookProgress, SeenPicture, Vision};

@@ -12,7 +12,6 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 use crate::device::Device;
 use crate::error::EngineError;
 use crate::speculation::options::Speculation;
-use crate::vision::{DEFAULT_IMAGE_TOKENS, DEFAULT_TOWER_IDLE};
 
 /// How products with quantised weights treat their inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,6 +159,12 @@ pub struct ExpertOptions {
     /// A file for the routing of every token, which `replay` reads.
     pub record_routing: Option<PathBuf>,
 }
+
+/// Tokens of a picture at most, where nothing else is asked for: a million pixels of the Qwen families.
+pub const DEFAULT_IMAGE_TOKENS: NonZeroUsize = NonZeroUsize::new(1024).expect("above zero");
+
+/// How long a tower without pictures stays in memory, where nothing else is asked for.
+pub const DEFAULT_TOWER_IDLE: Duration = Duration::from_secs(300);
 
 /// How pictures are seen.
 #[derive(Clone, Debug)]

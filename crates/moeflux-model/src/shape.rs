@@ -35,6 +35,8 @@ pub struct ModelShape {
     pub takes_embeddings: bool,
     /// Whether positions have three parts: time, height and width.
     pub has_position_parts: bool,
+    /// Whether rows of a picture see later ones of it in some layer, so that one step takes all of them.
+    pub sees_pictures_whole: bool,
 }
 
 impl ModelShape {

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use moeflux_backend::{ActivationPrecision, Backend};
-use moeflux_core::checkpoint::{Checkpoint, Claims};
+use moeflux_core::Extent;
+use moeflux_core::checkpoint::{Checkpoint, Checksum, Claims};
 
 use crate::families::Family;
 use crate::load::{LoadError, Loader, Survey, Weights};
@@ -13,12 +14,16 @@ use crate::towers::{Tower, TowerPlan};
 /// The key of the tower's config in that of the model.
 const CONFIG: &str = "vision_config";
 
+/// Bytes of each sample of a tensor.
+const SAMPLE_BYTES: usize = 64 << 10;
+
 /// The files of a tower, checked and not loaded.
 pub struct TowerFiles {
     checkpoint: Checkpoint,
     plan: TowerPlan,
     weight_bytes: u64,
     scratch_per_row: u64,
+    identity: String,
 }
 
 impl fmt::Debug for TowerFiles {
@@ -56,7 +61,14 @@ impl TowerFiles {
         }
         claims.finish()?;
         let scratch_per_row = scratch_per_row as u64;
-        Ok(Some(TowerFiles { checkpoint, plan, weight_bytes, scratch_per_row }))
+        let identity = identity(&checkpoint)?;
+        Ok(Some(TowerFiles { checkpoint, plan, weight_bytes, scratch_per_row, identity }))
+    }
+
+    /// 32 hexadecimal digits that tell this tower from others: a hash of its config, its tensors' names,
+    /// types and shapes, and samples of three of them.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// Bytes that the tower takes once it is loaded with buffers of `max_rows` rows and looks at a picture
@@ -88,6 +100,23 @@ impl TowerFiles {
         backend.set_attention_inputs(ActivationPrecision::F32);
         Ok(tower)
     }
+}
+
+/// XXH3-128 of what identifies a tower.
+fn identity(checkpoint: &Checkpoint) -> Result<String, LoadError> {
+    let mut checksum = Checksum::default();
+    checksum.update(checkpoint.config().value().to_string().as_bytes());
+    let tensors = checkpoint.tensors();
+    for (name, tensor) in tensors {
+        let text = format!("{name} {} {:?}", tensor.dtype.name(), tensor.shape);
+        checksum.update(text.as_bytes());
+    }
+    let last = tensors.len().saturating_sub(1);
+    for tensor in [0, last / 2, last].into_iter().filter_map(|nth| tensors.values().nth(nth)) {
+        let extent = Extent { len: tensor.extent.len.min(SAMPLE_BYTES), ..tensor.extent };
+        checksum.update(&checkpoint.reader().read(extent)?);
+    }
+    Ok(checksum.hex())
 }
 
 fn build<'a>(weights: &'a mut dyn Weights, max_rows: usize) -> Build<'a> {

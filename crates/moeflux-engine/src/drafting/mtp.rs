@@ -81,7 +81,8 @@ impl MtpDrafter<'_, '_> {
             let Some(history) = state.speculation.drafting() else { continue };
             let end = state.position();
             let first = history.n_entries.min(end);
-            let tokens = [state.timeline.tokens_at(first..end), &[*token]].concat();
+            let mut tokens = state.timeline.vocabulary_at(first..end);
+            tokens.push(*token);
             let hidden = history.rows(first, tokens.len()).to_vec();
             self.active.push(Entries { request, tokens, hidden });
         }
@@ -107,7 +108,8 @@ impl MtpDrafter<'_, '_> {
             let session = &*self.requests[entries.request].session;
             let rows = tokens.len()..tokens.len() + entries.tokens.len();
             let position = session.position() + round + 1 - entries.tokens.len();
-            spans.push(Span::new(session.state.sequence, rows, position));
+            let rotary = session.state.timeline.rotary(position..position + rows.len());
+            spans.push(Span { rotary, ..Span::new(session.state.sequence, rows, position) });
             tokens.extend_from_slice(&entries.tokens);
             hidden.extend_from_slice(&entries.hidden);
         }

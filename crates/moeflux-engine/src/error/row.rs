@@ -1,6 +1,7 @@
 //! Why rows of embeddings and positions cannot be evaluated.
 
 use moeflux_backend::RowPosition;
+use moeflux_core::OptionId;
 
 /// The greatest position: `f32`, which rotations are computed in, has every whole number up to here.
 pub(crate) const MAX_POSITION: u32 = 1 << 24;
@@ -66,6 +67,57 @@ pub enum RowError {
         row: usize,
         /// The position.
         position: u32,
+    },
+    /// A picture was evaluated, is to be evaluated again, and is in memory no more.
+    #[error(
+        "the picture at position {position} is no longer in memory: give the prompt again with it"
+    )]
+    PictureForgotten {
+        /// The position of its first row.
+        position: usize,
+    },
+    /// A prompt has another number of pictures than were seen for it.
+    #[error("the prompt has places for {n_placed} pictures, and {n_seen} were given")]
+    PictureCount {
+        /// Pictures that the prompt has places for.
+        n_placed: usize,
+        /// Pictures that were given.
+        n_seen: usize,
+    },
+    /// A picture does not stand where it is said to.
+    #[error(
+        "the tokens from position {position} on are not the {n_rows} rows of the picture there"
+    )]
+    PictureMisplaced {
+        /// The position of its first row.
+        position: usize,
+        /// Its rows.
+        n_rows: usize,
+    },
+    /// A picture was seen by another model's tower.
+    #[error(
+        "the picture at position {position} has rows of {given} floats; this model's have {hidden}"
+    )]
+    PictureWidth {
+        /// The position of its first row.
+        position: usize,
+        /// Floats of a row.
+        given: usize,
+        /// `hidden_size`.
+        hidden: usize,
+    },
+    /// A picture does not fit into a step, and the model sees it as a whole.
+    #[error(
+        "the picture at position {position} has {n_rows} rows, and a step takes {limit}: choose a \
+         larger {chunk}, or a smaller {tokens}", chunk = OptionId::Chunk, tokens = OptionId::ImageTokens
+    )]
+    PictureTooLarge {
+        /// The position of its first row.
+        position: usize,
+        /// Its rows.
+        n_rows: usize,
+        /// Rows of a step.
+        limit: usize,
     },
     /// A session cannot be written.
     #[error(

@@ -2,5 +2,6 @@
 
 pub(crate) mod checkpoints;
 pub(crate) mod input;
+pub(crate) mod pictures;
 pub(crate) mod timeline;
 pub(crate) mod windows;

@@ -6,6 +6,7 @@ use moeflux_backend::{RotaryPositions, RowPosition};
 use moeflux_core::TokenId;
 
 use super::input::{EMBEDDED, InputRow};
+use super::pictures::Pictures;
 
 /// The tokens of a session by position, and how many of the first positions the device's caches
 /// hold.
@@ -20,11 +21,14 @@ pub(crate) struct Timeline {
     /// The tokens of the positions after those.
     tokens: Vec<TokenId>,
     n_cached: usize,
-    /// For each row from the first on that is an embedding, or whose rotary position is not its
-    /// own: the position after the greatest one up to that row.
-    ///
-    /// Models whose sessions have such rows never have pending tokens.
+    /// The pictures whose rows are among the tokens or will follow them.
+    pictures: Pictures,
+    /// For each row from the first on whose rotary position is not its own, the position after the
+    /// greatest one up to that row.
     placed: Vec<u32>,
+    /// The first row that is an embedding of no picture, or has a position that does not follow from
+    /// the rows before it: tokens do not say what the caches hold from there on.
+    given_from: Option<usize>,
 }
 
 /// A row and the position by which rotations turn it.
@@ -45,9 +49,11 @@ impl PlacedRow {
 
 impl Timeline {
     /// A timeline whose caches hold all of it.
-    pub(crate) fn cached(n_unknown: usize, tokens: Vec<TokenId>) -> Timeline {
-        let n_cached = n_unknown + tokens.len();
-        Timeline { n_unknown, tokens, n_cached, placed: Vec::new() }
+    pub(crate) fn cached(n_unknown: usize, tokens: Vec<TokenId>, pictures: Pictures) -> Timeline {
+        let mut timeline =
+            Timeline { n_unknown, n_cached: n_unknown, pictures, ..Timeline::default() };
+        timeline.extend_cached(&tokens);
+        timeline
     }
 
     pub(crate) fn n_unknown(&self) -> usize {
@@ -63,29 +69,63 @@ impl Timeline {
         &self.tokens
     }
 
+    /// The pictures of the session and of what follows.
+    pub(crate) fn pictures(&self) -> &Pictures {
+        &self.pictures
+    }
+
+    /// Names the pictures of a prompt that this session begins, all of them.
+    pub(crate) fn expect(&mut self, pictures: Pictures) {
+        self.pictures = pictures;
+    }
+
     /// The position of the next token.
     pub(crate) fn position(&self) -> usize {
         self.n_unknown + self.tokens.len()
     }
 
-    /// How many rows at the beginning are tokens at their own positions.
-    pub(crate) fn n_plain(&self) -> usize {
-        self.position() - self.placed.len()
+    /// How many rows at the beginning are what their tokens say.
+    pub(crate) fn n_told(&self) -> usize {
+        self.given_from.unwrap_or(self.position())
     }
 
-    /// The rotary positions of tokens that continue the timeline.
-    pub(crate) fn rotary(&self) -> RotaryPositions {
-        match self.placed.last() {
-            None => RotaryPositions::Shifted(0),
-            Some(next) => RotaryPositions::Shifted(*next as isize - self.position() as isize),
+    /// The rotary position of a token at `position`, which is at most the end.
+    fn next(&self, position: usize) -> u32 {
+        let n_plain = self.position() - self.placed.len();
+        match position.checked_sub(n_plain + 1) {
+            Some(before) => self.placed[before],
+            None => u32::try_from(position).expect("a position of 32 bits"),
         }
+    }
+
+    /// The rotary positions of rows that begin within the timeline or continue it.
+    pub(crate) fn rotary(&self, rows: Range<usize>) -> RotaryPositions {
+        let has_parts = self.pictures.iter().any(|picture| picture.shape.is_some());
+        if !has_parts || !self.pictures.overlap(&rows) {
+            let first = self.next(rows.start);
+            return RotaryPositions::Shifted(first as isize - rows.start as isize);
+        }
+        let mut next = self.next(rows.start.min(self.position()));
+        let mut base = None;
+        let mut position_of = |at: usize| {
+            let picture = self.pictures.at(at);
+            let base = match picture {
+                Some(picture) if picture.start < rows.start => self.next(picture.start),
+                Some(picture) if picture.start == at => *base.insert(next),
+                Some(_) => base.unwrap_or(next),
+                None => next,
+            };
+            let position = picture.and_then(|picture| picture.position(at - picture.start, base));
+            let position = position.unwrap_or(RowPosition::text(next));
+            next = next.max(position.greatest() + 1);
+            position
+        };
+        RotaryPositions::Each(rows.clone().map(&mut position_of).collect())
     }
 
     /// Where rows stand that continue the timeline.
     pub(crate) fn place(&self, rows: &[InputRow<'_>]) -> Vec<PlacedRow> {
-        let next = self.placed.last().copied();
-        let own = || u32::try_from(self.position()).expect("a position of 32 bits");
-        let mut next = next.unwrap_or_else(own);
+        let mut next = self.next(self.position());
         let place = |row: &InputRow<'_>| {
             let position = row.position.unwrap_or(RowPosition::text(next));
             next = next.max(position.greatest() + 1);
@@ -104,10 +144,15 @@ impl Timeline {
         &self.tokens[positions.start - self.n_unknown..positions.end - self.n_unknown]
     }
 
-    /// The known ones of the last `n` tokens before a position.
-    pub(crate) fn tokens_before(&self, position: usize, n: usize) -> &[TokenId] {
-        let end = position - self.n_unknown;
-        &self.tokens[end.saturating_sub(n)..end]
+    /// Tokens of the vocabulary for those of some positions, which are known.
+    pub(crate) fn vocabulary_at(&self, positions: Range<usize>) -> Vec<TokenId> {
+        self.pictures.in_vocabulary(positions.start, self.tokens_at(positions))
+    }
+
+    /// Tokens of the vocabulary for the known ones of the last `n` before a position.
+    pub(crate) fn vocabulary_before(&self, position: usize, n: usize) -> Vec<TokenId> {
+        let first = position.saturating_sub(n).max(self.n_unknown);
+        self.vocabulary_at(first..position.max(first))
     }
 
     /// The tokens that the caches do not hold.
@@ -120,10 +165,15 @@ impl Timeline {
     pub(crate) fn extend_cached(&mut self, tokens: &[TokenId]) {
         let n_pending = tokens.len().min(self.position() - self.n_cached);
         let new = &tokens[n_pending..];
-        if let Some(next) = self.placed.last().copied() {
-            self.placed.extend((next + 1..).take(new.len()));
+        self.tokens.reserve(new.len());
+        for token in new {
+            let at = self.position();
+            let picture = self.pictures.at(at);
+            let position = picture
+                .and_then(|picture| picture.position(at - picture.start, self.next(picture.start)));
+            let position = position.unwrap_or(RowPosition::text(self.next(at)));
+            self.push(PlacedRow { token: *token, position });
         }
-        self.tokens.extend_from_slice(new);
         self.n_cached += tokens.len();
     }
 
@@ -131,14 +181,21 @@ impl Timeline {
     pub(crate) fn extend_placed(&mut self, rows: &[PlacedRow]) {
         for row in rows {
             let at = self.position();
-            if !self.placed.is_empty() || !row.is_plain(at) {
-                let own = || u32::try_from(at).expect("a position of 32 bits");
-                let next = self.placed.last().copied().unwrap_or_else(own);
-                self.placed.push(next.max(row.position.greatest() + 1));
+            let follows = row.position == RowPosition::text(self.next(at));
+            if row.token == EMBEDDED || !follows {
+                self.given_from.get_or_insert(at);
             }
-            self.tokens.push(row.token);
+            self.push(*row);
         }
         self.n_cached += rows.len();
+    }
+
+    fn push(&mut self, row: PlacedRow) {
+        let at = self.position();
+        if !self.placed.is_empty() || !row.is_plain(at) {
+            self.placed.push(self.next(at).max(row.position.greatest() + 1));
+        }
+        self.tokens.push(row.token);
     }
 
     /// Records that the caches hold no more than the first `n_cached` positions.
@@ -148,7 +205,9 @@ impl Timeline {
 
     /// Forgets the tokens from `position` on. The caller truncates the caches.
     pub(crate) fn truncate(&mut self, position: usize) {
-        self.placed.truncate(position.saturating_sub(self.n_plain()));
+        let n_plain = self.position() - self.placed.len();
+        self.placed.truncate(position.saturating_sub(n_plain));
+        self.given_from = self.given_from.filter(|from| *from < position);
         self.n_unknown = self.n_unknown.min(position);
         self.tokens.truncate(position - self.n_unknown);
     }

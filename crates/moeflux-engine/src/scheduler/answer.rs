@@ -15,10 +15,13 @@ use crate::error::EngineError;
 use crate::rows::RequestedRows;
 use crate::session::Session;
 use crate::step::RowLogits;
+use crate::vision::SeenPicture;
 
 /// A job that has a session.
 pub(super) struct Running {
     pub(super) prompt: Turn,
+    /// Those of the prompt, which the session does not keep.
+    _pictures: Vec<Arc<SeenPicture>>,
     pub(super) phase: Phase,
     /// Rows of the prompt, until it is evaluated.
     pub(super) requested: Option<RequestedRows>,
@@ -51,9 +54,10 @@ impl Running {
         n_reused: usize,
         arrived: Instant,
     ) -> Running {
-        let Job { prompt, prompt_logprobs, owner, cancelled, listener, .. } = job;
+        let Job { prompt, pictures, prompt_logprobs, owner, cancelled, listener, .. } = job;
         Running {
             prompt,
+            _pictures: pictures,
             phase: Phase::Prompt(n_reused),
             requested,
             decoding,
@@ -98,8 +102,13 @@ impl Running {
     ) -> Result<(), EngineError> {
         let Some(n_top) = self.prompt_logprobs else { return Ok(()) };
         let next = self.prompt.tokens.get(start + 1..).unwrap_or_default();
-        let scored = next.iter().zip(logits).filter_map(|(token, logits)| match logits {
-            RowLogits::All(logits) => Some(TokenLogprob::of(logits, *token, n_top)),
+        let pictures = &self.prompt.pictures;
+        let next = next.iter().map(|token| match pictures.first().filter(|_| token.is_picture()) {
+            Some(picture) => picture.placeholder,
+            None => *token,
+        });
+        let scored = next.zip(logits).filter_map(|(token, logits)| match logits {
+            RowLogits::All(logits) => Some(TokenLogprob::of(logits, token, n_top)),
             RowLogits::Top(_) => None,
         });
         let scored = scored.collect::<Result<Vec<TokenLogprob>, _>>()?;

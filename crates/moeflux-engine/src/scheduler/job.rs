@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use moeflux_text::Turn;
 
 use crate::decoding::{DecodingOptions, Finish, TokenLogprob, TokenText};
-use crate::error::EngineError;
+use crate::error::{EngineError, RowError};
+use crate::positions::pictures::PromptPicture;
 use crate::speculation::options::SpeculationStats;
 use crate::vision::SeenPicture;
 
@@ -36,6 +37,24 @@ pub struct Job {
 }
 
 impl Job {
+    /// The pictures of the prompt, where it says that they are.
+    ///
+    /// # Errors
+    /// Where other ones were seen.
+    pub(super) fn placed_pictures(&self) -> Result<Vec<PromptPicture>, EngineError> {
+        let places = &self.prompt.pictures;
+        let (n_placed, n_seen) = (places.len(), self.pictures.len());
+        if n_placed != n_seen {
+            return Err(RowError::PictureCount { n_placed, n_seen }.into());
+        }
+        let pictures = places.iter().zip(&self.pictures).map(|(place, seen)| PromptPicture {
+            start: place.start,
+            placeholder: place.placeholder,
+            seen: Arc::clone(seen),
+        });
+        Ok(pictures.collect())
+    }
+
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }

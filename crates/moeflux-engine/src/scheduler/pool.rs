@@ -6,7 +6,7 @@ use super::answer::{Phase, Running};
 use super::turns::Owner;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::session::Session;
+use crate::session::{Session, reusable_end};
 
 /// A session and its job.
 pub(super) struct Slot {
@@ -54,7 +54,7 @@ impl Pool {
     /// Else the least recently used one.
     pub(super) fn choose(&self, tokens: &[TokenId]) -> Option<usize> {
         let free = || self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
-        let limit = tokens.len().saturating_sub(1);
+        let limit = reusable_end(tokens);
         let known = |slot: &Slot| slot.session.state.common_prefix(tokens, limit);
         let best = free().max_by_key(|(_, slot)| (known(slot), slot.last_use));
         let has_empty = free().any(|(_, slot)| slot.session.position() == 0);
@@ -87,7 +87,7 @@ impl Pool {
                 return false;
             };
             let known = prompt.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-            let n_common = known.min(tokens.len().saturating_sub(1));
+            let n_common = known.min(reusable_end(tokens));
             // Recurrent states can only be copied at a checkpoint.
             let n_usable = match slot.session.checkpoints() {
                 Some(_) => prompt

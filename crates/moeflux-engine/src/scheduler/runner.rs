@@ -23,7 +23,7 @@ use crate::error::EngineError;
 use crate::positions::input::ChunkInput;
 use crate::sampler::error::SamplerError;
 use crate::scheduler::shared::{Command, SchedulerOptions, Shared, Visit};
-use crate::session::{DraftChunk, SequenceChunk, check_tokens, eval_draft_batch};
+use crate::session::{DraftChunk, SequenceChunk, check_prompt, eval_draft_batch};
 use crate::step::RowLogits;
 
 /// While answers are generated, prompts get one row of this many in a step, by its limit.
@@ -237,15 +237,18 @@ impl Runner {
 
     fn prepare(&mut self, i: usize, job: &Job) -> Result<usize, EngineError> {
         let tokens = &job.prompt.tokens;
-        check_tokens(&self.engine, tokens, 0)?;
+        let pictures = job.placed_pictures()?;
+        check_prompt(&self.engine, tokens, &pictures)?;
         // Where the logits after every token are wanted, none is reused.
         let reusable = if job.prompt_logprobs.is_some() { &[] } else { &tokens[..] };
-        loop {
+        let n_reused = loop {
             match self.pool.prepare(i, reusable) {
                 Err(err) if is_out_of_memory(&err) && self.free_one() => {}
-                outcome => return outcome,
+                outcome => break outcome?,
             }
-        }
+        };
+        self.pool.slots[i].session.expect_pictures(tokens, &pictures)?;
+        Ok(n_reused)
     }
 
     /// Runs one step with a row of every answer and rows of every prompt.
@@ -339,6 +342,7 @@ impl Runner {
             }
         }
         let chunk = self.engine.plan().chunk;
+        let mut n_most = chunk - batch.len();
         let mut n_free = match batch.len() {
             0 => chunk,
             n => (chunk / PREFILL_FRACTION).max(1).min(chunk - n),
@@ -353,12 +357,16 @@ impl Runner {
             let ahead = prompt.checkpoints.iter().filter(|position| **position > n_done);
             let n_to_checkpoint = ahead.min().map_or(usize::MAX, |position| position - n_done);
             let n = part.min(prompt.tokens.len() - n_done).min(n_to_checkpoint);
-            if n == 0 {
+            // A picture that a step takes whole takes rows of prompts after it, and of later steps.
+            let timeline = &self.pool.slots[slot].session.state.timeline;
+            let n = timeline.pictures().whole(n_done, n);
+            if n == 0 || n > n_most {
                 continue;
             }
-            n_free -= n;
+            n_free = n_free.saturating_sub(n);
+            n_most -= n;
             let n_scored = if is_scored { n } else { 0 };
-            n_scorable -= n_scored;
+            n_scorable = n_scorable.saturating_sub(n_scored);
             batch.push(BatchEntry {
                 slot,
                 tokens: prompt.tokens[n_done..n_done + n].to_vec(),

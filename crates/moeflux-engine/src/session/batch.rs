@@ -1,7 +1,7 @@
 //! Steps that continue several sessions at once. An expert that more than one of them routes to
 //! is read once for all.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 use moeflux_backend::{RotaryPositions, Span, StateSnapshot};
 use moeflux_core::TokenId;
@@ -10,9 +10,11 @@ use moeflux_model::EmbeddedRow;
 use super::checks::check_input;
 use super::evaluator::Evaluator;
 use super::handle::Session;
+use super::state::SessionState;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::positions::input::{ChunkInput, InputRow, RowInput};
+use crate::positions::pictures::{PictureRow, embedded_rows};
 use crate::positions::timeline::PlacedRow;
 use crate::speculation::limits::MAX_STEP_ROWS;
 use crate::step::{Batch, Core, LogitRows, Logits, Outputs, RowLogits};
@@ -106,36 +108,34 @@ pub(crate) fn eval_draft_batch(
     }
     let core = &mut *engine.core();
     let layout = lay_out(&engine, core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
-    let Layout { spans, tokens, embedded, placed } = &layout;
-    let before = chunks.iter().zip(spans);
-    let tokens_before = |(chunk, span): (&DraftChunk<'_>, &Span)| {
-        chunk.chunk.session.state.tokens_before(span.position, engine.rows())
-    };
-    let before: Vec<Vec<TokenId>> = before.map(tokens_before).collect();
-    let drafts = chunks.iter().zip(spans).filter(|(chunk, _)| chunk.n_drafted > 0);
+    let Layout { parts, spans, tokens, before, given, pictures } = &layout;
+    let drafts = chunks.iter().zip(parts).filter(|(chunk, _)| chunk.n_drafted > 0);
     let snapshots: Vec<StateSnapshot> = drafts
-        .filter_map(|(chunk, span)| {
-            chunk.chunk.session.state.rollback_snapshot(span.rows.len() - chunk.n_drafted)
+        .filter_map(|(chunk, part)| {
+            chunk.chunk.session.state.rollback_snapshot(part.rows.len() - chunk.n_drafted)
         })
         .collect();
-    let rows = wanted_rows(chunks, spans);
+    let rows = wanted_rows(chunks, parts);
     let reads_hidden =
         chunks.iter().any(|chunk| chunk.chunk.session.state.speculation.drafting().is_some());
     let hidden_rows = if reads_hidden { tokens.len() } else { 0 };
     let outputs = Outputs { rows: &rows, n_top, hidden_rows };
-    let before = &before[..];
-    let batch = Batch { spans, tokens, embedded, before, snapshots: &snapshots, outputs };
+    let deepstack: Vec<Vec<&[f32]>> = pictures.iter().map(PictureRow::deepstack).collect();
+    let seen = embedded_rows(pictures, &deepstack);
+    let embedded: Vec<EmbeddedRow<'_>> = given.iter().copied().chain(seen).collect();
+    let (embedded, snapshots) = (&embedded[..], &snapshots[..]);
+    let batch = Batch { spans, tokens, embedded, before, snapshots, outputs };
     let outcome = core.step(&batch).and_then(|output| {
-        record_step(chunks, &batch, placed, &output.hidden);
+        record_step(chunks, parts, &output.hidden, tokens.len());
         finish_chunks(&engine, core, chunks, output.logits)
     });
     if outcome.is_err() {
-        for (DraftChunk { chunk, .. }, span) in chunks.iter_mut().zip(spans) {
+        for (DraftChunk { chunk, .. }, part) in chunks.iter_mut().zip(parts) {
             let state = &mut chunk.session.state;
-            let is_recorded = state.timeline.n_cached() > span.position;
+            let is_recorded = state.timeline.n_cached() > part.position;
             let n_new = if is_recorded { chunk.input.len() } else { 0 };
             let position = state.position() - n_new;
-            Evaluator { engine: &engine, core, state }.undo(position, span.position);
+            Evaluator { engine: &engine, core, state }.undo(position, part.position);
         }
     }
     outcome
@@ -144,11 +144,34 @@ pub(crate) fn eval_draft_batch(
 /// The rows of a step.
 #[derive(Default)]
 struct Layout<'a> {
+    /// By chunk.
+    parts: Vec<ChunkPart>,
     spans: Vec<Span>,
+    /// Tokens of the vocabulary.
     tokens: Vec<TokenId>,
-    embedded: Vec<EmbeddedRow<'a>>,
-    /// By chunk, where its rows are not all tokens at their own positions.
-    placed: BTreeMap<usize, Vec<PlacedRow>>,
+    /// By span, the tokens in front of it that rows of tables depend on.
+    before: Vec<Vec<TokenId>>,
+    /// Rows that the caller gave as embeddings.
+    given: Vec<EmbeddedRow<'a>>,
+    /// Rows of pictures.
+    pictures: Vec<PictureRow>,
+}
+
+/// What a step has of a chunk.
+struct ChunkPart {
+    /// Its rows of the step.
+    rows: Range<usize>,
+    /// The position of the first.
+    position: usize,
+    input: PartInput,
+}
+
+/// What a session records of its rows.
+enum PartInput {
+    /// Tokens, those of pictures as the prompt has them.
+    Tokens(Vec<TokenId>),
+    /// Rows that are not all tokens at their own positions.
+    Placed(Vec<PlacedRow>),
 }
 
 /// The rows of a step. Pending tokens of the sessions are part of it if all fit into
@@ -162,79 +185,100 @@ fn lay_out<'a>(
     let takes_pending = chunks.iter().map(DraftChunk::n_rows).sum::<usize>() <= max_rows;
     let spans = Vec::with_capacity(chunks.len());
     let mut layout = Layout { spans, ..Layout::default() };
-    for (nth, DraftChunk { chunk, n_drafted, .. }) in chunks.iter_mut().enumerate() {
+    for DraftChunk { chunk, n_drafted, .. } in chunks.iter_mut() {
         let state = &mut chunk.session.state;
         if *n_drafted == 0 {
             state.speculation.discard_rollback();
         }
-        if !takes_pending {
+        // Rows that were given say where they stand, which those before them decide.
+        if !takes_pending || matches!(chunk.input, ChunkInput::Rows(_)) {
             Evaluator { engine, core, state }.replay()?;
         }
-        let (start, timeline) = (layout.tokens.len(), &state.timeline);
-        layout.tokens.extend_from_slice(timeline.pending());
-        let mut rotary = timeline.rotary();
         match chunk.input {
-            ChunkInput::Tokens(tokens) => layout.tokens.extend_from_slice(tokens),
-            ChunkInput::Rows(rows) => {
-                layout.push_rows(rows);
-                let placed = timeline.place(rows);
-                if !timeline.are_plain(&placed) {
-                    rotary = RotaryPositions::Each(placed.iter().map(|row| row.position).collect());
-                    layout.placed.insert(nth, placed);
-                }
-            }
+            ChunkInput::Tokens(tokens) => layout.push_tokens(engine, state, tokens)?,
+            ChunkInput::Rows(rows) => layout.push_rows(engine, state, rows),
         }
-        let (rows, position) = (start..layout.tokens.len(), timeline.n_cached());
-        layout.spans.push(Span { rotary, ..Span::new(state.sequence, rows, position) });
     }
     Ok(layout)
 }
 
 impl<'a> Layout<'a> {
-    /// Appends rows. Where one is embedded, any token stands for it.
-    fn push_rows(&mut self, rows: &'a [InputRow<'a>]) {
+    /// Appends pending tokens of a session and those that follow.
+    fn push_tokens(
+        &mut self,
+        engine: &Engine,
+        state: &SessionState,
+        tokens: &[TokenId],
+    ) -> Result<(), EngineError> {
+        let (timeline, first) = (&state.timeline, self.tokens.len());
+        let all = [timeline.pending(), tokens].concat();
+        let (position, n_rows) = (timeline.n_cached(), all.len());
+        let rows = state.step_rows(position, &all)?;
+        self.tokens.extend(rows.tokens);
+        let spans = rows
+            .spans
+            .into_iter()
+            .map(|span| Span { rows: first + span.rows.start..first + span.rows.end, ..span });
+        self.before.extend(
+            spans.clone().map(|span| state.tokens_before(span.position, engine.rows(), &all)),
+        );
+        self.spans.extend(spans);
+        self.pictures.extend(rows.pictures.into_iter().map(|picture| picture.behind(first)));
+        let input = PartInput::Tokens(all);
+        self.parts.push(ChunkPart { rows: first..first + n_rows, position, input });
+        Ok(())
+    }
+
+    /// Appends rows to a session without pending tokens. Where one is embedded, any token stands for it.
+    fn push_rows(&mut self, engine: &Engine, state: &SessionState, rows: &'a [InputRow<'a>]) {
+        let (timeline, first) = (&state.timeline, self.tokens.len());
         for row in rows {
             let token = match row.input {
                 RowInput::Token(token) => token,
                 RowInput::Embedding { values, deepstack } => {
                     let row = self.tokens.len();
-                    self.embedded.push(EmbeddedRow { row, values, deepstack });
+                    self.given.push(EmbeddedRow { row, values, deepstack });
                     TokenId(0)
                 }
             };
             self.tokens.push(token);
         }
+        let (its, position) = (first..self.tokens.len(), timeline.n_cached());
+        let placed = timeline.place(rows);
+        let is_plain = timeline.are_plain(&placed);
+        let mut span = Span::new(state.sequence, its.clone(), position);
+        if !is_plain {
+            span.rotary = RotaryPositions::Each(placed.iter().map(|row| row.position).collect());
+        }
+        self.before.push(state.tokens_before(position, engine.rows(), &[]));
+        self.spans.push(span);
+        let input = PartInput::Placed(placed);
+        self.parts.push(ChunkPart { rows: its, position, input });
     }
 }
 
 /// The rows of a step whose logits are wanted, in the order of the chunks.
-fn wanted_rows(chunks: &[DraftChunk<'_>], spans: &[Span]) -> Vec<usize> {
-    let ends = chunks.iter().zip(spans);
-    ends.flat_map(|(chunk, span)| span.rows.end - chunk.n_wanted()..span.rows.end).collect()
+fn wanted_rows(chunks: &[DraftChunk<'_>], parts: &[ChunkPart]) -> Vec<usize> {
+    let ends = chunks.iter().zip(parts);
+    ends.flat_map(|(chunk, part)| part.rows.end - chunk.n_wanted()..part.rows.end).collect()
 }
 
-/// Records in every session what a step has put into its caches.
-fn record_step(
-    chunks: &mut [DraftChunk<'_>],
-    batch: &Batch<'_>,
-    placed: &BTreeMap<usize, Vec<PlacedRow>>,
-    hidden: &[f32],
-) {
-    let width = hidden.len() / batch.tokens.len().max(1);
-    let chunks = chunks.iter_mut().zip(batch.spans).enumerate();
-    for (nth, (DraftChunk { chunk, n_drafted, .. }, span)) in chunks {
+/// Records in every session what a step of `n_rows` has put into its caches.
+fn record_step(chunks: &mut [DraftChunk<'_>], parts: &[ChunkPart], hidden: &[f32], n_rows: usize) {
+    let width = hidden.len() / n_rows.max(1);
+    for (DraftChunk { chunk, n_drafted, .. }, part) in chunks.iter_mut().zip(parts) {
         let state = &mut chunk.session.state;
-        match placed.get(&nth) {
-            Some(rows) => state.timeline.extend_placed(rows),
-            None => state.timeline.extend_cached(&batch.tokens[span.rows.clone()]),
+        match &part.input {
+            PartInput::Placed(rows) => state.timeline.extend_placed(rows),
+            PartInput::Tokens(tokens) => state.timeline.extend_cached(tokens),
         }
         state.requested.clear();
         if *n_drafted > 0 {
             state.set_rollback_position(state.timeline.n_cached() - *n_drafted);
         }
         if !hidden.is_empty() {
-            let rows = &hidden[span.rows.start * width..span.rows.end * width];
-            state.speculation.record_hidden(span.position, rows);
+            let rows = &hidden[part.rows.start * width..part.rows.end * width];
+            state.speculation.record_hidden(part.position, rows);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use moeflux_core::TokenId;
 
 use super::batch::{DraftChunk, SequenceChunk, eval_draft_batch};
-use super::checks::check_tokens;
+use super::checks::check_input;
 use super::eval::advance;
 use super::evaluator::{Evaluator, Read};
 use super::handle::Session;
@@ -89,7 +89,7 @@ impl Session {
             let logits = self.eval_draft(token, &[], n_top)?.pop();
             return Ok(logits.expect("a token was evaluated"));
         }
-        check_tokens(&self.engine, &[token], self.state.position())?;
+        check_input(&self.engine, &self.state, ChunkInput::Tokens(&[token]))?;
         let mut logits = None;
         advance(self, &[token], &[], &mut |evaluator, chunk, _| {
             logits = evaluator.step(chunk, Read::Last(n_top))?.logits.pop();

@@ -2,10 +2,11 @@
 
 use moeflux_core::TokenId;
 
-use super::checks::check_tokens;
+use super::checks::check_input;
 use super::evaluator::{Evaluator, LogitsSink, Read, StepChunk};
 use super::handle::Session;
 use crate::error::EngineError;
+use crate::positions::input::ChunkInput;
 use crate::step::{Logits, RowLogits};
 
 impl Session {
@@ -29,7 +30,7 @@ impl Session {
         tokens: &[TokenId],
         progress: &mut dyn FnMut(usize),
     ) -> Result<Logits, EngineError> {
-        check_tokens(&self.engine, tokens, self.state.position())?;
+        check_input(&self.engine, &self.state, ChunkInput::Tokens(tokens))?;
         eval_with_checkpoints(self, tokens, &[], progress)
     }
 
@@ -50,7 +51,7 @@ impl Session {
         tokens: &[TokenId],
         sink: &mut LogitsSink<'_>,
     ) -> Result<(), EngineError> {
-        check_tokens(&self.engine, tokens, self.state.position())?;
+        check_input(&self.engine, &self.state, ChunkInput::Tokens(tokens))?;
         advance(self, tokens, &[], &mut |evaluator, chunk, _| {
             evaluator.step(chunk, Read::Every(sink))?;
             Ok(())

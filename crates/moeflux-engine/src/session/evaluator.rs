@@ -2,12 +2,14 @@
 
 use moeflux_backend::Span;
 use moeflux_core::TokenId;
+use moeflux_model::EmbeddedRow;
 
 use super::cache_copy::{read_states, write_states, zero_mtp_caches};
-use super::state::SessionState;
+use super::state::{SessionState, StepRows};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::positions::checkpoints::Retention;
+use crate::positions::pictures::{PictureRow, embedded_rows};
 use crate::positions::timeline::Timeline;
 use crate::speculation::mtp_history::MAX_MISSING;
 use crate::step::{Batch, Core, MtpBatch, Outputs, StepOutput};
@@ -56,6 +58,7 @@ impl Evaluator<'_> {
             let next = checkpoints.iter().find(|position| **position > start);
             let n_to_next = next.map(|position| position - start);
             let n = self.engine.plan().chunk.min(tokens.len()).min(n_to_next.unwrap_or(usize::MAX));
+            let n = self.state.timeline.pictures().whole(start, n).min(tokens.len());
             let (chunk, rest) = tokens.split_at(n);
             step(self, chunk, rest.is_empty())?;
             let kept = self.checkpoint_if_due(n_to_next == Some(n));
@@ -73,6 +76,7 @@ impl Evaluator<'_> {
     pub(crate) fn replay(&mut self) -> Result<(), EngineError> {
         while self.state.n_pending() > 0 {
             let n = self.state.n_pending().min(self.engine.plan().chunk);
+            let n = self.state.timeline.pictures().whole(self.state.timeline.n_cached(), n);
             let chunk = self.state.timeline.pending()[..n].to_vec();
             self.step(&chunk, Read::Nothing)?;
         }
@@ -109,15 +113,25 @@ impl Evaluator<'_> {
         let Evaluator { engine, core, state } = self;
         let start = state.timeline.n_cached();
         let hidden_rows = if state.speculation.drafting().is_some() { chunk.len() } else { 0 };
-        let rotary = state.timeline.rotary();
-        let spans = &[Span { rotary, ..Span::new(state.sequence, 0..chunk.len(), start) }];
+        let StepRows { tokens, spans, pictures } = state.step_rows(start, chunk)?;
         let mut outputs = Outputs { hidden_rows, ..Outputs::default() };
         let last = [chunk.len() - 1];
         if let Read::Last(n_top) = read {
             (outputs.rows, outputs.n_top) = (&last, n_top);
         }
-        let before = &[state.tokens_before(start, engine.rows())];
-        let batch = Batch { spans, tokens: chunk, embedded: &[], before, snapshots: &[], outputs };
+        let before =
+            spans.iter().map(|span| state.tokens_before(span.position, engine.rows(), chunk));
+        let before: Vec<Vec<TokenId>> = before.collect();
+        let deepstack: Vec<Vec<&[f32]>> = pictures.iter().map(PictureRow::deepstack).collect();
+        let embedded: Vec<EmbeddedRow<'_>> = embedded_rows(&pictures, &deepstack).collect();
+        let batch = Batch {
+            spans: &spans,
+            tokens: &tokens,
+            embedded: &embedded,
+            before: &before,
+            snapshots: &[],
+            outputs,
+        };
         match read {
             Read::Nothing | Read::Last(_) => core.step(&batch),
             Read::Every(sink) => {
@@ -271,9 +285,11 @@ impl Evaluator<'_> {
         while history.n_entries < end.min(history.end()) {
             let first = history.n_entries;
             let n = chunk_rows.min(end.min(history.end()) - first);
-            let spans = &[Span::new(*sequence, 0..n, first)];
-            let (tokens, hidden) = (timeline.tokens_at(first..first + n), history.rows(first, n));
-            core.mtp_step(&MtpBatch { spans, tokens, hidden, outputs: Outputs::default() })?;
+            let rotary = timeline.rotary(first..first + n);
+            let spans = &[Span { rotary, ..Span::new(*sequence, 0..n, first) }];
+            let tokens = &timeline.vocabulary_at(first..first + n);
+            let (hidden, outputs) = (history.rows(first, n), Outputs::default());
+            core.mtp_step(&MtpBatch { spans, tokens, hidden, outputs })?;
             history.set_filled(first + n);
         }
         Ok(())

@@ -3,11 +3,13 @@
 use moeflux_core::TokenId;
 
 use super::cache_copy::read_states;
+use super::checks::check_prompt;
 use super::evaluator::Evaluator;
 use super::state::SessionState;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::positions::checkpoints::Retention;
+use crate::positions::pictures::{Pictures, PromptPicture};
 use crate::rows::RequestedRows;
 
 /// A sequence of tokens and the model's caches for it. Sessions of an engine are isolated from
@@ -51,7 +53,8 @@ impl Session {
     }
 
     /// The tokens evaluated so far, without those of the first
-    /// [`n_unknown`](Session::n_unknown) positions. [`EMBEDDED`](crate::EMBEDDED) stands for rows
+    /// [`n_unknown`](Session::n_unknown) positions. Rows of pictures are among them
+    /// ([`PictureRows`](crate::PictureRows)), and [`EMBEDDED`](crate::EMBEDDED) stands for other rows
     /// that were embeddings.
     pub fn tokens(&self) -> &[TokenId] {
         self.state.timeline.tokens()
@@ -68,12 +71,30 @@ impl Session {
         self.state.timeline.position()
     }
 
+    /// Names the pictures of a prompt that this session begins, before tokens that stand for their rows
+    /// are evaluated. All that the session holds are among them. The caller keeps them in memory until then.
+    ///
+    /// # Errors
+    /// Where they do not stand in `tokens`, which is the prompt from its first position on, or are not
+    /// this model's.
+    pub fn expect_pictures(
+        &mut self,
+        tokens: &[TokenId],
+        pictures: &[PromptPicture],
+    ) -> Result<(), EngineError> {
+        check_prompt(&self.engine, tokens, pictures)?;
+        let pictures = Pictures::of(pictures, self.engine.shape());
+        self.state.timeline.expect(pictures);
+        Ok(())
+    }
+
     /// Has rows of tables read for tokens that follow this session, as far as there is room for them;
     /// `None` where the model has no tables.
     pub(crate) fn request_rows(&self, tokens: &[TokenId]) -> Option<RequestedRows> {
         let rows = self.engine.rows()?;
-        let before = self.state.timeline.tokens_before(self.position(), rows.context());
-        Some(rows.request(before, tokens))
+        let (timeline, position) = (&self.state.timeline, self.position());
+        let before = timeline.vocabulary_before(position, rows.context());
+        Some(rows.request(&before, &timeline.pictures().in_vocabulary(position, tokens)))
     }
 
     /// Has rows of tables read for tokens of the next step.

@@ -17,8 +17,9 @@ mod tests;
 
 pub(crate) use self::batch::{DraftChunk, eval_draft_batch};
 pub use self::batch::{SequenceChunk, eval_batch};
-pub(crate) use self::checks::check_tokens;
+pub(crate) use self::checks::check_prompt;
 pub use self::evaluator::LogitsSink;
 pub(crate) use self::handle::KeptTurn;
 pub use self::handle::Session;
+pub(crate) use self::prefix::reusable_end;
 pub use self::prefix::{Prompt, Read};

@@ -9,6 +9,7 @@ use super::evaluator::Evaluator;
 use super::handle::Session;
 use crate::error::{EngineError, SnapshotError, StateError};
 use crate::positions::checkpoints::{Retention, StateCheckpoints, States};
+use crate::positions::pictures::Pictures;
 use crate::positions::timeline::Timeline;
 use crate::positions::windows::WindowCuts;
 use crate::snapshot::{self, Contents, Leaving, Loaded};
@@ -69,7 +70,7 @@ impl Session {
             zero_mtp_caches(engine, core, sequence, 0..len)?;
             Ok(states)
         })?;
-        state.timeline = Timeline::cached(len, Vec::new());
+        state.timeline = Timeline::cached(len, Vec::new(), Pictures::default());
         state.speculation.resume_at(len);
         if is_recurrent {
             state.checkpoints.insert(len, states, Retention::Base);
@@ -165,7 +166,7 @@ pub(super) enum Extent {
 /// Whether the first `position` positions hold known tokens alone.
 pub(super) fn may_be_kept(session: &Session, position: usize) -> bool {
     let timeline = &session.state.timeline;
-    position > 0 && timeline.n_unknown() == 0 && position <= timeline.n_plain()
+    position > 0 && timeline.n_unknown() == 0 && position <= timeline.n_told()
 }
 
 /// The contents of a snapshot at `position`, apart from keys and values.
@@ -206,7 +207,8 @@ pub(super) fn contents(
     // Smaller than all only where caches can be cut anywhere.
     let n_unknown = state.timeline.n_unknown().min(position);
     let tokens = state.timeline.tokens()[..position - n_unknown].to_vec();
-    let mut contents = Contents { n_unknown, tokens, states };
+    let pictures = state.timeline.pictures().until(position);
+    let mut contents = Contents { n_unknown, tokens, pictures, states };
     contents.thin();
     Ok(contents)
 }
@@ -228,8 +230,8 @@ pub(super) fn take_over(session: &mut Session, loaded: Loaded) {
     let core = &mut *engine.core();
     core.backend().drop_sequence(std::mem::replace(&mut state.sequence, loaded.sequence));
     core.forget_predictions();
-    let Contents { n_unknown, tokens, states } = loaded.contents;
-    state.timeline = Timeline::cached(n_unknown, tokens);
+    let Contents { n_unknown, tokens, pictures, states } = loaded.contents;
+    state.timeline = Timeline::cached(n_unknown, tokens, pictures);
     let end = state.position();
     state.speculation.resume_at(end);
     state.checkpoints = StateCheckpoints::new(engine.plan().checkpoint_bytes);

@@ -3,13 +3,14 @@
 use moeflux_core::TokenId;
 
 use super::cache_copy::{copy_keys_and_values, write_states};
-use super::checks::check_tokens;
+use super::checks::check_prompt;
 use super::eval::eval_with_checkpoints;
 use super::evaluator::Evaluator;
 use super::handle::Session;
 use super::persist::take_over;
 use crate::error::EngineError;
 use crate::positions::checkpoints::Retention;
+use crate::positions::pictures::{Pictures, PromptPicture};
 use crate::positions::windows::WindowCuts;
 use crate::snapshot::Found;
 use crate::step::Logits;
@@ -23,11 +24,13 @@ pub struct Prompt<'a> {
     /// of the next turn shares. Sessions of models with recurrent layers make checkpoints there;
     /// others need none.
     pub checkpoints: &'a [usize],
+    /// The pictures whose rows stand among the tokens, ascending.
+    pub pictures: &'a [PromptPicture],
 }
 
 impl<'a> From<&'a [TokenId]> for Prompt<'a> {
     fn from(tokens: &'a [TokenId]) -> Prompt<'a> {
-        Prompt { tokens, checkpoints: &[] }
+        Prompt { tokens, ..Prompt::default() }
     }
 }
 
@@ -53,8 +56,9 @@ impl Session {
         prompt: Prompt<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Read, EngineError> {
-        check_tokens(&self.engine, prompt.tokens, 0)?;
+        check_prompt(&self.engine, prompt.tokens, prompt.pictures)?;
         let n_reused = self.match_prefix(prompt.tokens)?;
+        self.state.timeline.expect(Pictures::of(prompt.pictures, self.engine.shape()));
         let mut checkpoints = prompt.checkpoints.to_vec();
         checkpoints.sort_unstable();
         let rest = &prompt.tokens[n_reused..];
@@ -65,7 +69,7 @@ impl Session {
 
     /// How many of the first `tokens`, without the last, another session can copy from this one.
     pub(crate) fn copyable_prefix(&self, tokens: &[TokenId]) -> usize {
-        let limit = tokens.len().saturating_sub(1);
+        let limit = reusable_end(tokens);
         let end = self.state.common_prefix(tokens, limit).min(self.state.timeline.n_cached());
         if self.engine.shape().is_recurrent() { self.state.checkpoints.nearest(end) } else { end }
     }
@@ -104,6 +108,7 @@ impl Session {
         if let Some(states) = states {
             state.checkpoints.insert(end, states, Retention::Requested);
         }
+        state.timeline.expect(other.state.timeline.pictures().until(end));
         state.timeline.extend_cached(&tokens[..end]);
         state.windows = WindowCuts::filled(engine.shape().window(), &[end]);
         state.speculation.resume_at(end);
@@ -126,7 +131,7 @@ impl Session {
     /// What this session and the engine's prefix cache hold of `tokens`, without the last, of which
     /// the caller has `n_elsewhere` in another place.
     pub(crate) fn known_prefix(&self, tokens: &[TokenId], n_elsewhere: usize) -> KnownPrefix {
-        let limit = tokens.len().saturating_sub(1);
+        let limit = reusable_end(tokens);
         let own = self.state.common_prefix(tokens, limit);
         let best = own.max(n_elsewhere);
         let cache = self.engine.prefix_cache();
@@ -161,6 +166,13 @@ impl Session {
         }
         Ok(own)
     }
+}
+
+/// How many of the first tokens of a prompt need not be evaluated where all are known: not the last, whose
+/// logits are wanted, nor a part of the picture that has it.
+pub(crate) fn reusable_end(tokens: &[TokenId]) -> usize {
+    let n_last = tokens.iter().rev().take_while(|token| token.is_picture()).count().max(1);
+    tokens.len().saturating_sub(n_last)
 }
 
 /// What is known of a prompt.

@@ -1,16 +1,29 @@
 //! What a session has computed, and what it can return to.
 
-use moeflux_backend::{Sequence, StateSnapshot};
+use std::ops::Range;
+
+use moeflux_backend::{Sequence, Span, StateSnapshot};
 use moeflux_core::TokenId;
 
 use crate::engine::Engine;
 use crate::error::{EngineError, RowError};
 use crate::positions::checkpoints::StateCheckpoints;
+use crate::positions::pictures::{PictureRow, PlacedPicture};
 use crate::positions::timeline::Timeline;
 use crate::positions::windows::WindowCuts;
 use crate::rows::{RequestedRows, TableRows};
 use crate::speculation::options::Speculation;
 use crate::speculation::state::SpeculationState;
+
+/// What a step takes of one session.
+pub(super) struct StepRows {
+    /// Tokens of the vocabulary.
+    pub(super) tokens: Vec<TokenId>,
+    /// Their spans, of rows from 0 on.
+    pub(super) spans: Vec<Span>,
+    /// The rows among them that are pictures'.
+    pub(super) pictures: Vec<PictureRow>,
+}
 
 /// The tokens of a session, its sequence on the device, and the positions to which that can be cut.
 pub(crate) struct SessionState {
@@ -51,10 +64,73 @@ impl SessionState {
         self.timeline.pending().len()
     }
 
-    /// The tokens in front of a position that rows of tables depend on.
-    pub(super) fn tokens_before(&self, position: usize, rows: Option<&TableRows>) -> Vec<TokenId> {
+    /// The tokens in front of a position that rows of tables depend on, where a step begins with `first`
+    /// at the end of the caches.
+    pub(super) fn tokens_before(
+        &self,
+        position: usize,
+        rows: Option<&TableRows>,
+        first: &[TokenId],
+    ) -> Vec<TokenId> {
         let context = rows.map_or(0, TableRows::context);
-        self.timeline.tokens_before(position, context).to_vec()
+        let n_cached = self.timeline.n_cached();
+        let n_first = position - n_cached;
+        let of_step = &first[n_first.saturating_sub(context)..n_first];
+        let mut before =
+            self.timeline.vocabulary_before(n_cached, context.saturating_sub(of_step.len()));
+        let at = position - of_step.len();
+        before.extend(self.timeline.pictures().in_vocabulary(at, of_step));
+        before
+    }
+
+    /// What a step takes for tokens from `position` on, which is the end of the caches or before: pending
+    /// tokens and those that follow.
+    ///
+    /// # Errors
+    /// Where a picture among them is in memory no more, or a row is an embedding that a caller gave once.
+    pub(super) fn step_rows(
+        &self,
+        position: usize,
+        tokens: &[TokenId],
+    ) -> Result<StepRows, RowError> {
+        let (timeline, end) = (&self.timeline, position + tokens.len());
+        if timeline.n_told() < end.min(timeline.position()) {
+            return Err(RowError::PictureForgotten { position: timeline.n_told() });
+        }
+        let pictures = timeline.pictures();
+        Ok(StepRows {
+            tokens: pictures.in_vocabulary(position, tokens),
+            spans: self.spans(position..end),
+            pictures: pictures.rows(position..end)?,
+        })
+    }
+
+    /// The spans of some positions: one, or with pictures that see themselves whole one for each of these
+    /// and for what lies between.
+    fn spans(&self, positions: Range<usize>) -> Vec<Span> {
+        let timeline = &self.timeline;
+        let (start, end) = (positions.start, positions.end);
+        let whole = timeline.pictures().iter().filter(|picture| picture.is_whole);
+        let whole = whole.map(PlacedPicture::range);
+        let whole = whole.filter(|range| start <= range.start && range.end <= end);
+        let mut spans = Vec::new();
+        let mut push = |range: Range<usize>, ahead_to: Option<usize>| {
+            if range.is_empty() {
+                return;
+            }
+            let rows = range.start - start..range.end - start;
+            let span = Span::new(self.sequence, rows, range.start);
+            let rotary = timeline.rotary(range);
+            spans.push(Span { rotary, ahead_to: ahead_to.unwrap_or(span.ahead_to), ..span });
+        };
+        let mut done = start;
+        for range in whole {
+            push(done..range.start, None);
+            done = range.end;
+            push(range, Some(done));
+        }
+        push(done..end, None);
+        spans
     }
 
     /// The earlier positions to which the session can return without evaluating tokens again;
@@ -88,13 +164,13 @@ impl SessionState {
             return 0;
         }
         let equal = self.timeline.tokens().iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        let n_common = equal.min(limit).min(self.timeline.n_plain());
+        let n_common = equal.min(limit).min(self.timeline.n_told());
         if n_common == self.position() { n_common } else { self.nearest(n_common) }
     }
 
     /// Checks that the tokens alone say what the caches hold.
     pub(super) fn check_plain(&self) -> Result<(), EngineError> {
-        if self.timeline.n_plain() == self.position() {
+        if self.timeline.n_told() == self.position() {
             Ok(())
         } else {
             Err(RowError::CannotBeSaved.into())

@@ -10,6 +10,7 @@ use moeflux_backend::{Backend, Cache, CacheSpec, DeviceError, Sequence};
 use moeflux_core::atomic_file::{Access, AtomicFile, Durability};
 use moeflux_core::checkpoint::Checksum;
 use moeflux_core::{TokenId, WriteError};
+use moeflux_model::ModelShape;
 
 use super::header::{
     BLOCK_POSITIONS, CHECKSUM_BYTES, Header, MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, VERSION,
@@ -17,6 +18,7 @@ use super::header::{
 use super::host::{Facts, Host};
 use crate::error::{EngineError, SnapshotError};
 use crate::positions::checkpoints::States;
+use crate::positions::pictures::Pictures;
 
 /// Positions of a session that a prefix cache keeps recurrent states of, at most: where its first
 /// prompt may part from others, where the last turn began, its answer, and its end.
@@ -29,6 +31,8 @@ pub(crate) struct Contents {
     pub(crate) n_unknown: usize,
     /// The tokens after them.
     pub(crate) tokens: Vec<TokenId>,
+    /// The pictures whose rows are among these.
+    pub(crate) pictures: Pictures,
     /// Recurrent states by position, ascending; the last are those of the end. Empty states where
     /// windows, too, can only be cut at these positions.
     pub(crate) states: Vec<(usize, States)>,
@@ -57,7 +61,7 @@ impl Contents {
 
     pub(super) fn header(&self, host: &dyn Facts) -> Header {
         let states = self.states.iter().map(|(position, _)| *position);
-        Header::new(host, self.n_positions(), self.n_unknown, states)
+        Header::new(host, self.n_positions(), self.n_unknown, states, &self.pictures)
     }
 }
 
@@ -133,13 +137,14 @@ pub(crate) fn read(
     input.header.check(path, host)?;
     input.check_length(&host.shape().caches)?;
     let end = until.unwrap_or(usize::MAX).min(input.header.n_positions());
-    let tokens = input.read_tokens(host.shape().vocab)?;
+    let (tokens, pictures) = input.read_tokens(host.shape())?;
     let sequence = host.core().backend().new_sequence(&host.shape().caches);
     match read_caches(host, &mut input, sequence, end) {
         Ok(states) => {
             let n_unknown = usize::try_from(input.header.unknown).unwrap_or(end).min(end);
             let tokens = tokens[..end - n_unknown].to_vec();
-            Ok(Loaded { sequence, contents: Contents { n_unknown, tokens, states } })
+            let pictures = pictures.until(end);
+            Ok(Loaded { sequence, contents: Contents { n_unknown, tokens, pictures, states } })
         }
         Err(err) => {
             host.core().backend().drop_sequence(sequence);
@@ -212,7 +217,7 @@ pub(super) fn summary(path: &Path, host: &dyn Facts) -> Result<Summary, Snapshot
     let mut input = Input::open(path)?;
     input.header.check(path, host)?;
     input.check_length(&host.shape().caches)?;
-    let tokens = input.read_tokens(host.shape().vocab)?;
+    let (tokens, _) = input.read_tokens(host.shape())?;
     let states = input.header.states.iter().map(|state| *state as usize).collect();
     let tokens = if input.header.unknown > 0 { Vec::new() } else { tokens };
     Ok(Summary { n_bytes: input.n_bytes, tokens, states })
@@ -348,16 +353,16 @@ impl Input {
         Ok(())
     }
 
-    fn read_tokens(&mut self, vocab: usize) -> Result<Vec<TokenId>, SnapshotError> {
+    /// The tokens, and the pictures whose rows are among them.
+    fn read_tokens(
+        &mut self,
+        shape: &ModelShape,
+    ) -> Result<(Vec<TokenId>, Pictures), SnapshotError> {
         let bytes = self.read(4 * self.header.n_tokens() as usize)?;
         let tokens = bytes.as_chunks::<4>().0.iter().map(|chunk| u32::from_le_bytes(*chunk));
         let tokens: Vec<TokenId> = tokens.map(TokenId).collect();
-        match tokens.iter().find(|token| token.0 as usize >= vocab) {
-            Some(token) => {
-                Err(self.damaged(format!("token {} is outside the vocabulary", token.0)))
-            }
-            None => Ok(tokens),
-        }
+        let pictures = self.header.pictures(&self.path, shape, &tokens)?;
+        Ok((tokens, pictures))
     }
 
     /// The next bytes.

@@ -2,14 +2,17 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Weak;
 
 use moeflux_backend::{CacheSpec, KvType, StateShape};
-use moeflux_core::OptionId;
+use moeflux_core::{OptionId, PictureRows, TokenId, hex};
+use moeflux_model::ModelShape;
 use serde::{Deserialize, Serialize};
 
 use super::host::Facts;
 use crate::error::SnapshotError;
 use crate::options::Activations;
+use crate::positions::pictures::{Pictures, PlacedPicture};
 use crate::positions::windows::seen_by;
 
 /// First bytes of every snapshot.
@@ -48,6 +51,69 @@ pub(super) struct Header {
     /// Positions that a session can be read up to, ascending; the last is the end. Their recurrent
     /// states follow. Without recurrent layers it can be read up to any where there are none.
     pub(super) states: Vec<u64>,
+    /// Pictures whose rows are among the tokens, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) pictures: Vec<StoredPicture>,
+}
+
+/// A picture as the header describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoredPicture {
+    /// The position of its first row.
+    start: usize,
+    /// How many rows it has.
+    rows: usize,
+    /// Rows by height and width, where positions have three parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shape: Option<[usize; 2]>,
+    /// The token that stands for each of its rows.
+    placeholder: u32,
+    /// The hash of what the model saw, in hexadecimal digits.
+    id: String,
+}
+
+impl StoredPicture {
+    pub(super) fn of(picture: &PlacedPicture) -> StoredPicture {
+        StoredPicture {
+            start: picture.start,
+            rows: picture.rows.n_rows,
+            shape: picture.shape,
+            placeholder: picture.placeholder.0,
+            id: hex(&picture.rows.id),
+        }
+    }
+
+    /// The picture, in a session of a model. `None` where it says what no picture can be.
+    fn placed(&self, shape: &ModelShape) -> Option<PlacedPicture> {
+        let n_rows = self.rows;
+        let is_of_shape = match self.shape {
+            Some([height, width]) => height.checked_mul(width) == Some(n_rows),
+            None => true,
+        };
+        let has_parts = self.shape.is_some() == shape.has_position_parts;
+        let is_known = (self.placeholder as usize) < shape.vocab;
+        (n_rows > 0 && is_of_shape && has_parts && is_known).then_some(())?;
+        Some(PlacedPicture {
+            start: self.start,
+            rows: PictureRows { id: unhex(&self.id)?, n_rows },
+            placeholder: TokenId(self.placeholder),
+            shape: self.shape,
+            is_whole: shape.sees_pictures_whole,
+            seen: Weak::new(),
+        })
+    }
+}
+
+fn unhex(digits: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    (pairs.len() == bytes.len() && rest.is_empty()).then_some(())?;
+    for (byte, pair) in bytes.iter_mut().zip(pairs) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16);
+        *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
+    }
+    Some(bytes)
 }
 
 /// A cache as the header describes it.
@@ -113,6 +179,7 @@ impl Header {
         positions: usize,
         n_unknown: usize,
         states: impl Iterator<Item = usize>,
+        pictures: &Pictures,
     ) -> Header {
         Header {
             family: host.family().to_owned(),
@@ -122,6 +189,7 @@ impl Header {
             positions: positions as u64,
             unknown: n_unknown as u64,
             states: states.map(|state| state as u64).collect(),
+            pictures: pictures.iter().map(StoredPicture::of).collect(),
         }
     }
 
@@ -143,7 +211,7 @@ impl Header {
 
     /// Checks that the state is one of this engine's model, as it runs now.
     pub(super) fn check(&self, path: &Path, host: &dyn Facts) -> Result<(), SnapshotError> {
-        let want = Header::new(host, 0, 0, std::iter::empty());
+        let want = Header::new(host, 0, 0, std::iter::empty(), &Pictures::default());
         let other_option = |option, got: &str, want: &str| SnapshotError::OtherOption {
             path: path.to_path_buf(),
             option,
@@ -180,6 +248,46 @@ impl Header {
             return Err(SnapshotError::TooLong { path: path.to_path_buf(), positions, limit });
         }
         Ok(())
+    }
+
+    /// The pictures whose rows are among `tokens`, which are all of the file.
+    ///
+    /// # Errors
+    /// Where one is not there, or tokens are outside of the vocabulary and no picture's.
+    pub(super) fn pictures(
+        &self,
+        path: &Path,
+        shape: &ModelShape,
+        tokens: &[TokenId],
+    ) -> Result<Pictures, SnapshotError> {
+        let damaged = |what: String| SnapshotError::Damaged { path: path.to_path_buf(), what };
+        let n_unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);
+        let mut end = n_unknown;
+        let mut pictures = Vec::with_capacity(self.pictures.len());
+        for (nth, stored) in self.pictures.iter().enumerate() {
+            let wrong = || damaged(format!("its picture {nth} is none of the model's"));
+            let picture = stored.placed(shape).ok_or_else(wrong)?;
+            let known = picture
+                .start
+                .checked_sub(end)
+                .and_then(|_| tokens.get(picture.start - n_unknown..));
+            // The last one may be cut where the file ends.
+            let known = known.filter(|known| !known.is_empty()).ok_or_else(wrong)?;
+            if !picture.rows.tokens().zip(known).all(|(row, known)| row == *known) {
+                return Err(wrong());
+            }
+            end = picture.start.checked_add(picture.rows.n_rows).ok_or_else(wrong)?;
+            pictures.push(picture);
+        }
+        let pictures = Pictures::new(pictures);
+        let mut wrong =
+            (n_unknown..).zip(tokens).filter(|(_, token)| token.0 as usize >= shape.vocab);
+        match wrong.find(|(position, token)| !pictures.has(**token, *position)) {
+            Some((_, token)) => {
+                Err(damaged(format!("token {} is outside the vocabulary", token.0)))
+            }
+            None => Ok(pictures),
+        }
     }
 
     /// The first cache that is stored in another type.

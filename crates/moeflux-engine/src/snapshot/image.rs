@@ -126,7 +126,7 @@ impl Image {
             .map(|at| (*at, crate::positions::checkpoints::States::default()))
             .collect();
         let turn_end = tokens.len();
-        let contents = Contents { n_unknown: 0, tokens, states };
+        let contents = Contents { n_unknown: 0, tokens, pictures: Default::default(), states };
         Image { contents, turn_end, blocks: Vec::new(), n_bytes }
     }
 }

@@ -7,6 +7,7 @@ use moeflux_core::checkpoint::Checksum;
 use super::file::Contents;
 use super::header::{Header, VERSION};
 use super::host::Facts;
+use crate::positions::pictures::Pictures;
 
 /// The extension of the names of snapshots.
 pub(super) const EXTENSION: &str = "snapshot";
@@ -20,7 +21,7 @@ pub(super) struct ModelKey(String);
 
 impl ModelKey {
     pub(super) fn of(facts: &dyn Facts) -> ModelKey {
-        let header = Header::new(facts, 0, 0, std::iter::empty());
+        let header = Header::new(facts, 0, 0, std::iter::empty(), &Pictures::default());
         let json = serde_json::to_string(&header).expect("a header is plain data");
         ModelKey(hash(format!("{VERSION} {json}").as_bytes()))
     }

@@ -311,6 +311,7 @@ mod tests {
             mtp_width: 0,
             takes_embeddings: true,
             has_position_parts: false,
+            sees_pictures_whole: false,
         };
         let identity = String::from("x");
         let activations = Activations::Full;

@@ -9,7 +9,6 @@ mod tower;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use moeflux_core::PictureRows;
 use moeflux_image::{DecodeLimits, Layout, Picture, Prepared, Processor, picture_size};
@@ -20,12 +19,6 @@ use self::known::KnownPictures;
 pub use self::seen::SeenPicture;
 use self::tower::{TowerHost, TowerPlace};
 use crate::error::EngineError;
-
-/// Tokens of a picture at most, where nothing else is asked for: a million pixels of the Qwen families.
-pub const DEFAULT_IMAGE_TOKENS: NonZeroUsize = NonZeroUsize::new(1024).expect("above zero");
-
-/// How long a tower without pictures stays in memory, where nothing else is asked for.
-pub const DEFAULT_TOWER_IDLE: Duration = Duration::from_secs(300);
 
 /// Bytes of rows of pictures that are kept, so that a tower need not see them again.
 const KNOWN_BYTES: usize = 256 << 20;
@@ -109,10 +102,13 @@ impl Vision {
         Ok(processor.prepare(&picture, &layout)?)
     }
 
-    /// The rows that a picture takes in a prompt.
+    /// The rows that a picture takes in a prompt. Their hash is that of its pixels and of the tower.
     pub fn rows(&self, picture: &Prepared) -> PictureRows {
-        let n_rows = picture.layout().n_tokens();
-        PictureRows { id: *picture.id().bytes(), n_rows }
+        let mut id = *picture.id().bytes();
+        for (byte, of_tower) in id.iter_mut().zip(self.tower.identity().bytes().cycle()) {
+            *byte ^= of_tower;
+        }
+        PictureRows { id, n_rows: picture.layout().n_tokens() }
     }
 
     /// Looks at a picture, unless its rows are known. `None` where `progress` has ended the work. The

@@ -71,7 +71,7 @@ struct OpenTower {
     backend: Box<dyn Backend>,
     last_use: Instant,
     /// Bytes that the cache of experts gets back.
-    lent: Option<Lent>,
+    _lent: Option<Lent>,
 }
 
 impl TowerHost {
@@ -81,6 +81,11 @@ impl TowerHost {
 
     pub(super) fn bytes(&self) -> u64 {
         self.place.bytes
+    }
+
+    /// Tells the tower from others, in 32 characters.
+    pub(super) fn identity(&self) -> &str {
+        self.files.identity()
     }
 
     pub(super) fn is_loaded(&self) -> bool {
@@ -164,7 +169,7 @@ impl TowerHost {
         let mut backend = device::open_for_tower(*device, *n_threads, isa.as_deref())?;
         let max_rows = rows_at_once(*device);
         let tower = self.files.load(backend.as_mut(), max_rows, *inputs, &mut |_| {})?;
-        Ok(OpenTower { tower, backend, last_use: Instant::now(), lent })
+        Ok(OpenTower { tower, backend, last_use: Instant::now(), _lent: lent })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -219,8 +224,14 @@ fn look_at(
     picture.write(0..n_patches, Frames::All, &mut patches);
     let shape = [grid.rows / merge, grid.columns / merge];
     let grid = Grid { rows: grid.rows, columns: grid.columns };
-    let seen = tower.look(Picture { grid, patches: &patches }, backend, progress)?;
-    Ok(seen.map(|seen| SeenPicture::new(rows, shape, tower.hidden(), seen)))
+    let Some(seen) = tower.look(Picture { grid, patches: &patches }, backend, progress)? else {
+        return Ok(None);
+    };
+    let all = [&seen.rows].into_iter().chain(&seen.deepstack).flatten();
+    if let Some(value) = all.copied().find(|value| !value.is_finite()) {
+        return Err(EngineError::NotFinite { what: String::from("a row of the picture"), value });
+    }
+    Ok(Some(SeenPicture::new(rows, shape, tower.hidden(), seen)))
 }
 
 /// Memory of the cache of experts, which it gets back when this is dropped.

@@ -223,7 +223,7 @@ fn mtp_drafts_change_no_answer_at_any_batch_size() {
             .map(|(i, text)| {
                 let tokens = tokenizer.encode(text, Markup::Literal).unwrap();
                 let sampler = if i % 2 == 0 { SamplerOptions::default() } else { warm(i) };
-                let (job, one) = job(Turn { tokens, checkpoints: Vec::new() }, 40, sampler);
+                let (job, one) = job(Turn { tokens, ..Turn::default() }, 40, sampler);
                 scheduler.submit(job).unwrap();
                 one
             })

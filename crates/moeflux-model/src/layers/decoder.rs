@@ -215,6 +215,7 @@ impl Builder<'_, '_> {
             mtp_width: hidden + head.carried.map_or(0, |streams| streams.len),
             takes_embeddings,
             has_position_parts: self.has_position_parts,
+            sees_pictures_whole: false,
             caches,
         };
         Ok(Box::new(Decoder {

@@ -29,7 +29,7 @@ fn check_read(
     checkpoints: &[usize],
     known: usize,
 ) {
-    let prompt = Prompt { tokens: &subject.tokens[..n], checkpoints };
+    let prompt = Prompt { tokens: &subject.tokens[..n], checkpoints, ..Prompt::default() };
     let mut progress = Vec::new();
     let read = session.eval_conversation(prompt, &mut |n| progress.push(n)).unwrap();
     assert_eq!(read.n_reused, known, "{}", subject.dir.display());

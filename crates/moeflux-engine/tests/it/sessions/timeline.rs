@@ -251,7 +251,11 @@ fn act(
         Act::Prompt(k, mark) => {
             let tokens = &subject.tokens[..k];
             let checkpoints = [mark];
-            let prompt = moeflux_engine::Prompt { tokens, checkpoints: &checkpoints };
+            let prompt = moeflux_engine::Prompt {
+                tokens,
+                checkpoints: &checkpoints,
+                ..moeflux_engine::Prompt::default()
+            };
             let read = session.eval_conversation(prompt, &mut |_| {}).unwrap();
             prop_assert!(read.n_reused < k);
             *held = tokens.to_vec();
