@@ -29,6 +29,7 @@ use super::learned::Learned;
 use super::length::Written;
 use super::message::Message;
 use super::nesting;
+use super::picture_parts::PictureRoles;
 use super::render_request::RenderRequest;
 use super::renderer::{RenderError, Renderer};
 use super::tokenizer::Tokenizer;
@@ -94,8 +95,12 @@ impl ChatTemplate {
             let shape = HistoryShape::find(|messages| template.plain(messages, None));
             let written =
                 Written::find(|messages, tools| template.plain(&shape.apply(messages), tools));
+            let render = |messages: &[Message]| template.plain(&shape.apply(messages), None);
+            let placeholder = template.markup.placeholder();
+            let pictures = placeholder.map(|text| PictureRoles::find(text, render));
+            let pictures = pictures.unwrap_or_default();
             let spent = Arc::clone(&template.learned.spent);
-            template.learned = Arc::new(Learned { shape, written, spent });
+            template.learned = Arc::new(Learned { shape, written, pictures, spent });
         }
         Ok(template)
     }
@@ -126,6 +131,11 @@ impl ChatTemplate {
         }
     }
 
+    /// Whether the template writes pictures, if only those of users.
+    pub fn takes_pictures(&self) -> bool {
+        self.learned.pictures.takes_any()
+    }
+
     /// What the template makes of messages as they are; `None` where it refuses them.
     pub(super) fn plain(&self, messages: &[Message], tools: Option<&Value>) -> Option<String> {
         self.render_as_given(&RenderRequest { messages, tools, ..RenderRequest::default() })
@@ -154,7 +164,8 @@ impl ChatTemplate {
     /// text.
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Rendered, TextError> {
         nesting::check(request)?;
-        let messages = &self.learned.shape.apply(request.messages);
+        let messages = self.learned.shape.apply(request.messages);
+        let messages = &self.learned.pictures.apply(messages);
         let context = Context::new(&RenderRequest { messages, ..request.clone() })?;
         let now = chrono::Local::now().naive_local();
         let run = |context: &Context| {

@@ -146,6 +146,37 @@ pub enum TextError {
     /// The template writes nothing, or nothing that the tokenizer has tokens for.
     #[error("the chat template makes no prompt of the conversation: there is no token in it")]
     NoPrompt,
+    /// Pictures are given to a model whose template or vocabulary knows none.
+    #[error(
+        "the chat template of this model writes no images, or its vocabulary has no token that stands for \
+         one: leave images out"
+    )]
+    NoPictures,
+    /// Messages have another number of parts that are pictures than there are pictures.
+    #[error(
+        "{n_pictures} images are given for {n_parts} parts of type image: give each part one, in their order"
+    )]
+    PictureCount {
+        /// Parts that are pictures.
+        n_parts: usize,
+        /// Pictures.
+        n_pictures: usize,
+    },
+    /// The template leaves pictures out, or writes some twice.
+    #[error(
+        "the chat template makes {n_written} images of the {n_pictures} up to message {idx} ({role}): leave \
+         images out of it"
+    )]
+    PicturesWritten {
+        /// Position of the message, from zero.
+        idx: usize,
+        /// Its role, shortened.
+        role: String,
+        /// Pictures up to there.
+        n_pictures: usize,
+        /// Placeholders in the prompt.
+        n_written: usize,
+    },
     /// The template does not write the message that is to be gone on with.
     #[error("the chat template leaves the last message out, so that it cannot be continued")]
     NoLastMessage,

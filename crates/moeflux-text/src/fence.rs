@@ -16,6 +16,7 @@ use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
 
 use super::guard::catch_panic;
 use super::jinja::is_space;
+use super::placeholders::{is_placeholder, placeholder_text};
 
 /// The control tokens of a vocabulary as text, and the ones that templates know by name.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +102,8 @@ impl MarkupText {
         let mut markup = Self { named, normalizer, ..Self::default() };
         let mut seen = HashSet::new();
         for (text, special) in tokens {
+            // Templates write placeholders of pictures, and test for none.
+            let special = special || is_placeholder(&text);
             for text in [markup.normalized(&text), text] {
                 let text = text.trim();
                 markup.firsts.extend(text.chars().next());
@@ -120,6 +123,11 @@ impl MarkupText {
             Ok(Ok(())) => normal.get().to_owned(),
             _ => text.to_owned(),
         }
+    }
+
+    /// The text of the token that stands for a picture.
+    pub(super) fn placeholder(&self) -> Option<&'static str> {
+        placeholder_text(|text| self.tokens.iter().any(|token| token.text == text))
     }
 
     /// Whether a special token is part of `text`.

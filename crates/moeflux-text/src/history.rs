@@ -329,7 +329,12 @@ fn text_before_calls(message: Message) -> Vec<Message> {
 }
 
 /// A question, an answer that calls a tool, and the result.
-fn turn_with_call(user: &Message, id: &str, arguments: &Value, content: &Value) -> [Message; 3] {
+pub(super) fn turn_with_call(
+    user: &Message,
+    id: &str,
+    arguments: &Value,
+    content: &Value,
+) -> [Message; 3] {
     let call = json!([{"id": id, "type": "function",
         "function": {"name": "probe", "arguments": arguments}}]);
     let answer = Message {

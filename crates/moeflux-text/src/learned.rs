@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::history::HistoryShape;
 use super::length::Written;
+use super::picture_parts::PictureRoles;
 
 /// Bytes that may be written: 40 kB for each of some hundred conversations.
 const MAX_BYTES: u64 = 4 << 20;
@@ -22,6 +23,7 @@ const MAX_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Learned {
     pub(super) shape: HistoryShape,
     pub(super) written: Written,
+    pub(super) pictures: PictureRoles,
     pub(super) spent: Arc<Spent>,
 }
 

@@ -26,8 +26,10 @@ mod library;
 mod message;
 mod nesting;
 mod output;
+mod picture_parts;
 mod pieces;
 mod pipeline;
+mod placeholders;
 mod prompting;
 mod render_request;
 mod renderer;
@@ -52,6 +54,7 @@ pub use infill::{Infill, NamedText};
 pub use message::Message;
 pub(crate) use output::{Calls, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
 pub use output::{Delta, NoCalls, OutputFormat, OutputParser, Thoughts, ToolSyntax};
+pub use placeholders::PicturePlace;
 pub use prompting::{
     AnswerReader, ChatModel, Conversation, Prepared, PromptError, ToolChoice, Tools,
 };
@@ -63,7 +66,7 @@ pub use stream::StreamDecoder;
 pub use table::Special;
 pub use text_files::{TextFile, text_files, tokenizer_bytes};
 pub use tokenizer::Tokenizer;
-pub use turn::{PicturePlace, Turn};
+pub use turn::Turn;
 
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,12 @@ impl Message {
         Self { role: role.into(), content: Some(Value::String(content.into())), ..Self::default() }
     }
 
+    /// How many of the parts of its content are pictures: `{"type": "image"}`.
+    pub fn n_pictures(&self) -> usize {
+        let parts = self.content.as_ref().and_then(Value::as_array);
+        parts.into_iter().flatten().filter(|part| part["type"] == "image").count()
+    }
+
     /// Turns the arguments of tool calls from JSON text, as the OpenAI API has them, into the
     /// objects that templates expect. Arguments that are not a JSON object stay text.
     pub fn parse_arguments(&mut self) {

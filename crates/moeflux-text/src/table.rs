@@ -17,6 +17,9 @@ use super::tokenizer_file::MAX_TOKENS;
 /// Most characters that a decoder strips of a token.
 const MAX_STRIP: usize = 1024;
 
+/// What rows of a picture are in a text.
+const PICTURE: &str = "[image]";
+
 /// Whether special tokens appear in decoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
@@ -85,6 +88,8 @@ enum Step {
 pub(super) struct Joiner {
     first: bool,
     strip: usize,
+    /// The last token was a row of a picture.
+    is_picture: bool,
 }
 
 impl TokenTable {
@@ -142,7 +147,7 @@ impl TokenTable {
     }
 
     pub(super) fn joiner(&self) -> Joiner {
-        Joiner { first: true, strip: self.join.strip_start }
+        Joiner { first: true, strip: self.join.strip_start, is_picture: false }
     }
 }
 
@@ -169,6 +174,10 @@ impl Joiner {
         special: Special,
         out: &mut Vec<u8>,
     ) {
+        let follows_row = std::mem::replace(&mut self.is_picture, id.is_picture());
+        if id.is_picture() && !follows_row && special == Special::Show {
+            out.extend_from_slice(PICTURE.as_bytes());
+        }
         if id.0 as usize >= table.vocab_size() || (special == Special::Hide && table.is_special(id))
         {
             return;

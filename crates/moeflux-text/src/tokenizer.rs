@@ -13,6 +13,7 @@ use super::error::{TextError, excerpt};
 use super::fence::{MarkupText, Rendered};
 use super::guard::{Source, catch_panic, guarded};
 use super::learned::KnownTemplates;
+use super::placeholders::Placeholder;
 use super::source::{MetadataText, TextSource};
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
@@ -385,6 +386,11 @@ impl Tokenizer {
     /// The names of the model's chat templates.
     pub fn chat_template_names(&self) -> impl Iterator<Item = &str> {
         self.config.templates.keys().map(String::as_str)
+    }
+
+    /// The token that stands for a picture.
+    pub(super) fn placeholder(&self) -> Option<Placeholder> {
+        Placeholder::find(|text| self.id_of(text).filter(|id| self.is_control(*id)))
     }
 
     /// What a template needs to know about control tokens.

@@ -15,7 +15,7 @@ use moeflux_core::Dialects;
 use moeflux_text::{ChatTemplate, Message, RenderRequest, Tokenizer};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 const END: &str = "<|im_end|>";
 
@@ -62,7 +62,7 @@ fn written(template: &str, turn: &Turn, thinks: bool) -> String {
             messages,
             tools: Some(&tools),
             add_generation_prompt,
-            extra: Map::new(),
+            ..RenderRequest::default()
         };
         template.render(&request).unwrap().text().to_owned()
     };

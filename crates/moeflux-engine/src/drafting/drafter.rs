@@ -164,13 +164,15 @@ impl Drafter {
         let is_expected = expected.is_some();
         let found = expected.or_else(|| self.lookup.find());
         let mut sources = Vec::with_capacity(2);
-        if let Some(found) = &found {
+        let n_copied =
+            found.as_ref().map_or(0, |found| self.lookup.n_copied(found.start, max_draft));
+        if let Some(found) = found.as_ref().filter(|_| n_copied > 0) {
             let class = if is_expected {
                 EXPECTED
             } else {
                 CLASSES.iter().rposition(|class| class.0 <= found.n_common).unwrap_or(0)
             };
-            sources.push(self.copy_source(class, max_draft, CLASSES[class].1));
+            sources.push(self.copy_source(class, n_copied, CLASSES[class].1));
         }
         if let Some(MtpRates { seconds, acceptance: priors }) = context.mtp {
             let max_tokens = max_draft.min(MAX_MTP_DRAFT);

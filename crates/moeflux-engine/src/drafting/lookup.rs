@@ -70,6 +70,13 @@ impl Lookup {
         is_repeated.then_some(Found { n_common: n_answered, start: n_answered })
     }
 
+    /// How many tokens from a place on can be copied: `most`, or those before a picture.
+    pub(super) fn n_copied(&self, start: usize, most: usize) -> usize {
+        let from_there = self.text.get(start..).unwrap_or_default();
+        let picture = from_there.iter().take(most).position(|token| token.is_picture());
+        picture.unwrap_or(most)
+    }
+
     /// Copies `n` tokens from a place on. Where the text ends before, the copy continues with its
     /// own first tokens.
     pub(super) fn continuation(&self, start: usize, n: usize) -> Vec<TokenId> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moeflux_core::TokenId;
+use moeflux_core::{PictureRows, TokenId};
 use proptest::prelude::*;
 
 use super::drafter::{
@@ -44,6 +44,26 @@ fn a_text_that_repeats_itself_goes_on_so() {
     let mut text = lookup(&[7, 7, 7, 7]);
     let start = text.find().unwrap().start;
     assert_eq!(text.continuation(start, 5), tokens(&[7; 5]));
+}
+
+#[test]
+fn rows_of_pictures_are_not_copied() {
+    let rows: Vec<TokenId> = PictureRows { id: [7; 32], n_rows: 5 }.tokens().collect();
+    let prompt = [&tokens(&[1, 2, 3, 4])[..], &rows, &tokens(&[5, 1, 2, 3])].concat();
+    let mut text = Lookup::default();
+    text.extend(&prompt);
+    let start = text.find().unwrap().start;
+    assert_eq!([1, 2, 9].map(|most| text.n_copied(start, most)), [1, 1, 1]);
+    assert_eq!([4, 9, 20].map(|start| text.n_copied(start, 6)), [0, 4, 6]);
+    let (cheap, fixed) = (StepCost::default(), Speculation::Fixed(3));
+    let drafted = |prompt: &[TokenId]| {
+        let mut drafter = Drafter::new(fixed, &[], prompt).unwrap();
+        draft(&mut drafter, &context(&cheap), &[])
+    };
+    assert_eq!(drafted(&prompt), tokens(&[4]));
+    // The answer begins like what stands before the picture.
+    let at_picture = [&tokens(&[1, 2, 3])[..], &rows, &tokens(&[5, 1, 2, 3])].concat();
+    assert!(drafted(&at_picture).is_empty());
 }
 
 proptest! {

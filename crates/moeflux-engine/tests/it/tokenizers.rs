@@ -159,8 +159,13 @@ fn its_template_writes_what_its_script_writes() {
         let mut extra = Map::new();
         extra.insert("enable_thinking".into(), case["thinking"].clone());
         let tools = case.get("tools").filter(|tools| !tools.is_null());
-        let request =
-            RenderRequest { messages: &messages, tools, add_generation_prompt: true, extra };
+        let request = RenderRequest {
+            messages: &messages,
+            tools,
+            add_generation_prompt: true,
+            extra,
+            ..RenderRequest::default()
+        };
         let rendered = template.render(&request).unwrap();
         let mut text = rendered.text().to_owned();
         if let Some(words) = text.find("## Tools\n").map(|at| at + "## Tools\n".len()) {

@@ -163,7 +163,13 @@ fn open(
         extra.insert(String::from("enable_thinking"), is_thinking.clone());
         extra.insert(String::from("thinking"), is_thinking);
     }
-    let request = RenderRequest { messages, tools, add_generation_prompt: true, extra };
+    let request = RenderRequest {
+        messages,
+        tools,
+        add_generation_prompt: true,
+        extra,
+        ..RenderRequest::default()
+    };
     template.render_as_given(&request)
 }
 

@@ -249,6 +249,12 @@ impl ChatModel {
         InfillMarks::of(&self.tokenizer).is_some()
     }
 
+    /// Whether conversations may have pictures: the template writes them, and the vocabulary has a token
+    /// that stands for one.
+    pub fn takes_pictures(&self) -> bool {
+        self.template(false).is_ok_and(ChatTemplate::takes_pictures)
+    }
+
     /// Reads tokens that the model continues.
     ///
     /// # Errors
@@ -287,7 +293,7 @@ impl ChatModel {
         conversation: &Conversation,
         work: impl FnOnce(&ChatTemplate, &RenderRequest<'_>) -> Result<T, TextError>,
     ) -> Result<T, PromptError> {
-        let Conversation { messages, effort, variables, continues, .. } = conversation;
+        let Conversation { messages, pictures, effort, variables, continues, .. } = conversation;
         let tools = Value::from(conversation.tools.functions.clone());
         let tools = (!conversation.tools.is_empty()).then_some(&tools);
         if tools.is_some() && self.format().syntax().is_none() {
@@ -304,7 +310,8 @@ impl ChatModel {
             let word = || Value::from(self.efforts(template).nearest(effort));
             extra.entry(EFFORT).or_insert_with(word);
         }
-        let request = RenderRequest { messages, tools, add_generation_prompt: true, extra };
+        let request =
+            RenderRequest { messages, pictures, tools, add_generation_prompt: true, extra };
         Ok(work(template, &request)?)
     }
 

@@ -1,5 +1,6 @@
 //! A conversation whose next turn is wanted.
 
+use moeflux_core::PictureRows;
 use serde_json::{Map, Value};
 
 use crate::constrain::AnswerShape;
@@ -10,6 +11,8 @@ use crate::message::Message;
 pub struct Conversation {
     /// All turns so far.
     pub messages: Vec<Message>,
+    /// The pictures of their parts `{"type": "image"}`, in the order in which these stand in messages.
+    pub pictures: Vec<PictureRows>,
     /// Tools that the model may call.
     pub tools: Tools,
     /// Whether it may, or must.
@@ -43,6 +46,7 @@ impl Conversation {
     pub fn new(messages: Vec<Message>) -> Conversation {
         Conversation {
             messages,
+            pictures: Vec::new(),
             tools: Tools::default(),
             tool_choice: ToolChoice::Auto,
             may_call_many: true,

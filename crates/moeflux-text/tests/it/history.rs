@@ -5,7 +5,7 @@ use std::path::Path;
 
 use moeflux_core::Dialects;
 use moeflux_text::{ChatTemplate, Message, RenderRequest, Tokenizer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::templates::write_tokenizer;
 
@@ -25,12 +25,7 @@ fn of_source(source: &str) -> ChatTemplate {
 
 fn render(template: &ChatTemplate, messages: &Value) -> String {
     let messages: Vec<Message> = serde_json::from_value(messages.clone()).unwrap();
-    let request = RenderRequest {
-        messages: &messages,
-        tools: None,
-        add_generation_prompt: false,
-        extra: Map::new(),
-    };
+    let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
     template.render(&request).unwrap().text().to_owned()
 }
 

@@ -6,6 +6,7 @@ mod history;
 mod hostile_templates;
 mod infill;
 mod no_calls;
+mod pictures;
 mod round_trip;
 mod schemas;
 mod templates;

@@ -294,7 +294,7 @@ impl Subject {
                 messages,
                 tools: Some(&tools),
                 add_generation_prompt,
-                extra: Map::new(),
+                ..RenderRequest::default()
             };
             let rendered = self.template.render(&request).ok()?;
             Some(rendered.text().to_owned())

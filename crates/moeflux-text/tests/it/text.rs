@@ -62,6 +62,7 @@ fn check_template(path: &Path) {
         tools: case.tools.as_ref(),
         add_generation_prompt: case.add_generation_prompt,
         extra: case.extra,
+        ..RenderRequest::default()
     };
     let got = ChatTemplate::new(&case.template, markup).and_then(|t| t.render(&request));
     match (got, &case.rendered, &case.error) {
