@@ -130,12 +130,13 @@ impl Engine {
         &self.info.warnings
     }
 
-    /// What the prompt cache and the loading of experts met that the user should know, since the last
+    /// What the prompt cache, the loading of experts and the vision tower met that the user should know, since the last
     /// call.
     pub fn take_warnings(&self) -> Vec<String> {
         let of_cache = self.prefix_cache().map(PrefixCache::take_warnings).unwrap_or_default();
         let of_loading = self.info.loading.as_ref().and_then(ExpertLoading::take_warning);
-        of_cache.into_iter().chain(of_loading).collect()
+        let of_vision = self.vision().and_then(Vision::take_warning);
+        of_cache.into_iter().chain(of_loading).chain(of_vision).collect()
     }
 
     /// Waits until the device has all experts that [`EngineOptions::quick_start`] has it get while the

@@ -23,6 +23,8 @@ pub struct TowerFiles {
     plan: TowerPlan,
     weight_bytes: u64,
     scratch_per_row: u64,
+    /// Elements of matrices that multiply every patch, and of those that multiply rows of the prompt.
+    elements: [u64; 2],
     identity: String,
 }
 
@@ -49,10 +51,12 @@ impl TowerFiles {
         Tower::load(plan.clone(), &mut build(&mut survey, 1))?;
         let (manifest, scratch_per_row, _) = survey.finish();
         let mut claims = Claims::new(&checkpoint);
-        let mut weight_bytes = 0;
+        let (mut weight_bytes, mut elements) = (0, [0; 2]);
         for decl in &manifest.matrices {
             let source = claims.matrix(decl)?;
             weight_bytes += source.format.matrix_bytes(decl.rows, decl.cols) as u64;
+            let is_of_patches = decl.name.starts_with(plan.blocks);
+            elements[usize::from(!is_of_patches)] += (decl.rows * decl.cols) as u64;
         }
         for decl in &manifest.vectors {
             claims.vector(decl)?;
@@ -62,7 +66,19 @@ impl TowerFiles {
         claims.finish()?;
         let scratch_per_row = scratch_per_row as u64;
         let identity = identity(&checkpoint)?;
-        Ok(Some(TowerFiles { checkpoint, plan, weight_bytes, scratch_per_row, identity }))
+        Ok(Some(TowerFiles { checkpoint, plan, weight_bytes, scratch_per_row, elements, identity }))
+    }
+
+    /// Floating-point operations, two for a multiplication with its addition, that a picture of `n_patches`
+    /// takes in matrices and in attention.
+    pub fn operations(&self, n_patches: usize) -> [f64; 2] {
+        let TowerPlan { block, n_blocks, end, .. } = &self.plan;
+        let n = n_patches as f64;
+        let n_rows = n / (end.merge() * end.merge()) as f64;
+        let [of_patches, of_rows] = self.elements.map(|n| n as f64);
+        let width = (block.attention.n_heads * block.attention.head_dim) as f64;
+        let attention = 4.0 * n * n * width * *n_blocks as f64;
+        [2.0 * (of_patches * n + of_rows * n_rows), attention]
     }
 
     /// 32 hexadecimal digits that tell this tower from others: a hash of its config, its tensors' names,

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use moeflux_engine::SeenPicture;
 use moeflux_text::Message;
 use serde_json::Value;
 
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::generate::{prepare, start};
+use crate::pictures::picture_message;
 use crate::request::Request;
 use crate::shared::Shared;
 
@@ -55,7 +57,11 @@ impl Chat {
     /// # Errors
     /// As [`Chat::answer`]; the message is not kept then.
     pub fn send(&mut self, text: impl Into<String>) -> Result<Answer<'_>, Error> {
-        self.messages.push(Message::new("user", text));
+        self.send_message(Message::new("user", text))
+    }
+
+    fn send_message(&mut self, message: Message) -> Result<Answer<'_>, Error> {
+        self.messages.push(message);
         match prepare(&self.model, &self.messages, &self.request) {
             Ok(prepared) => start(&self.model, prepared, &self.request, Some(&mut self.messages)),
             Err(err) => {
@@ -63,6 +69,20 @@ impl Chat {
                 Err(err)
             }
         }
+    }
+
+    /// Shows pictures to the model, which [`Model::see`](crate::Model::see) has given, says something
+    /// about them and requests its answer.
+    ///
+    /// # Errors
+    /// As [`Chat::send`].
+    pub fn send_with_pictures(
+        &mut self,
+        pictures: &[Arc<SeenPicture>],
+        text: impl Into<String>,
+    ) -> Result<Answer<'_>, Error> {
+        self.request.pictures.extend(pictures.iter().cloned());
+        self.send_message(picture_message("user", pictures, text))
     }
 
     /// Adds the result of a tool call; [`Chat::answer`] continues when all results are there.

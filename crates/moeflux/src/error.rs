@@ -36,6 +36,16 @@ impl Error {
         Error { kind: ErrorKind::Machine, option: None, text, cause: None }
     }
 
+    /// A part of a request that cannot be used.
+    pub(crate) fn request(text: String) -> Error {
+        Error { kind: ErrorKind::Request, option: None, text, cause: None }
+    }
+
+    /// What the model cannot do.
+    pub(crate) fn unsupported(text: String) -> Error {
+        Error { kind: ErrorKind::Unsupported, option: None, text, cause: None }
+    }
+
     /// An answer whose model's thread has ended.
     pub(crate) fn stopped() -> Error {
         let text = String::from("the thread of the model has ended");

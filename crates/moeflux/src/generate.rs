@@ -9,6 +9,7 @@ use moeflux_text::{Message, Prepared};
 
 use crate::answer::Answer;
 use crate::error::Error;
+use crate::pictures::pictures_of;
 use crate::request::{Request, Settings};
 use crate::shared::Shared;
 
@@ -121,26 +122,42 @@ pub(crate) fn submit(shared: &Shared, orders: Vec<Order>) -> Result<(), SubmitEr
     shared.scheduler.submit_all(orders.into_iter().map(Order::into_job).collect())
 }
 
+/// A prompt, and the pictures whose rows it has.
+pub(crate) struct PreparedPictures {
+    pub(crate) prepared: Prepared,
+    pub(crate) pictures: Vec<Arc<SeenPicture>>,
+}
+
+impl From<Prepared> for PreparedPictures {
+    fn from(prepared: Prepared) -> PreparedPictures {
+        PreparedPictures { prepared, pictures: Vec::new() }
+    }
+}
+
 /// Reads a conversation as the model does.
 pub(crate) fn prepare(
     shared: &Shared,
     messages: &[Message],
     request: &Request,
-) -> Result<Prepared, Error> {
-    let conversation = request.conversation(messages);
-    shared.text.prepare(&conversation).map_err(|err| shared.refusal(err))
+) -> Result<PreparedPictures, Error> {
+    let pictures = pictures_of(messages, &request.pictures)?;
+    let conversation = request.conversation(messages, &pictures);
+    let prepared = shared.text.prepare(&conversation).map_err(|err| shared.refusal(err))?;
+    Ok(PreparedPictures { prepared, pictures })
 }
 
 /// Queues a prompt; its answer belongs to `chat` where there is one.
 pub(crate) fn start<'chat>(
     shared: &Arc<Shared>,
-    prepared: Prepared,
+    prepared: impl Into<PreparedPictures>,
     request: &Request,
     chat: Option<&'chat mut Vec<Message>>,
 ) -> Result<Answer<'chat>, Error> {
+    let PreparedPictures { prepared, pictures } = prepared.into();
     let settings = request.settings(shared.text.tokenizer());
     let options = AnswerOptions::default();
-    Ok(answer_prepared(shared, prepared, settings, options)?.of_chat(chat))
+    let mut answers = answer_all(shared, vec![Ask { prepared, pictures, settings, options }])?;
+    Ok(answers.remove(0).of_chat(chat))
 }
 
 impl Order {

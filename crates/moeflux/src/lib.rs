@@ -58,6 +58,7 @@ mod chat;
 mod error;
 mod generate;
 mod model;
+mod pictures;
 mod request;
 mod shared;
 
@@ -76,4 +77,5 @@ pub use self::chat::Chat;
 pub use self::error::Error;
 pub use self::generate::{AnswerOptions, Ask, News, Order};
 pub use self::model::Model;
+pub use self::pictures::{picture_id, picture_message};
 pub use self::request::{Format, Request, Settings};

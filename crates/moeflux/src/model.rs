@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use moeflux_engine::{
-    Engine, EngineOptions as Options, Plan, Scheduler, SchedulerOptions, SubmitError, TokenId,
+    Engine, EngineOptions as Options, Plan, Scheduler, SchedulerOptions, SeenPicture, SubmitError,
+    TokenId,
 };
 use moeflux_text::{ChatModel, Infill, Message, Prepared, Tokenizer};
 
@@ -14,6 +15,7 @@ use crate::error::Error;
 use crate::generate::{
     AnswerOptions, Ask, Order, answer_all, answer_prepared, prepare, start, submit,
 };
+use crate::pictures::{pictures_of, see};
 use crate::request::{Request, Settings};
 use crate::shared::Shared;
 
@@ -154,7 +156,8 @@ impl Model {
     /// # Errors
     /// As [`Model::answer`].
     pub fn prompt_text(&self, messages: &[Message], request: &Request) -> Result<String, Error> {
-        let conversation = request.conversation(messages);
+        let pictures = pictures_of(messages, &request.pictures)?;
+        let conversation = request.conversation(messages, &pictures);
         self.text().prompt_text(&conversation).map_err(|err| self.shared.refusal(err))
     }
 
@@ -173,7 +176,29 @@ impl Model {
     /// # Errors
     /// As [`Model::answer`].
     pub fn prepare(&self, messages: &[Message], request: &Request) -> Result<Prepared, Error> {
-        prepare(&self.shared, messages, request)
+        Ok(prepare(&self.shared, messages, request)?.prepared)
+    }
+
+    /// Looks at a picture: the bytes of a PNG, JPEG, WebP or GIF file, of an untrusted one too. Its rows go
+    /// into messages ([`picture_message`](crate::picture_message)). The first picture loads the model's
+    /// vision tower; one that was seen before takes no time.
+    ///
+    /// ```no_run
+    /// use moeflux::{Model, Request, picture_message};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = Model::open("models/qwen3.6-35b-a3b")?;
+    /// let picture = model.see(&std::fs::read("cat.jpg")?)?;
+    /// let messages = [picture_message("user", &[picture.clone()], "What is it?")];
+    /// let text = model.answer(&messages, &Request::default().pictures([picture]))?.text()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Where the model takes no pictures, the bytes are none, or memory does not suffice.
+    pub fn see(&self, bytes: &[u8]) -> Result<Arc<SeenPicture>, Error> {
+        see(&self.shared, bytes)
     }
 
     /// Reads a raw prompt as [`Model::generate`] does, and asks for no answer.

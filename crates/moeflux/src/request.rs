@@ -1,9 +1,13 @@
 //! How an answer is made.
 
-use moeflux_engine::Bias;
+use std::sync::Arc;
+
 use moeflux_engine::sampler::SamplerOptions as Sampling;
+use moeflux_engine::{Bias, SeenPicture};
 use moeflux_text::{AnswerShape, Conversation, Message, Tokenizer, ToolChoice, Tools};
 use serde_json::Value;
+
+use crate::pictures::rows;
 
 /// The form of an answer's text.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,6 +86,8 @@ pub struct Request {
     /// Text that the answer is expected to repeat in large parts, such as a file that it edits. It
     /// makes the answer faster and changes no token.
     pub expected: Option<String>,
+    /// Pictures of the messages ([`picture_message`](crate::picture_message)), in any order.
+    pub pictures: Vec<Arc<SeenPicture>>,
     /// Changes of the logits before a token is chosen.
     pub bias: Bias,
     /// How many of the likeliest tokens [`Answer::logprobs`](crate::Answer::logprobs) has with
@@ -174,9 +180,21 @@ impl Request {
         self
     }
 
-    /// A conversation that is answered so.
-    pub(crate) fn conversation(&self, messages: &[Message]) -> Conversation {
+    /// Sets [`pictures`](Request::pictures).
+    #[must_use]
+    pub fn pictures(mut self, pictures: impl IntoIterator<Item = Arc<SeenPicture>>) -> Request {
+        self.pictures = pictures.into_iter().collect();
+        self
+    }
+
+    /// A conversation that is answered so, with the pictures of its messages.
+    pub(crate) fn conversation(
+        &self,
+        messages: &[Message],
+        pictures: &[Arc<SeenPicture>],
+    ) -> Conversation {
         let conversation = Conversation {
+            pictures: rows(pictures),
             tools: Tools { functions: self.tools.clone(), strict: self.strict.clone() },
             tool_choice: self.tool_choice.clone().unwrap_or(ToolChoice::Auto),
             may_call_many: !self.one_call,

@@ -85,6 +85,9 @@ pub(crate) struct BenchArgs {
     /// Time each kernel instead of the model
     #[arg(long, conflicts_with_all = ["report", "cold", "sequences"])]
     pub(crate) kernels: bool,
+    /// Time the vision tower with a picture instead of the model
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["report", "cold", "sequences", "kernels", "share", "teacher_force", "mtp_acceptance"])]
+    pub(crate) image: Option<PathBuf>,
     /// UTF-8 text for prompts [default: built in, or random tokens, decoded ones too]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,

@@ -63,6 +63,13 @@ impl KnownPictures {
         }
     }
 
+    /// Forgets all.
+    pub(super) fn clear(&self) {
+        let state = &mut *self.state();
+        state.pictures.clear();
+        state.n_bytes = 0;
+    }
+
     /// How often a picture was known, and how often one was added.
     pub(super) fn counts(&self) -> (u64, u64) {
         let state = self.state();

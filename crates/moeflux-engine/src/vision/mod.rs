@@ -63,9 +63,20 @@ impl Vision {
         self.tower.bytes()
     }
 
+    /// Floating-point operations that the tower takes for a picture, two for a multiplication with its
+    /// addition: in matrices and in attention.
+    pub fn operations(&self, layout: &Layout) -> [f64; 2] {
+        self.tower.operations(layout.grid().n_patches())
+    }
+
     /// Whether the tower is in memory.
     pub fn is_loaded(&self) -> bool {
         self.tower.is_loaded()
+    }
+
+    /// What the user should know, since the last call.
+    pub(crate) fn take_warning(&self) -> Option<String> {
+        self.tower.take_warning()
     }
 
     /// Pictures whose rows were known, and those that the tower has seen.
@@ -109,6 +120,11 @@ impl Vision {
             *byte ^= of_tower;
         }
         PictureRows { id, n_rows: picture.layout().n_tokens() }
+    }
+
+    /// Forgets the rows of pictures, so that the tower sees them again.
+    pub fn forget(&self) {
+        self.known.clear();
     }
 
     /// Looks at a picture, unless its rows are known. `None` where `progress` has ended the work. The

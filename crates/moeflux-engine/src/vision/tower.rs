@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{ActivationPrecision, Backend};
-use moeflux_core::{PictureRows, catch_out_of_memory};
+use moeflux_backend::{ActivationPrecision, Backend, DeviceError};
+use moeflux_core::{OptionId, PictureRows, catch_out_of_memory};
 use moeflux_image::{Frames, Prepared};
 use moeflux_model::{Grid, Picture, Tower, TowerFiles};
 use moeflux_store::{ExpertStore, usable_memory};
@@ -63,6 +63,10 @@ struct State {
     is_busy: bool,
     /// Whether a thread waits for it to be idle for long enough.
     is_watched: bool,
+    /// Whether the GPU had too little memory for it.
+    leaves_gpu: bool,
+    /// What the user should know.
+    warning: Option<String>,
 }
 
 /// A tower on its device.
@@ -88,6 +92,10 @@ impl TowerHost {
         self.files.identity()
     }
 
+    pub(super) fn operations(&self, n_patches: usize) -> [f64; 2] {
+        self.files.operations(n_patches)
+    }
+
     pub(super) fn is_loaded(&self) -> bool {
         let state = self.state();
         state.is_busy || state.idle.is_some()
@@ -105,24 +113,59 @@ impl TowerHost {
         if let Some(seen) = known() {
             return Ok(Some(seen));
         }
-        if turn.open.is_none() {
-            turn.open = Some(catch_out_of_memory(|| self.open())??);
-        }
-        let Some(OpenTower { tower, backend, .. }) = &mut turn.open else { return Ok(None) };
-        let seen =
-            catch_out_of_memory(|| look_at(tower, backend.as_mut(), picture, rows, progress));
-        match seen {
-            Ok(Ok(seen)) => Ok(seen.map(Arc::new)),
-            // What the device's buffers hold is not known.
-            Ok(Err(err)) => {
-                turn.open = None;
-                Err(err)
+        let seen = match self.look_once(&mut turn.open, picture, rows, progress) {
+            Err(err) if self.falls_back(&err) => {
+                self.look_once(&mut turn.open, picture, rows, progress)
             }
-            Err(err) => {
-                turn.open = None;
-                Err(err.into())
-            }
+            seen => seen,
+        };
+        Ok(seen?.map(Arc::new))
+    }
+
+    /// What the user should know, since the last call.
+    pub(super) fn take_warning(&self) -> Option<String> {
+        self.state().warning.take()
+    }
+
+    /// Looks at a picture with the tower of `open`, which is loaded where there is none. A tower that fails
+    /// is dropped: what its device's buffers hold is not known.
+    fn look_once(
+        &self,
+        open: &mut Option<OpenTower>,
+        picture: &Prepared,
+        rows: PictureRows,
+        progress: &mut LookProgress<'_>,
+    ) -> Result<Option<SeenPicture>, EngineError> {
+        catch_out_of_memory(|| {
+            let mut loaded = match open.take() {
+                Some(loaded) => loaded,
+                None => self.open()?,
+            };
+            let OpenTower { tower, backend, .. } = &mut loaded;
+            let seen = look_at(tower, backend.as_mut(), picture, rows, progress)?;
+            *open = Some(loaded);
+            Ok(seen)
+        })?
+    }
+
+    /// Whether another device may do what failed: the processor, where a GPU has too little memory left.
+    fn falls_back(&self, err: &EngineError) -> bool {
+        let mut state = self.state();
+        let is_memory = matches!(err, EngineError::Device(DeviceError::OutOfMemory { .. }));
+        if !is_memory || self.place.device == Device::Cpu || state.leaves_gpu {
+            return false;
         }
+        state.leaves_gpu = true;
+        state.warning = Some(format!(
+            "the vision tower runs on the processor: the GPU has too little memory left ({})",
+            OptionId::DeviceCache
+        ));
+        true
+    }
+
+    /// Where the tower computes.
+    fn device(&self) -> Device {
+        if self.state().leaves_gpu { Device::Cpu } else { self.place.device }
     }
 
     /// Frees the tower if it has had no picture for long enough, else says how long it stays. `None`
@@ -160,14 +203,15 @@ impl TowerHost {
     }
 
     fn open(&self) -> Result<OpenTower, EngineError> {
-        let TowerPlace { device, n_threads, isa, inputs, bytes, experts, .. } = &self.place;
+        let TowerPlace { n_threads, isa, inputs, bytes, experts, .. } = &self.place;
+        let device = self.device();
         let lent = experts.as_ref().and_then(|experts| Lent::of(experts, *bytes));
         let available = usable_memory().available;
-        if *device == Device::Cpu && available < *bytes {
+        if device == Device::Cpu && available < *bytes {
             return Err(EngineError::TowerMemory { needed: *bytes, available });
         }
-        let mut backend = device::open_for_tower(*device, *n_threads, isa.as_deref())?;
-        let max_rows = rows_at_once(*device);
+        let mut backend = device::open_for_tower(device, *n_threads, isa.as_deref())?;
+        let max_rows = rows_at_once(device);
         let tower = self.files.load(backend.as_mut(), max_rows, *inputs, &mut |_| {})?;
         Ok(OpenTower { tower, backend, last_use: Instant::now(), _lent: lent })
     }

@@ -63,7 +63,14 @@ kernel! {
     /// Splits queries, keys or values into f16 parts for cooperative matrices.
     SplitF16Qkv in "attention/split_f16_qkv"("rrww") include [KvFormats];
     {}
-    { kv: u32 = KV, is_cached: bool = CACHED, dim: u32 = DIM, parts: u32 = PARTS, }
+    {
+        kv: u32 = KV,
+        is_cached: bool = CACHED,
+        dim: u32 = DIM,
+        /// Columns that are written, those beyond `dim` as zeros.
+        places: u32 = PLACES,
+        parts: u32 = PARTS,
+    }
 }
 
 kernel! {
@@ -78,6 +85,8 @@ kernel! {
         /// Columns of a value that a workgroup has, and how many such parts there are.
         v_dim: u32 = V_DIM,
         v_parts: u32 = V_PARTS,
+        /// Columns of such a part that are written.
+        y_dim: u32 = Y_DIM,
         /// Halves that elements of queries and weights are the sums of, and those of keys and
         /// values.
         q_parts: u32 = Q_PARTS,

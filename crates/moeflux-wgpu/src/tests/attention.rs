@@ -193,6 +193,10 @@ fn units_for_matrices_agree_with_singles() {
         Shape { dtype: KvType::Q8, k_dim: 32, v_dim: 256, out_dim: 256, ..wide },
         Shape { window: Some(1), is_gated: true, ..wide },
         Shape { looks_ahead: true, ..wide },
+        // With columns behind those of vectors, as heads of vision towers have.
+        Shape { k_dim: 72, v_dim: 72, out_dim: 72, looks_ahead: true, ..wide },
+        Shape { k_dim: 80, v_dim: 24, out_dim: 24, is_gated: true, ..wide },
+        Shape { dtype: KvType::Q8, k_dim: 72, v_dim: 48, out_dim: 48, ..wide },
         Shape { looks_ahead: true, window: Some(33), is_gated: true, ..wide },
         Shape { n_heads: 9, n_kv_heads: 1, k_dim: 160, v_dim: 0, out_dim: 96, ..wide },
         Shape { dtype: KvType::Bf16, top_k: Some(200), ..wide },

@@ -404,6 +404,7 @@ fn attention_on_cooperative_matrices_is_valid() {
                 k_dim,
                 v_dim,
                 v_parts,
+                y_dim: v_dim,
                 q_parts,
                 parts,
                 block,

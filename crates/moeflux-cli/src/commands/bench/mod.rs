@@ -5,6 +5,7 @@ mod figures;
 mod gpu;
 mod json;
 mod kernels;
+mod picture;
 mod prompt;
 mod report;
 mod share;
@@ -73,6 +74,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let machine = Machine::probe(&options)?;
     measure::reset_peak_memory();
     let engine = model::open_with(&args.model, options.clone(), args.json)?;
+    if let Some(path) = &args.image {
+        return picture::run(args, path, &engine);
+    }
     let prompts = Prompts::new(args, text, &engine)?;
     let teacher_forced = match (&args.teacher_force, args.mtp_acceptance) {
         (Some(path), _) => Some(prompt::to_force(path, args, &engine)?),

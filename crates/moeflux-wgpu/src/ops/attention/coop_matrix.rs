@@ -44,6 +44,9 @@ struct F16Layout {
     n_kv_heads: usize,
     /// Of a key head.
     n_queries: usize,
+    /// Columns of keys and of values in their caches.
+    dims: [usize; 2],
+    /// And here, with zeros behind these.
     k_dim: usize,
     v_dim: usize,
     /// Halves that an element of queries, and of keys and values, is the sum of.
@@ -88,17 +91,16 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
     let cached = pages(b, rows.sequence, op.cache).1;
     let n_kv_heads = cached.n_heads;
     let n_queries = rows.n * op.q.n_heads / n_kv_heads;
-    let (k_dim, v_dim) = (cached.k.dim, op.out.head_dim);
+    let dims = [cached.k.dim, op.out.head_dim];
     let shape = Shape::of(op, cached, n_queries, 0);
-    let kernel = shape.of_coop_matrix(b.tiles == Tiles::Emulated, b.attention_inputs);
-    let Some(CoopAttention { kernel, queries: per_group, v_parts, q_parts, parts }) = kernel else {
-        return false;
-    };
+    let units = shape.of_coop_matrix(b.tiles == Tiles::Emulated, b.attention_inputs);
+    let Some(units) = units else { return false };
+    let CoopAttention { kernel, queries: per_group, k_dim, v_dim, v_parts, q_parts, parts } = units;
     b.encoder.begin();
     let tile_words = n_kv_heads * (k_dim + v_dim) * TILE * parts / 2;
     let segments = segments(b, op, rows, (F16_WORDS / tile_words).max(1));
     let n_tiles = segments.iter().map(|segment| segment.n_tiles).max().unwrap_or(0);
-    let layout = F16Layout { n_kv_heads, n_queries, k_dim, v_dim, q_parts, parts, n_tiles };
+    let layout = F16Layout { n_kv_heads, n_queries, dims, k_dim, v_dim, q_parts, parts, n_tiles };
     let words = layout.words();
     let mems = [0, 1, 2].map(|i| b.scratch.f16[i].words(&mut b.encoder, words[i]));
     let f16 = F16Vectors { layout, mems };
@@ -167,7 +169,8 @@ fn split_queries(
         SplitF16Qkv {
             kv: 0,
             is_cached: false,
-            dim: word(layout.k_dim),
+            dim: word(layout.dims[0]),
+            places: word(layout.k_dim),
             parts: word(layout.q_parts),
         },
         &params.concat().into_iter().map(word).collect::<Vec<u32>>(),
@@ -199,12 +202,18 @@ fn split_cached(
         let first = run.first * TILE;
         let n_tiles = run.words.len() / 2;
         let n = (n_tiles * TILE).min(seen_to - segment.from - first);
-        for (nth, (dim, factors, to)) in planes.into_iter().enumerate() {
+        for (nth, (places, factors, to)) in planes.into_iter().enumerate() {
             let mut params =
                 [n_tiles, n_kv_heads, n, layout.places(), first, factors, to].map(word).to_vec();
             params.extend([0, 0, 0, 0, 0, list + word(nth), word(row_words[nth])]);
             b.encoder.dispatch(
-                SplitF16Qkv { kv: kind, is_cached: true, dim: word(dim), parts: word(parts) },
+                SplitF16Qkv {
+                    kv: kind,
+                    is_cached: true,
+                    dim: word(layout.dims[nth]),
+                    places: word(places),
+                    parts: word(parts),
+                },
                 &params,
                 &[&run.slab, &lists, &mems[1], &mems[2]],
                 Grid::Linear(n_tiles * n_kv_heads),

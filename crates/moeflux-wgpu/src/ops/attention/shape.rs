@@ -40,6 +40,9 @@ pub(crate) struct CoopAttention {
     pub(crate) kernel: AttentionCoopMatrix,
     /// Queries of a workgroup.
     pub(crate) queries: usize,
+    /// Columns of keys and of values, zeros behind their own included.
+    pub(crate) k_dim: usize,
+    pub(crate) v_dim: usize,
     /// Parts of values, each of which has workgroups of its own.
     pub(crate) v_parts: usize,
     /// f16 parts of an element of queries, and of keys and values.
@@ -57,6 +60,15 @@ pub(crate) struct Shape<'a> {
     n_queries: usize,
     /// Tiles of all key heads.
     n_tiles: usize,
+}
+
+/// Columns of a vector in whole blocks for each of `n_parts`, with zeros behind its own; `None` where these
+/// would be more than half as many, or it does not consist of fours.
+fn coop_columns(dim: usize, n_parts: usize) -> Option<usize> {
+    let columns = dim.next_multiple_of(COOP_BLOCK * n_parts);
+    let is_worth_it = 2 * columns <= 3 * dim && dim.is_multiple_of(4);
+    // Parts of values have the same columns.
+    (columns == dim || is_worth_it && n_parts == 1).then_some(columns)
 }
 
 /// Of at most this many queries, a power of two, those that share a workgroup: as many as leave
@@ -117,34 +129,35 @@ impl<'a> Shape<'a> {
         is_emulated: bool,
         inputs: ActivationPrecision,
     ) -> Option<CoopAttention> {
-        let Shape { pages, v_dim, is_masked, .. } = *self;
-        let v_parts = v_dim.div_ceil(COOP_MAX_V_DIM);
-        let are_blocks =
-            pages.k.dim.is_multiple_of(COOP_BLOCK) && v_dim.is_multiple_of(v_parts * COOP_BLOCK);
-        if !are_blocks || v_parts > COOP_MAX_V_PARTS {
+        let Shape { pages, v_dim: y_dim, is_masked, .. } = *self;
+        let k_dim = coop_columns(pages.k.dim, 1)?;
+        let v_parts = y_dim.div_ceil(COOP_MAX_V_DIM);
+        let v_dim = coop_columns(y_dim, v_parts)?;
+        if v_parts > COOP_MAX_V_PARTS {
             return None;
         }
         let q_parts = if inputs == ActivationPrecision::F32 { 2 } else { 1 };
         // A half holds all bits of a bfloat16.
         let parts = if pages.dtype == KvType::Bf16 { 1 } else { q_parts };
         let v_dim_of_part = v_dim / v_parts;
-        let are_wide = [pages.k.dim, v_dim_of_part].iter().all(|dim| dim % COOP_WIDE_BLOCK == 0);
+        let are_wide = [k_dim, v_dim_of_part].iter().all(|dim| dim % COOP_WIDE_BLOCK == 0);
         let block = if q_parts == 1 && are_wide { COOP_WIDE_BLOCK } else { COOP_BLOCK };
         let n_groups = v_parts * pages.n_heads * self.n_queries / (SUBGROUPS * SUBGROUP_QUERIES);
         let subgroups = if n_groups >= 2 * ENOUGH { SUBGROUPS } else { FEW_SUBGROUPS };
         let kernel = AttentionCoopMatrix {
             is_emulated,
             is_masked,
-            k_dim: word(pages.k.dim),
+            k_dim: word(k_dim),
             v_dim: word(v_dim_of_part),
             v_parts: word(v_parts),
+            y_dim: word(y_dim / v_parts),
             q_parts: word(q_parts),
             parts: word(parts),
             block: word(block),
             subgroups: word(subgroups),
         };
         let queries = subgroups * SUBGROUP_QUERIES;
-        Some(CoopAttention { kernel, queries, v_parts, q_parts, parts })
+        Some(CoopAttention { kernel, queries, k_dim, v_dim, v_parts, q_parts, parts })
     }
 
     /// The kernel for a tile, and how many queries a workgroup has.
@@ -173,7 +186,15 @@ impl<'a> Shape<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::shared_by;
+    use super::{coop_columns, shared_by};
+
+    #[test]
+    fn vectors_take_whole_blocks() {
+        let columns = [(64, 1), (72, 1), (80, 1), (24, 1), (16, 1), (40, 1), (74, 1)];
+        let want = [Some(64), Some(96), Some(96), Some(32), None, None, None];
+        assert_eq!(columns.map(|(dim, n_parts)| coop_columns(dim, n_parts)), want);
+        assert_eq!([512, 300].map(|dim| coop_columns(dim, 2)), [Some(512), None]);
+    }
 
     #[test]
     fn queries_share_workgroups_where_there_are_enough_of_these() {

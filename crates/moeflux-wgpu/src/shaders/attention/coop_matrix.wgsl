@@ -10,7 +10,8 @@
 // Values count in units of the loudest tile so far.
 //
 // Values of more columns than threads have room for are taken in V_PARTS parts of V_DIM columns, each
-// by workgroups of its own, which all compute the same weights.
+// by workgroups of its own, which all compute the same weights. Of a part's columns Y_DIM are written; those
+// after them are zeros.
 //
 // EMULATED: by plain loops, for devices without such units.
 
@@ -481,7 +482,9 @@ fn main(
             let column = 16u * $vu + 8u * eighth + 4u * $hu;
             let sum = o$v_$h * loudest;
             if (writes && p.goes_on != 0u) { put_part(state + 2u, column, sum); }
-            if (writes && p.goes_on == 0u) { put_y(row, head, column, sum * inverse); }
+            if (writes && p.goes_on == 0u && column < Y_DIM) {
+                put_y(row, head, column, sum * inverse);
+            }
         }
 #end
     }

@@ -1,5 +1,5 @@
 // Queries, or where CACHED keys or values, as sums of PARTS halves, for
-// `attention/coop_matrix.wgsl`. 64 vectors of a key head are divided by a power of two
+// `attention/coop_matrix.wgsl`. Vectors of DIM columns get zeros up to PLACES of them. 64 vectors of a key head are divided by a power of two
 // together, so that their largest element is between 2^14 and 2^15, and the power
 // is noted: what is 2^-29 of it still has all its bits. A workgroup has such a tile.
 
@@ -42,6 +42,7 @@ struct Params {
 const THREADS: u32 = 256u;
 const TILE: u32 = 64u;
 const FOURS: u32 = DIM / 4u;
+const OUT_FOURS: u32 = PLACES / 4u;
 
 var<workgroup> highest: array<u32, THREADS>;
 
@@ -94,13 +95,13 @@ fn four_at(at: u32, i: u32) -> vec4<f32> {
             bitcast<f32>((exponent - 14u) << 23u);
     }
     // After the last vector there are zeros.
-    for (var i = thread; i < TILE * FOURS; i += THREADS) {
-        let in_tile = i / FOURS;
-        let four = i % FOURS;
+    for (var i = thread; i < TILE * OUT_FOURS; i += THREADS) {
+        let in_tile = i / OUT_FOURS;
+        let four = i % OUT_FOURS;
         let place = kv_head * p.n_places + p.first_place + tile * TILE + in_tile;
-        let to = p.to + place * PARTS * FOURS + (four >> 3u) * 8u * PARTS + (four & 7u);
+        let to = p.to + place * PARTS * OUT_FOURS + (four >> 3u) * 8u * PARTS + (four & 7u);
         var v = vec4<f32>();
-        if (in_tile < len) {
+        if (in_tile < len && four < FOURS) {
             v = four_at(vector_at(kv_head, tile, in_tile), 4u * four) * factor;
         }
 #if PARTS/2
