@@ -21,6 +21,7 @@ mod library;
 mod locate;
 mod model;
 mod paths;
+mod pictures;
 mod program;
 mod progress;
 mod prompts;

@@ -19,6 +19,7 @@ pub(crate) enum Unit {
     Bytes,
     Files,
     Tokens,
+    Layers,
 }
 
 /// A bar that shows itself when it has something to say.
@@ -74,6 +75,7 @@ fn new_bar(label: &str, unit: Unit, start: Instant) -> ProgressBar {
         Unit::Bytes => "{binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}",
         Unit::Files => "{pos}/{len} files",
         Unit::Tokens => "{pos}/{len} tokens  {per_sec}",
+        Unit::Layers => "{pos}/{len} layers",
     };
     let template = format!("{{msg}}  {{wide_bar}}  {counts}  {{eta}} left");
     styled(&template, label).with_elapsed(start.elapsed())

@@ -177,6 +177,19 @@ pub enum TextError {
         /// Placeholders in the prompt.
         n_written: usize,
     },
+    /// The tokens of a prompt have other placeholders than its pictures have rows.
+    #[error(
+        "the prompt has {n_found} tokens in place of pictures, its {n_pictures} pictures have {n_rows} rows: \
+         each picture takes as many in a row as it has rows"
+    )]
+    Placeholders {
+        /// Placeholders of the prompt.
+        n_found: usize,
+        /// Rows of all pictures.
+        n_rows: usize,
+        /// Pictures.
+        n_pictures: usize,
+    },
     /// The template does not write the message that is to be gone on with.
     #[error("the chat template leaves the last message out, so that it cannot be continued")]
     NoLastMessage,

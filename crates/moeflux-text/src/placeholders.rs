@@ -74,6 +74,28 @@ impl Placeholder {
         pictures.iter().map(more).fold(0, usize::saturating_add)
     }
 
+    /// Puts the rows of pictures in place of as many placeholders as each has rows. `None` where other ones
+    /// are there.
+    pub(super) fn filled(
+        self,
+        tokens: &[TokenId],
+        pictures: &[PictureRows],
+    ) -> Option<(Vec<TokenId>, Vec<PicturePlace>)> {
+        let (mut all, mut places, mut at) =
+            (tokens.to_vec(), Vec::with_capacity(pictures.len()), 0);
+        for &rows in pictures {
+            let start = at + all[at..].iter().position(|token| *token == self.id)?;
+            let its = all.get_mut(start..start.checked_add(rows.n_rows)?)?;
+            if rows.n_rows == 0 || its.iter().any(|token| *token != self.id) {
+                return None;
+            }
+            its.iter_mut().zip(rows.tokens()).for_each(|(token, row)| *token = row);
+            at = start + rows.n_rows;
+            places.push(PicturePlace { start, rows, placeholder: self.id });
+        }
+        (!all.contains(&self.id)).then_some((all, places))
+    }
+
     /// Puts the rows of pictures in place of placeholders, of which there are as many.
     pub(super) fn replaced(
         self,
@@ -124,6 +146,21 @@ mod tests {
         let at = |start, rows| PicturePlace { start, rows, placeholder: TokenId(7) };
         assert_eq!(places, [at(1, pictures[0]), at(5, pictures[1])]);
         assert_eq!(places.iter().map(PicturePlace::end).collect::<Vec<_>>(), [4, 6]);
+    }
+
+    #[test]
+    fn rows_fill_placeholders_of_prompts_that_are_tokens() {
+        let placeholder = Placeholder::find(|text| (text == "<|media_pad|>").then_some(TokenId(7)));
+        let placeholder = placeholder.unwrap();
+        let pictures = [rows(1, 2), rows(2, 1)];
+        for filled in [[4, 7, 7, 5, 7, 9], [7, 7, 7, 1, 2, 3]] {
+            let (all, places) = placeholder.filled(&ids(&filled), &pictures).unwrap();
+            assert_eq!(all.iter().filter(|token| token.is_picture()).count(), 3);
+            assert_eq!(all[places[1].start], pictures[1].token(0));
+        }
+        for other in [&[4, 7, 5, 7][..], &[7, 7, 4], &[7, 7, 4, 7, 7], &[7, 7, 4, 7, 5, 7], &[]] {
+            assert_eq!(placeholder.filled(&ids(other), &pictures), None);
+        }
     }
 
     #[test]

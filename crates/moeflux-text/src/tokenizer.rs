@@ -393,6 +393,11 @@ impl Tokenizer {
         Placeholder::find(|text| self.id_of(text).filter(|id| self.is_control(*id)))
     }
 
+    /// How many tokens of a prompt stand for rows of pictures.
+    pub fn n_placeholders(&self, tokens: &[TokenId]) -> usize {
+        self.placeholder().map_or(0, |placeholder| placeholder.count(tokens))
+    }
+
     /// What a template needs to know about control tokens.
     pub fn markup_text(&self) -> MarkupText {
         let control = self.encoder.control.iter();

@@ -1,7 +1,7 @@
 //! A conversation as a prompt: its tokens, and where later prompts may part
 //! from it.
 
-use moeflux_core::TokenId;
+use moeflux_core::{PictureRows, TokenId};
 use serde_json::Value;
 
 use super::chat::ChatTemplate;
@@ -30,6 +30,28 @@ impl Turn {
     pub fn raw(tokens: Vec<TokenId>) -> Turn {
         let checkpoints = vec![tokens.len().saturating_sub(1)];
         Turn { tokens, checkpoints, pictures: Vec::new() }
+    }
+
+    /// A prompt whose tokens have placeholders for pictures: as many for each as it has rows.
+    ///
+    /// # Errors
+    /// Where the vocabulary has no such token, or the prompt has other ones.
+    pub fn with_pictures(
+        tokenizer: &Tokenizer,
+        tokens: Vec<TokenId>,
+        pictures: &[PictureRows],
+    ) -> Result<Turn, TextError> {
+        if pictures.is_empty() {
+            return Ok(Turn::raw(tokens));
+        }
+        let placeholder = tokenizer.placeholder().ok_or(TextError::NoPictures)?;
+        let wrong = || TextError::Placeholders {
+            n_found: placeholder.count(&tokens),
+            n_rows: pictures.iter().map(|rows| rows.n_rows).sum(),
+            n_pictures: pictures.len(),
+        };
+        let (tokens, pictures) = placeholder.filled(&tokens, pictures).ok_or_else(wrong)?;
+        Ok(Turn { pictures, ..Turn::raw(tokens) })
     }
 
     /// A conversation by the model's template, its answer to come.
