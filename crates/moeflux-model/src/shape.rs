@@ -29,13 +29,13 @@ pub struct ModelShape {
     pub n_mtp_caches: usize,
     /// Floats of a row of the output from which multi-token prediction goes on.
     pub mtp_width: usize,
-    /// Whether rows may be embeddings, and tokens may stand at other positions than their own: not
-    /// where a layer keeps states, forgets what a window has passed or looks rows of tables up by
-    /// tokens, nor with multi-token prediction, scaled embeddings or several streams.
-    pub takes_embeddings: bool,
     /// Whether positions have three parts: time, height and width.
     pub has_position_parts: bool,
-    /// Whether rows of a picture see later ones of it in some layer, so that one step takes all of them.
+    /// How many positions of rows before a step its spans have to name
+    /// ([`Span::rotary_before`](moeflux_backend::Span)), where these are not the rows' own.
+    pub rotary_before: usize,
+    /// Whether all rows of a picture must be in one step: they see those after them, up to the
+    /// [`Span::ahead_to`](moeflux_backend::Span) of their span, which has no other rows.
     pub sees_pictures_whole: bool,
 }
 

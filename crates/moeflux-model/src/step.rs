@@ -14,7 +14,8 @@ pub struct Step<'a> {
     pub backend: &'a mut dyn Backend,
     /// Where routed experts come from.
     pub experts: &'a ExpertStore,
-    /// One token a row; any of the vocabulary where the row is embedded.
+    /// One token a row. Where the row is embedded it is the one that n-grams count, which the
+    /// vocabulary has.
     pub tokens: &'a [TokenId],
     /// The rows that are embeddings, in order.
     pub embedded: &'a [EmbeddedRow<'a>],
@@ -35,7 +36,7 @@ pub struct Step<'a> {
 pub struct EmbeddedRow<'a> {
     /// The row of the batch.
     pub row: usize,
-    /// Its embedding, `hidden_size` floats.
+    /// Its embedding, `hidden_size` floats, which every stream of the residual begins with as it is.
     pub values: &'a [f32],
     /// What is added to the residual after each of the first layers, `hidden_size` floats each.
     pub deepstack: &'a [&'a [f32]],

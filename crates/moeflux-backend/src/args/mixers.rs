@@ -71,7 +71,8 @@ pub struct SelectPositions {
 }
 
 /// Pools of `size` consecutive positions, counted from position 0. The key of a pool is
-/// `rope(rms_norm(mean(keys of its positions)))`, rotated to its first position.
+/// `rope(rms_norm(mean(keys of its positions)))`, rotated as its first row is
+/// ([`Span::rotary_at`](crate::Span::rotary_at)).
 ///
 /// The cache holds the key of a pool in place of that of the pool's last position. All other
 /// places have the keys of their positions, so that a sequence can be cut anywhere.

@@ -17,6 +17,10 @@ pub struct Span {
     pub position: usize,
     /// The positions by which rotations turn the rows.
     pub rotary: RotaryPositions,
+    /// The positions by which rotations turned the last rows before these, in order. Keys of
+    /// [pools](crate::PoolKeys) go by those of their first rows. Rows further back have gone by their
+    /// positions in the caches, plus what `rotary` adds to these.
+    pub rotary_before: Vec<RowPosition>,
     /// Rows also see the positions from their own up to this one, itself not included, where an op
     /// [looks ahead](crate::Attention::looks_ahead): those of an image see each other. 0 for text.
     pub ahead_to: usize,
@@ -56,7 +60,8 @@ pub enum PositionPart {
 impl Span {
     /// Rows whose rotations go by their positions in the caches.
     pub fn new(sequence: Sequence, rows: Range<usize>, position: usize) -> Span {
-        Span { sequence, rows, position, rotary: RotaryPositions::Shifted(0), ahead_to: 0 }
+        let (rotary, rotary_before) = (RotaryPositions::Shifted(0), Vec::new());
+        Span { sequence, rows, position, rotary, rotary_before, ahead_to: 0 }
     }
 
     /// The position after the last one that some row sees.
@@ -73,7 +78,34 @@ impl Span {
             RotaryPositions::Each(positions) => RotaryPositions::Each(positions[n..].into()),
         };
         let (rows, position) = (self.rows.start + n..self.rows.end, self.position + n);
-        Span { rows, position, rotary, ..*self }
+        let mut rotary_before = self.rotary_before.clone();
+        // Rows that all go by their own positions need no list.
+        if matches!(self.rotary, RotaryPositions::Each(_)) || !rotary_before.is_empty() {
+            rotary_before.extend(self.rotary_positions().take(n));
+        }
+        Span { rows, position, rotary, rotary_before, ..*self }
+    }
+
+    /// By what rotations turn the row at a position in the caches: one of these rows, or one before
+    /// them.
+    ///
+    /// # Panics
+    /// Where a row has no position.
+    pub fn rotary_at(&self, position: usize) -> RowPosition {
+        let back = self.position.saturating_sub(position);
+        if let Some(nth) = self.rotary_before.len().checked_sub(back).filter(|_| back > 0) {
+            return self.rotary_before[nth];
+        }
+        let by = match &self.rotary {
+            RotaryPositions::Each(positions) if back == 0 => {
+                return positions[position - self.position];
+            }
+            RotaryPositions::Each(_) => 0,
+            RotaryPositions::Shifted(by) => *by,
+        };
+        let position = position.checked_add_signed(by);
+        let position = position.and_then(|position| u32::try_from(position).ok());
+        RowPosition::text(position.expect("a position of 32 bits"))
     }
 
     /// By what rotations turn each row, in order.
@@ -81,14 +113,7 @@ impl Span {
     /// # Panics
     /// Where a row has no position.
     pub fn rotary_positions(&self) -> impl Iterator<Item = RowPosition> + '_ {
-        (0..self.rows.len()).map(|nth| match &self.rotary {
-            RotaryPositions::Shifted(by) => {
-                let position = (self.position + nth).checked_add_signed(*by);
-                let position = position.and_then(|position| u32::try_from(position).ok());
-                RowPosition::text(position.expect("a position of 32 bits"))
-            }
-            RotaryPositions::Each(positions) => positions[nth],
-        })
+        (0..self.rows.len()).map(|nth| self.rotary_at(self.position + nth))
     }
 }
 
@@ -115,5 +140,41 @@ impl RowPosition {
     /// The greatest of its parts.
     pub fn greatest(self) -> u32 {
         self.temporal.max(self.height).max(self.width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(part: u32) -> RowPosition {
+        RowPosition { temporal: 1, height: part, width: part + 1 }
+    }
+
+    #[test]
+    fn rows_before_a_span_have_their_positions() {
+        let span = Span {
+            rotary: RotaryPositions::Each([image(4), image(5), RowPosition::text(9)].into()),
+            rotary_before: vec![image(3)],
+            ..Span::new(Sequence(0), 2..5, 10)
+        };
+        let at = |span: &Span| [8, 9, 10, 12].map(|position| span.rotary_at(position));
+        let want = [RowPosition::text(8), image(3), image(4), RowPosition::text(9)];
+        assert_eq!(at(&span), want);
+        assert_eq!(at(&span.skip(2)), want);
+        let after = Span {
+            rotary: RotaryPositions::Shifted(-2),
+            rotary_before: vec![image(3)],
+            ..Span::new(Sequence(0), 0..1, 13)
+        };
+        assert_eq!([12, 13].map(|at| after.rotary_at(at)), [image(3), RowPosition::text(11)]);
+        assert_eq!(after.rotary_at(11), RowPosition::text(9));
+    }
+
+    #[test]
+    fn plain_spans_name_no_positions() {
+        let span = Span::new(Sequence(0), 0..3, 5).skip(1);
+        assert_eq!(span.rotary_before, []);
+        assert_eq!([4, 6].map(|at| span.rotary_at(at)), [4, 6].map(RowPosition::text));
     }
 }

@@ -4,7 +4,8 @@ use super::mixers::run_steps;
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KeysValues, KvType,
-    PoolKeys, RmsNorm, RopePairs, RopeSpec, SelectPositions, Span,
+    PoolKeys, PositionPart, RmsNorm, RopePairs, RopeSpec, RotaryPositions, RowPosition,
+    SelectPositions, Span,
 };
 
 /// Most rows of a step.
@@ -75,6 +76,10 @@ pub(super) fn check(suite: &Suite<'_>) {
         Shape { is_shared: true, dtype: KvType::Q8, window: Some(9), ..latent },
     ] {
         suite.case(&format!("attention {shape:?}"), &|b| attention(b, shape));
+    }
+    for size in [3, 4, 9] {
+        let shape = Shape { top_k: Some(2), pool: Some(size), ..plain };
+        suite.case(&format!("pools of {size} rows of images"), &|b| image_pools(b, shape));
     }
     for shape in [
         Shape::new(4, 4, 72, 72),
@@ -171,6 +176,34 @@ fn gated_attention(b: &mut dyn Backend, mixer: Mixer) -> Vec<f32> {
     all
 }
 
+/// Pools of the rows of an image, which steps cut, and of the text after it.
+fn image_pools(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
+    const IMAGE: usize = 60;
+    let ops = Ops::new(b, shape);
+    let sequence = b.new_sequence(&ops.specs(shape));
+    let position = |row: usize| {
+        let part = |offset: usize| (row / 7 + offset) as u32;
+        let image = RowPosition { temporal: part(0), height: part(row % 3), width: part(row % 5) };
+        if row < IMAGE { image } else { RowPosition::text((row - 40) as u32) }
+    };
+    let n_before = shape.pool.map_or(0, |size| size - 1);
+    let (mut all, mut first) = (Vec::new(), 0);
+    for n in (1..=ROWS).cycle().take(25) {
+        let rows = first..first + n;
+        let rotary = if first < IMAGE {
+            RotaryPositions::Each(rows.clone().map(position).collect())
+        } else {
+            RotaryPositions::Shifted(-40)
+        };
+        let rotary_before = (first.saturating_sub(n_before)..first).map(position).collect();
+        let span = Span { rotary, rotary_before, ..Span::new(sequence, 0..n, first) };
+        ops.step(b, 2000 + first as u64, &[span]);
+        all.extend(read(b, ops.attention.out.buf, n));
+        first = rows.end;
+    }
+    all
+}
+
 /// Rows that see what follows them: an image of a few steps, whose keys are appended before any of
 /// them attends, and one within a step.
 fn look_ahead(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
@@ -239,7 +272,13 @@ impl Ops {
                 inv_freq: (0..5).map(|i| 0.5f32.powi(i)).collect(),
                 pairs: RopePairs::Halves,
                 scale: 1.0,
-                parts: Vec::new(),
+                parts: vec![
+                    PositionPart::Temporal,
+                    PositionPart::Height,
+                    PositionPart::Width,
+                    PositionPart::Width,
+                    PositionPart::Temporal,
+                ],
             }),
         });
         let select = shape.top_k.zip(index).map(|(top_k, index)| SelectPositions {
@@ -272,6 +311,21 @@ impl Ops {
         Ops { attention, reader, select, k, index }
     }
 
+    /// The caches.
+    fn specs(&self, shape: Shape) -> [CacheSpec; 2] {
+        let dtype = shape.dtype;
+        [
+            CacheSpec::Pages {
+                n_heads: shape.n_kv_heads,
+                k_dim: shape.k_dim,
+                v_dim: shape.v_dim.unwrap_or(0),
+                dtype,
+                window: None,
+            },
+            CacheSpec::Pages { n_heads: 1, k_dim: 17, v_dim: 0, dtype, window: None },
+        ]
+    }
+
     /// A step whose keys follow from `seed`.
     fn step(&self, b: &mut dyn Backend, seed: u64, spans: &[Span]) {
         for cols in self.index.into_iter().chain([self.k]) {
@@ -288,21 +342,10 @@ impl Ops {
 }
 
 fn attention(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
-    let Shape { n_heads, n_kv_heads, .. } = shape;
     let ops = Ops::new(b, shape);
-    let (k_dim, dtype) = (shape.k_dim, shape.dtype);
-    let specs = [
-        CacheSpec::Pages {
-            n_heads: n_kv_heads,
-            k_dim,
-            v_dim: shape.v_dim.unwrap_or(0),
-            dtype,
-            window: None,
-        },
-        CacheSpec::Pages { n_heads: 1, k_dim: 17, v_dim: 0, dtype, window: None },
-    ];
+    let specs = ops.specs(shape);
     let last = ops.reader.unwrap_or(ops.attention);
-    let out = Cols { buf: last.out.buf, start: 0, len: n_heads * shape.out_dim };
+    let out = Cols { buf: last.out.buf, start: 0, len: shape.n_heads * shape.out_dim };
     let mut seed = 36;
     let mut all = run_steps(b, &specs, out, &mut |b, spans| {
         seed += 1;

@@ -1,6 +1,6 @@
 //! Rotary position embedding.
 
-use crate::{RopePairs, RopeSpec, Span};
+use crate::{RopePairs, RopeSpec, RowPosition, Span};
 
 use super::isa::for_every_isa;
 use super::math::sin_cos;
@@ -44,9 +44,9 @@ impl RopeTable {
     }
 
     /// Rotates one head to a position.
-    pub(super) fn rotate_to(&self, isa: super::Isa, position: usize, head: &mut [f32]) {
-        let angles = self.spec.inv_freq.iter().map(|frequency| {
-            let (sin, cos) = sin_cos(position as f32 * frequency);
+    pub(super) fn rotate_to(&self, isa: super::Isa, position: RowPosition, head: &mut [f32]) {
+        let angles = self.spec.angles(position).map(|angle| {
+            let (sin, cos) = sin_cos(angle);
             (sin * self.spec.scale, cos * self.spec.scale)
         });
         let (sin, cos): (Vec<f32>, Vec<f32>) = angles.unzip();

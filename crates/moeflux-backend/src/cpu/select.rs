@@ -39,7 +39,7 @@ pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span
             kv.store(0, span.position + i, cpu.buf(op.k.buf).cols(row, op.k), &[]);
         }
         if let Some(pools) = op.pools {
-            complete_pools(cpu, &pools, kv, span.position..span.position + span.rows.len());
+            complete_pools(cpu, &pools, kv, span);
         }
         // Rows that see `top_k` pools or fewer see all positions.
         let first_long = (op.top_k + 1).saturating_mul(size) - 1;
@@ -59,9 +59,10 @@ pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span
     cpu.selections[op.out.0 as usize] = chosen;
 }
 
-/// Puts the keys of pools that end at `positions` in the places of their last positions, whose own
-/// keys are there.
-fn complete_pools(cpu: &Cpu, pools: &PoolKeys, kv: &mut KvCache, positions: Range<usize>) {
+/// Puts the keys of pools that end in a span in the places of their last positions, whose own keys
+/// are there.
+fn complete_pools(cpu: &Cpu, pools: &PoolKeys, kv: &mut KvCache, span: &Span) {
+    let positions = span.position..span.position + span.rows.len();
     let (size, dim) = (pools.size, kv.k_dim());
     let mut key = vec![0.0; dim];
     let mut scratch = Floats::default();
@@ -73,7 +74,11 @@ fn complete_pools(cpu: &Cpu, pools: &PoolKeys, kv: &mut KvCache, positions: Rang
             add_member(cpu.isa, &mut key, rows.row(0, dim), size as f32);
         }
         rms_norm_in_place(cpu.isa, &mut key, cpu.vector(pools.weight), pools.eps);
-        cpu.ropes[pools.rope.0 as usize].rotate_to(cpu.isa, members.start, &mut key);
+        cpu.ropes[pools.rope.0 as usize].rotate_to(
+            cpu.isa,
+            span.rotary_at(members.start),
+            &mut key,
+        );
         kv.store(0, members.end - 1, &key, &[]);
     }
 }

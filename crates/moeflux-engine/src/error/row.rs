@@ -39,13 +39,27 @@ pub enum RowError {
         /// Layers.
         n_layers: usize,
     },
-    /// The model takes tokens, one after the other.
+    /// Rows of a picture see each other, and a step cannot have all of them.
     #[error(
-        "row {row}: this model takes tokens only, each at its own position: it has recurrent layers, \
-         windows, tables, scaled embeddings or multi-token prediction"
+        "row {row}: a picture of {n} rows; a step of this model must have all rows of a picture, and has \
+         {most}: choose a larger {}, or a smaller {}",
+        OptionId::Chunk,
+        OptionId::ImageTokens
     )]
-    TokensOnly {
-        /// The row.
+    PictureTooLong {
+        /// The first row of the picture.
+        row: usize,
+        /// Rows of the picture, those from one token to the next.
+        n: usize,
+        /// Rows of a step.
+        most: usize,
+    },
+    /// Rows of a picture see each other, and others are in their chunk.
+    #[error(
+        "row {row}: a chunk of this model has either tokens or all rows of one picture, and nothing else"
+    )]
+    PictureNotAlone {
+        /// The first row that is unlike the one before.
         row: usize,
     },
     /// The model's positions have one part.
@@ -105,19 +119,6 @@ pub enum RowError {
         given: usize,
         /// `hidden_size`.
         hidden: usize,
-    },
-    /// A picture does not fit into a step, and the model sees it as a whole.
-    #[error(
-        "the picture at position {position} has {n_rows} rows, and a step takes {limit}: choose a \
-         larger {chunk}, or a smaller {tokens}", chunk = OptionId::Chunk, tokens = OptionId::ImageTokens
-    )]
-    PictureTooLarge {
-        /// The position of its first row.
-        position: usize,
-        /// Its rows.
-        n_rows: usize,
-        /// Rows of a step.
-        limit: usize,
     },
     /// A session cannot be written.
     #[error(

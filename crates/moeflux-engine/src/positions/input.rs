@@ -31,6 +31,9 @@ pub enum RowInput<'a> {
         /// What is added to the row after each of the first layers (DeepStack), `hidden_size` floats
         /// each; empty without.
         deepstack: &'a [&'a [f32]],
+        /// What stands for the row in [`Session::tokens`](crate::Session::tokens), and in n-grams where a
+        /// model counts these: the id that its processor has for a row of a picture, or [`EMBEDDED`].
+        token: TokenId,
     },
 }
 
@@ -49,9 +52,9 @@ impl<'a> InputRow<'a> {
         InputRow { input: RowInput::Token(token), position: None }
     }
 
-    /// An embedding at a position.
+    /// An embedding at a position, for which [`EMBEDDED`] stands.
     pub fn embedding(values: &'a [f32], position: RowPosition) -> InputRow<'a> {
-        let input = RowInput::Embedding { values, deepstack: &[] };
+        let input = RowInput::Embedding { values, deepstack: &[], token: EMBEDDED };
         InputRow { input, position: Some(position) }
     }
 
@@ -64,9 +67,13 @@ impl<'a> InputRow<'a> {
     /// What stands for the row in [`Session::tokens`](crate::Session::tokens).
     pub(crate) fn listed(&self) -> TokenId {
         match self.input {
-            RowInput::Token(token) => token,
-            RowInput::Embedding { .. } => EMBEDDED,
+            RowInput::Token(token) | RowInput::Embedding { token, .. } => token,
         }
+    }
+
+    /// Whether it is an embedding.
+    pub(crate) fn is_embedding(&self) -> bool {
+        matches!(self.input, RowInput::Embedding { .. })
     }
 
     /// Checks that a model takes the `nth` row of a call.
@@ -85,10 +92,12 @@ impl<'a> InputRow<'a> {
                 Err(EngineError::TokenOutOfRange { token, vocab: shape.vocab })
             }
             RowInput::Token(_) => Ok(()),
-            RowInput::Embedding { .. } if !shape.takes_embeddings => {
-                Err(RowError::TokensOnly { row: nth }.into())
+            RowInput::Embedding { token, .. }
+                if token != EMBEDDED && token.0 as usize >= shape.vocab =>
+            {
+                Err(EngineError::TokenOutOfRange { token, vocab: shape.vocab })
             }
-            RowInput::Embedding { values, deepstack } => {
+            RowInput::Embedding { values, deepstack, .. } => {
                 Ok(check_embedding(nth, values, deepstack, shape)?)
             }
         }

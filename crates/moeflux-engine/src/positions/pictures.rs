@@ -7,6 +7,7 @@ use moeflux_backend::RowPosition;
 use moeflux_core::{PictureRows, TokenId};
 use moeflux_model::{EmbeddedRow, ModelShape};
 
+use super::input::EMBEDDED;
 use crate::error::RowError;
 use crate::vision::SeenPicture;
 
@@ -161,7 +162,7 @@ impl Pictures {
         let stands_for = |(position, token): (usize, &TokenId)| match self.at(position) {
             Some(picture) => picture.placeholder,
             // Rows that are embeddings and no picture's need any token.
-            None if token.0 == u32::MAX => TokenId(0),
+            None if *token == EMBEDDED => TokenId(0),
             None => *token,
         };
         (start..).zip(tokens).map(stands_for).collect()

@@ -5,7 +5,7 @@ use std::ops::Range;
 use moeflux_backend::{RotaryPositions, RowPosition};
 use moeflux_core::TokenId;
 
-use super::input::{EMBEDDED, InputRow};
+use super::input::InputRow;
 use super::pictures::Pictures;
 
 /// The tokens of a session by position, and how many of the first positions the device's caches
@@ -23,27 +23,37 @@ pub(crate) struct Timeline {
     n_cached: usize,
     /// The pictures whose rows are among the tokens or will follow them.
     pictures: Pictures,
-    /// For each row from the first on whose rotary position is not its own, the position after the
-    /// greatest one up to that row.
-    placed: Vec<u32>,
-    /// The first row that is an embedding of no picture, or has a position that does not follow from
-    /// the rows before it: tokens do not say what the caches hold from there on.
+    /// For each row from the first on whose rotary position is not its own: where it stands.
+    placed: Vec<Place>,
+    /// The first row that a caller [gave](Place::is_given).
     given_from: Option<usize>,
+}
+
+/// Where a row stands that is not at its own position, or follows one that is not.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    position: RowPosition,
+    /// The position after the greatest one up to this row.
+    next: u32,
+    /// Whether it is an embedding of no picture, or has a position that does not follow from the rows
+    /// before it: its token does not say what the caches hold.
+    is_given: bool,
 }
 
 /// A row and the position by which rotations turn it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedRow {
-    /// [`EMBEDDED`] where the row is an embedding.
     pub(crate) token: TokenId,
     pub(crate) position: RowPosition,
+    /// Whether it is an embedding that a caller gave.
+    pub(crate) is_embedded: bool,
 }
 
 impl PlacedRow {
     /// Whether it is a token at its own position, `at`.
     pub(crate) fn is_plain(self, at: usize) -> bool {
         let own = u32::try_from(at).map(RowPosition::text);
-        self.token != EMBEDDED && own == Ok(self.position)
+        !self.is_embedded && own == Ok(self.position)
     }
 }
 
@@ -93,7 +103,7 @@ impl Timeline {
     fn next(&self, position: usize) -> u32 {
         let n_plain = self.position() - self.placed.len();
         match position.checked_sub(n_plain + 1) {
-            Some(before) => self.placed[before],
+            Some(before) => self.placed[before].next,
             None => u32::try_from(position).expect("a position of 32 bits"),
         }
     }
@@ -123,13 +133,32 @@ impl Timeline {
         RotaryPositions::Each(rows.clone().map(&mut position_of).collect())
     }
 
+    /// The rotary positions of the last `n` rows that the caches hold; none where these go by their own.
+    pub(crate) fn rotary_before(&self, n: usize) -> Vec<RowPosition> {
+        let n_plain = self.position() - self.placed.len();
+        if self.n_cached <= n_plain {
+            return Vec::new();
+        }
+        let own = |at| RowPosition::text(u32::try_from(at).expect("a position of 32 bits"));
+        let of = |at: usize| {
+            at.checked_sub(n_plain).map_or_else(|| own(at), |nth| self.placed[nth].position)
+        };
+        (self.n_cached.saturating_sub(n)..self.n_cached).map(of).collect()
+    }
+
+    /// Whether no row from `from` on was given, so that all can be evaluated again.
+    pub(crate) fn can_be_pending(&self, from: usize) -> bool {
+        let n_plain = self.position() - self.placed.len();
+        !self.placed.iter().skip(from.saturating_sub(n_plain)).any(|place| place.is_given)
+    }
+
     /// Where rows stand that continue the timeline.
     pub(crate) fn place(&self, rows: &[InputRow<'_>]) -> Vec<PlacedRow> {
         let mut next = self.next(self.position());
         let place = |row: &InputRow<'_>| {
             let position = row.position.unwrap_or(RowPosition::text(next));
             next = next.max(position.greatest() + 1);
-            PlacedRow { token: row.listed(), position }
+            PlacedRow { token: row.listed(), position, is_embedded: row.is_embedding() }
         };
         rows.iter().map(place).collect()
     }
@@ -172,7 +201,7 @@ impl Timeline {
             let position = picture
                 .and_then(|picture| picture.position(at - picture.start, self.next(picture.start)));
             let position = position.unwrap_or(RowPosition::text(self.next(at)));
-            self.push(PlacedRow { token: *token, position });
+            self.push(PlacedRow { token: *token, position, is_embedded: false }, false);
         }
         self.n_cached += tokens.len();
     }
@@ -181,19 +210,20 @@ impl Timeline {
     pub(crate) fn extend_placed(&mut self, rows: &[PlacedRow]) {
         for row in rows {
             let at = self.position();
-            let follows = row.position == RowPosition::text(self.next(at));
-            if row.token == EMBEDDED || !follows {
+            let is_given = row.is_embedded || row.position != RowPosition::text(self.next(at));
+            if is_given {
                 self.given_from.get_or_insert(at);
             }
-            self.push(*row);
+            self.push(*row, is_given);
         }
         self.n_cached += rows.len();
     }
 
-    fn push(&mut self, row: PlacedRow) {
-        let at = self.position();
+    fn push(&mut self, row: PlacedRow, is_given: bool) {
+        let (at, position) = (self.position(), row.position);
         if !self.placed.is_empty() || !row.is_plain(at) {
-            self.placed.push(self.next(at).max(row.position.greatest() + 1));
+            let next = self.next(at).max(position.greatest() + 1);
+            self.placed.push(Place { position, next, is_given });
         }
         self.tokens.push(row.token);
     }

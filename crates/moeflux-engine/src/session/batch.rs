@@ -7,7 +7,7 @@ use moeflux_backend::{RotaryPositions, Span, StateSnapshot};
 use moeflux_core::TokenId;
 use moeflux_model::EmbeddedRow;
 
-use super::checks::check_input;
+use super::checks::{check_alone, check_input};
 use super::evaluator::Evaluator;
 use super::handle::Session;
 use super::state::SessionState;
@@ -105,6 +105,7 @@ pub(crate) fn eval_draft_batch(
     for DraftChunk { chunk, .. } in &*chunks {
         assert!(chunk.session.engine.is(&engine), "sessions of one step share their engine");
         check_input(&engine, &chunk.session.state, chunk.input)?;
+        check_alone(&engine, chunk.input)?;
     }
     let core = &mut *engine.core();
     let layout = lay_out(&engine, core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
@@ -213,7 +214,7 @@ impl<'a> Layout<'a> {
         let (timeline, first) = (&state.timeline, self.tokens.len());
         let all = [timeline.pending(), tokens].concat();
         let (position, n_rows) = (timeline.n_cached(), all.len());
-        let rows = state.step_rows(position, &all)?;
+        let rows = state.step_rows(position, &all, engine.shape())?;
         self.tokens.extend(rows.tokens);
         let spans = rows
             .spans
@@ -232,21 +233,23 @@ impl<'a> Layout<'a> {
     /// Appends rows to a session without pending tokens. Where one is embedded, any token stands for it.
     fn push_rows(&mut self, engine: &Engine, state: &SessionState, rows: &'a [InputRow<'a>]) {
         let (timeline, first) = (&state.timeline, self.tokens.len());
-        for row in rows {
-            let token = match row.input {
-                RowInput::Token(token) => token,
-                RowInput::Embedding { values, deepstack } => {
-                    let row = self.tokens.len();
-                    self.given.push(EmbeddedRow { row, values, deepstack });
-                    TokenId(0)
-                }
-            };
-            self.tokens.push(token);
+        for (nth, row) in rows.iter().enumerate() {
+            if let RowInput::Embedding { values, deepstack, .. } = row.input {
+                self.given.push(EmbeddedRow { row: first + nth, values, deepstack });
+            }
         }
-        let (its, position) = (first..self.tokens.len(), timeline.n_cached());
+        let listed: Vec<TokenId> = rows.iter().map(InputRow::listed).collect();
+        let position = timeline.n_cached();
+        self.tokens.extend(timeline.pictures().in_vocabulary(position, &listed));
+        let its = first..self.tokens.len();
         let placed = timeline.place(rows);
         let is_plain = timeline.are_plain(&placed);
+        let shape = engine.shape();
         let mut span = Span::new(state.sequence, its.clone(), position);
+        span.rotary_before = timeline.rotary_before(shape.rotary_before);
+        if shape.sees_pictures_whole && rows.iter().all(InputRow::is_embedding) {
+            span.ahead_to = position + rows.len();
+        }
         if !is_plain {
             span.rotary = RotaryPositions::Each(placed.iter().map(|row| row.position).collect());
         }

@@ -39,15 +39,12 @@ fn check_picture(
     if n_rows == 0 || !stand.is_some_and(|stand| rows.tokens().eq(stand.iter().copied())) {
         return Err(RowError::PictureMisplaced { position, n_rows }.into());
     }
-    if !shape.takes_embeddings {
-        return Err(RowError::TokensOnly { row: position }.into());
-    }
     if given != hidden || seen.n_deepstack() > shape.n_layers {
         return Err(RowError::PictureWidth { position, given, hidden }.into());
     }
-    let limit = engine.plan().chunk;
-    if shape.sees_pictures_whole && n_rows > limit {
-        return Err(RowError::PictureTooLarge { position, n_rows, limit }.into());
+    let most = engine.plan().chunk;
+    if shape.sees_pictures_whole && n_rows > most {
+        return Err(RowError::PictureTooLong { row: position, n: n_rows, most }.into());
     }
     let vocab = shape.vocab;
     if placeholder.0 as usize >= vocab {
@@ -97,11 +94,16 @@ pub(super) fn check_input(
     };
     check_room(engine, rows.len(), start)?;
     let shape = engine.shape();
-    rows.iter().enumerate().try_for_each(|(nth, row)| row.check(nth, shape))?;
-    if shape.takes_embeddings {
-        return Ok(());
+    rows.iter().enumerate().try_for_each(|(nth, row)| row.check(nth, shape))
+}
+
+/// Checks that a chunk has tokens or one picture, where a step must have all rows of that.
+pub(super) fn check_alone(engine: &Engine, input: ChunkInput<'_>) -> Result<(), EngineError> {
+    let ChunkInput::Rows(rows) = input else { return Ok(()) };
+    let mut pairs = rows.windows(2);
+    let change = pairs.position(|pair| pair[0].is_embedding() != pair[1].is_embedding());
+    match change.filter(|_| engine.shape().sees_pictures_whole) {
+        Some(before) => Err(RowError::PictureNotAlone { row: before + 1 }.into()),
+        None => Ok(()),
     }
-    let placed = state.timeline.place(rows);
-    let other = (start..).zip(&placed).position(|(at, row)| !row.is_plain(at));
-    other.map_or(Ok(()), |row| Err(RowError::TokensOnly { row }.into()))
 }

@@ -99,7 +99,7 @@ impl Evaluator<'_> {
                 Ok(output)
             }
             Err(err) => {
-                self.rewind(self.state.nearest(start));
+                self.return_to(self.state.nearest(start));
                 Err(err)
             }
         }
@@ -113,7 +113,7 @@ impl Evaluator<'_> {
         let Evaluator { engine, core, state } = self;
         let start = state.timeline.n_cached();
         let hidden_rows = if state.speculation.drafting().is_some() { chunk.len() } else { 0 };
-        let StepRows { tokens, spans, pictures } = state.step_rows(start, chunk)?;
+        let StepRows { tokens, spans, pictures } = state.step_rows(start, chunk, engine.shape())?;
         let mut outputs = Outputs { hidden_rows, ..Outputs::default() };
         let last = [chunk.len() - 1];
         if let Read::Last(n_top) = read {
@@ -205,7 +205,17 @@ impl Evaluator<'_> {
         self.state.checkpoints.truncate(n_cached);
         self.state.truncate(position);
         self.state.speculation.discard_rollback();
-        self.rewind(self.state.nearest(n_cached));
+        self.return_to(self.state.nearest(n_cached));
+    }
+
+    /// Cuts the caches at a position where they can be cut. Rows after it that cannot be evaluated
+    /// again are forgotten.
+    fn return_to(&mut self, position: usize) {
+        let can_be_pending = self.state.timeline.can_be_pending(position);
+        self.rewind(position);
+        if !can_be_pending {
+            self.state.truncate(position);
+        }
     }
 
     /// Forgets everything, caches included.

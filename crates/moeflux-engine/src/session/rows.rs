@@ -3,14 +3,15 @@
 use super::batch::{SequenceChunk, eval_batch};
 use super::checks::check_input;
 use super::handle::Session;
-use crate::error::EngineError;
+use crate::engine::Engine;
+use crate::error::{EngineError, RowError};
 use crate::positions::input::{ChunkInput, InputRow};
 use crate::step::Logits;
 
 impl Session {
     /// Evaluates rows in chunks and returns the logits after the last. Tokens that are evaluated
     /// afterwards stand at the positions after the greatest one of these rows, as transformers'
-    /// `rope_deltas` has it.
+    /// `rope_deltas` has it. Embeddings without a token between them are one picture.
     ///
     /// The prefix cache and prompts that are matched with this session use its rows only up to the
     /// first that is an embedding or stands at another position than its own; such a session cannot
@@ -41,9 +42,9 @@ impl Session {
     /// unchanged then.
     pub fn eval_rows(&mut self, rows: &[InputRow<'_>]) -> Result<Logits, EngineError> {
         check_input(&self.engine, &self.state, ChunkInput::Rows(rows))?;
-        let chunks = rows.chunks(self.engine.plan().chunk);
+        let chunks = chunks(&self.engine, rows)?;
         let (n_chunks, mut last) = (chunks.len(), None);
-        for (nth, rows) in chunks.enumerate() {
+        for (nth, rows) in chunks.into_iter().enumerate() {
             let (input, checkpoint_after) = (ChunkInput::Rows(rows), false);
             let wants_logits = nth + 1 == n_chunks;
             let chunk = SequenceChunk { session: self, input, wants_logits, checkpoint_after };
@@ -51,4 +52,25 @@ impl Session {
         }
         Ok(last.expect("logits of the last row are wanted"))
     }
+}
+
+/// The rows of each step.
+fn chunks<'a, 'b>(
+    engine: &Engine,
+    rows: &'a [InputRow<'b>],
+) -> Result<Vec<&'a [InputRow<'b>]>, EngineError> {
+    let most = engine.plan().chunk;
+    if !engine.shape().sees_pictures_whole {
+        return Ok(rows.chunks(most).collect());
+    }
+    let (mut chunks, mut row) = (Vec::new(), 0);
+    for alike in rows.chunk_by(|a, b| a.is_embedding() == b.is_embedding()) {
+        let n = alike.len();
+        if alike[0].is_embedding() && n > most {
+            return Err(RowError::PictureTooLong { row, n, most }.into());
+        }
+        chunks.extend(alike.chunks(most));
+        row += n;
+    }
+    Ok(chunks)
 }

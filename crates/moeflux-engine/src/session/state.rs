@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use moeflux_backend::{Sequence, Span, StateSnapshot};
 use moeflux_core::TokenId;
+use moeflux_model::ModelShape;
 
 use crate::engine::Engine;
 use crate::error::{EngineError, RowError};
@@ -87,27 +88,25 @@ impl SessionState {
     /// tokens and those that follow.
     ///
     /// # Errors
-    /// Where a picture among them is in memory no more, or a row is an embedding that a caller gave once.
+    /// Where a picture among them is in memory no more.
     pub(super) fn step_rows(
         &self,
         position: usize,
         tokens: &[TokenId],
+        shape: &ModelShape,
     ) -> Result<StepRows, RowError> {
         let (timeline, end) = (&self.timeline, position + tokens.len());
-        if timeline.n_told() < end.min(timeline.position()) {
-            return Err(RowError::PictureForgotten { position: timeline.n_told() });
-        }
         let pictures = timeline.pictures();
         Ok(StepRows {
             tokens: pictures.in_vocabulary(position, tokens),
-            spans: self.spans(position..end),
+            spans: self.spans(position..end, shape.rotary_before),
             pictures: pictures.rows(position..end)?,
         })
     }
 
     /// The spans of some positions: one, or with pictures that see themselves whole one for each of these
     /// and for what lies between.
-    fn spans(&self, positions: Range<usize>) -> Vec<Span> {
+    fn spans(&self, positions: Range<usize>, n_before: usize) -> Vec<Span> {
         let timeline = &self.timeline;
         let (start, end) = (positions.start, positions.end);
         let whole = timeline.pictures().iter().filter(|picture| picture.is_whole);
@@ -121,7 +120,10 @@ impl SessionState {
             let rows = range.start - start..range.end - start;
             let span = Span::new(self.sequence, rows, range.start);
             let rotary = timeline.rotary(range);
-            spans.push(Span { rotary, ahead_to: ahead_to.unwrap_or(span.ahead_to), ..span });
+            // Models whose rows go by those before them do not see pictures whole: there is one span.
+            let rotary_before = timeline.rotary_before(n_before);
+            let ahead_to = ahead_to.unwrap_or(span.ahead_to);
+            spans.push(Span { rotary, rotary_before, ahead_to, ..span });
         };
         let mut done = start;
         for range in whole {

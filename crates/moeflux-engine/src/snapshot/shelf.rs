@@ -309,8 +309,8 @@ mod tests {
             caches: vec![cache],
             n_mtp_caches: 0,
             mtp_width: 0,
-            takes_embeddings: true,
             has_position_parts: false,
+            rotary_before: 0,
             sees_pictures_whole: false,
         };
         let identity = String::from("x");

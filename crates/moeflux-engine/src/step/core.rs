@@ -513,13 +513,13 @@ impl Readback<'_> {
             return Vec::new();
         }
         let next = |(i, span): (usize, &Span)| match &span.rotary {
-            RotaryPositions::Shifted(by) => {
+            RotaryPositions::Shifted(by) if span.rotary_before.is_empty() => {
                 let position = span.position + span.rows.len();
                 let rotary = RotaryPositions::Shifted(*by);
                 Some(Span { rotary, ..Span::new(span.sequence, i..i + 1, position) })
             }
             // What follows depends on earlier rows of the session, too.
-            RotaryPositions::Each(_) => None,
+            RotaryPositions::Shifted(_) | RotaryPositions::Each(_) => None,
         };
         let spans: Option<Vec<Span>> = self.spans.iter().enumerate().map(next).collect();
         spans.unwrap_or_default()

@@ -58,7 +58,7 @@ fn tokens_at_their_own_positions_are_text() {
     assert!(mlx.session().eval_rows(&rows).unwrap() == mlx.session().eval_prompt(&tokens).unwrap());
 }
 
-/// The embeddings of a model's own tokens; `None` where they are quantised.
+/// The embeddings of a model's own tokens, with their factor; `None` where they are quantised.
 fn own_embeddings(case: &Path) -> Option<Vec<f32>> {
     let bytes = std::fs::read(case.join("model.safetensors")).ok()?;
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -68,7 +68,19 @@ fn own_embeddings(case: &Path) -> Option<Vec<f32>> {
         .or_else(|| tensors.iter().find(|(name, _)| name.ends_with("model.embed_tokens.weight")))?;
     let halves = || table.data().as_chunks::<2>().0.iter();
     let float = |half: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16);
-    (table.dtype() == Dtype::BF16).then(|| halves().map(float).collect())
+    let factor = embedding_factor(case, table.shape()[1]);
+    (table.dtype() == Dtype::BF16).then(|| halves().map(|half| float(half) * factor).collect())
+}
+
+/// By what a model multiplies embeddings of tokens.
+fn embedding_factor(case: &Path, hidden: usize) -> f32 {
+    let config = std::fs::read(case.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    match config["embedding_multiplier"].as_f64() {
+        Some(factor) => factor as f32,
+        None if config.to_string().contains("gemma4") => (hidden as f32).sqrt(),
+        None => 1.0,
+    }
 }
 
 #[test]
@@ -77,9 +89,7 @@ fn embeddings_of_tokens_give_their_logits_in_every_family_wherever_all_of_them_s
     for case in common::cases() {
         let engine = Engine::open(&case, &exact()).unwrap();
         let shape = engine.shape();
-        let Some(table) = own_embeddings(&case).filter(|_| shape.takes_embeddings) else {
-            continue;
-        };
+        let Some(table) = own_embeddings(&case) else { continue };
         if families.contains(&engine.family()) {
             continue;
         }
@@ -88,18 +98,27 @@ fn embeddings_of_tokens_give_their_logits_in_every_family_wherever_all_of_them_s
         let row = |first: u32| {
             let at = |(i, token): (u32, &TokenId)| {
                 let values = &table[token.0 as usize * shape.hidden..][..shape.hidden];
-                InputRow::embedding(values, RowPosition::text(first + i))
+                let input = RowInput::Embedding { values, deepstack: &[], token: *token };
+                InputRow { input, position: Some(RowPosition::text(first + i)) }
             };
             (0..).zip(&tokens).map(at).collect::<Vec<_>>()
         };
         let want = engine.session().eval_prompt(&tokens).unwrap();
-        assert!(engine.session().eval_rows(&row(0)).unwrap() == want, "{}", case.display());
+        // Rows of a picture see those after them, which tokens do not.
+        let n = if shape.sees_pictures_whole { 1 } else { tokens.len() };
+        let eval = |rows: &[InputRow<'_>]| {
+            let mut session = engine.session();
+            rows.chunks(n).map(|rows| session.eval_rows(rows).unwrap()).last().unwrap()
+        };
+        assert!(eval(&row(0)) == want, "{}", case.display());
         // Only distances count.
-        let got = engine.session().eval_rows(&row(1000)).unwrap();
+        let got = eval(&row(1000));
         let worst = got.iter().zip(&*want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(got != want && worst < 2e-3, "{}: {worst}", case.display());
+        // State spaces have their order from the recurrence, and no positions.
+        let has_positions = engine.family() != "nemotron_h";
+        assert!((got != want) == has_positions && worst < 2e-3, "{}: {worst}", case.display());
     }
-    assert!(families.len() > 5, "{families:?}");
+    assert!(families.len() > 15, "{families:?}");
 }
 
 #[test]
@@ -168,7 +187,7 @@ fn rows_that_a_model_does_not_take_are_refused() {
     check_refused(vl, InputRow::embedding(&values, at(1)), message);
     let (short, added) = (&[0.5; 3][..], &[0.5; 40][..]);
     let with = |deepstack| InputRow {
-        input: RowInput::Embedding { values: added, deepstack },
+        input: RowInput::Embedding { values: added, deepstack, token: EMBEDDED },
         position: None,
     };
     let (two, four) = ([added, short], [added; 4]);
@@ -182,7 +201,32 @@ fn rows_that_a_model_does_not_take_are_refused() {
     let parts = RowPosition { temporal: 1, height: 2, width: 3 };
     let message = "row 1: a position of 1, 2, 3; positions of this model have one part";
     check_refused("qwen3_moe-hf", InputRow::token(TokenId(1)).at(parts), message);
-    let message = "row 1: this model takes tokens only, each at its own position";
-    check_refused("mlx-q4", InputRow::embedding(&[0.5; 128], at(1)), message);
-    check_refused("mlx-q4", InputRow::token(TokenId(1)).at(at(2)), message);
+    let input = RowInput::Embedding { values: added, deepstack: &[], token: TokenId(97) };
+    let message = "token 97 is outside the vocabulary of 97";
+    check_refused(vl, InputRow { input, position: None }, message);
+}
+
+#[test]
+fn pictures_that_a_step_cannot_have_whole_are_refused() {
+    let folder = crate::towers::dir().join("gemma4");
+    let engine = Engine::open(&folder, &exact().chunk(Some(8))).unwrap();
+    let values = &[0.5; 64][..];
+    let (token, seen) =
+        (InputRow::token(TokenId(1)), InputRow::embedding(values, RowPosition::text(1)));
+    let mut session = engine.session();
+    let rows = [&[token; 9][..], &[seen; 9]].concat();
+    let refused = session.eval_rows(&rows).unwrap_err().to_string();
+    let message = "row 9: a picture of 9 rows; a step of this model must have all rows of a picture, and has \
+         8 (chunk)";
+    assert_eq!(refused, message);
+    assert_eq!(session.position(), 0);
+    let chunk = SequenceChunk {
+        session: &mut session,
+        input: ChunkInput::Rows(&[token, seen]),
+        wants_logits: true,
+        checkpoint_after: false,
+    };
+    let refused = eval_batch(&mut [chunk]).unwrap_err().to_string();
+    assert!(refused.starts_with("row 1: a chunk of this model has either tokens"), "{refused}");
+    session.eval_rows(&rows[..17]).unwrap();
 }

@@ -21,6 +21,7 @@ use self::experts::{PROMPT, Resident, TOKENS};
 use crate::common::{Golden, golden_dir, greedy, kl, logits_by_chunk};
 use crate::cut::{Cut, check_names_layer_file, packed};
 use crate::embedded::{self, GoldenRows};
+use crate::{seen, towers};
 
 /// Largest difference of a logit, the logits' standard deviation being about 2:
 /// as on the CPU, whose sums have another order.
@@ -99,6 +100,18 @@ fn check_rounded(golden: &Golden, tokens: &[TokenId], engine: &Engine) {
     let alone = bits(engine, tokens, 1);
     for chunk in [3, 8, 13] {
         assert!(bits(engine, tokens, chunk) == alone, "chunks of {chunk}");
+    }
+}
+
+#[test]
+fn prompts_with_pictures_agree_with_the_reference() {
+    for activations in [Activations::Full, Activations::Int16] {
+        let Some(options) = options(activations) else { return };
+        let mut kept = turn();
+        for family in &towers::families() {
+            let engine = open(&towers::dir().join(family), &options, &mut kept);
+            seen::check(&engine, family);
+        }
     }
 }
 

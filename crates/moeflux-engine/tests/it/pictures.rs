@@ -209,7 +209,14 @@ fn sessions_with_pictures_are_saved_and_found_again() {
             asked.evaluate(&mut session, &[between, n - 1]);
             session.save(&file).unwrap();
             session.store().unwrap();
-            (n - 1, prompt.then.iter().map(|token| session.eval_token(*token).unwrap().to_vec()).collect::<Vec<_>>())
+            (
+                n - 1,
+                prompt
+                    .then
+                    .iter()
+                    .map(|token| session.eval_token(*token).unwrap().to_vec())
+                    .collect::<Vec<_>>(),
+            )
         };
         let engine = open(family, &options);
         let mut loaded = engine.session();
@@ -273,7 +280,12 @@ fn job(asked: &Asked, seed: u64) -> (Job, mpsc::Receiver<Event>) {
         pictures: asked.seen.clone(),
         decoding: DecodingOptions {
             max_tokens: Some(24),
-            sampler: SamplerOptions { temperature: 0.9, seed, repeat_penalty: 1.1, ..SamplerOptions::default() },
+            sampler: SamplerOptions {
+                temperature: 0.9,
+                seed,
+                repeat_penalty: 1.1,
+                ..SamplerOptions::default()
+            },
             ..DecodingOptions::default()
         },
         keeps_answer: true,
@@ -300,8 +312,7 @@ fn answer(events: mpsc::Receiver<Event>) -> (String, Answer) {
 
 /// Answers all at a time, in that many sessions, with a prefix cache in a folder.
 fn answers(family: &str, dir: &Path, n_sessions: usize, chunk: usize) -> Vec<(String, Answer)> {
-    let cache =
-        PromptCacheOptions { dir: dir.join("prompts"), max_bytes: 1 << 30, min_tokens: 1 };
+    let cache = PromptCacheOptions { dir: dir.join("prompts"), max_bytes: 1 << 30, min_tokens: 1 };
     let options = exact().prompt_cache(Some(cache)).chunk(Some(chunk));
     let engine = open(family, &options.sessions(Some(n_sessions)));
     let tokenizer = Arc::new(engine.tokenizer().unwrap());

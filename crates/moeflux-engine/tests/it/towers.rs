@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 /// alone changes 7e-4.
 const MAX_DIFFERENCE: f32 = 5e-5;
 
-fn dir() -> PathBuf {
+pub(crate) fn dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/towers")
 }
 
 /// The folders of families.
-fn families() -> Vec<String> {
+pub(crate) fn families() -> Vec<String> {
     let entries = dir().read_dir().expect("the folder").map(|entry| entry.expect("an entry"));
     let folders = entries.filter(|entry| entry.path().is_dir());
     let names = folders.map(|entry| entry.file_name().into_string().expect("a name"));
@@ -34,7 +34,7 @@ fn families() -> Vec<String> {
 }
 
 /// The pictures, by name.
-fn pictures() -> Vec<(String, Pixels)> {
+pub(crate) fn pictures() -> Vec<(String, Pixels)> {
     let bytes = std::fs::read(dir().join("images.safetensors")).expect("the pictures");
     let all = SafeTensors::deserialize(&bytes).expect("tensors");
     let picture = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {

@@ -38,6 +38,8 @@ pub(crate) struct AttentionShape {
     pub(crate) pairs: RopePairs,
     /// Where positions have three parts.
     pub(crate) sections: Option<Sections>,
+    /// Whether rows of a picture see those after them.
+    pub(crate) looks_ahead: bool,
     /// What checkpoints call the parts.
     pub(crate) names: AttentionNames,
 }
@@ -116,6 +118,7 @@ impl AttentionShape {
             window: None,
             pairs: RopePairs::Halves,
             sections: None,
+            looks_ahead: false,
             names: AttentionNames::USUAL,
             values: Values::Projected,
             scale: 1.0 / (head_dim as f32).sqrt(),
@@ -160,6 +163,8 @@ pub(crate) struct AttentionLayer {
     scale: f32,
     /// Number of positions that a token attends to, its own included; all where absent.
     window: Option<usize>,
+    /// Whether rows of a picture see those after them.
+    looks_ahead: bool,
     /// Logits that take part in the softmax and have no value, one a head.
     pub(crate) sinks: Option<Vector>,
     /// Chooses the positions that are seen; all are where it is absent.
@@ -202,7 +207,8 @@ impl AttentionBlocks {
         builder: &mut Builder<'_, '_>,
     ) -> AttentionBlocks {
         let AttentionShape { n_heads, n_kv_heads, head_dim, is_gated, .. } = shape;
-        builder.has_position_parts |= shape.sections.is_some();
+        builder.positions.have_parts |= shape.sections.is_some();
+        builder.positions.look_ahead |= shape.looks_ahead;
         let stride = if is_gated { 2 * head_dim } else { head_dim };
         let kv_cols = n_kv_heads * head_dim;
         let [q_cols, k, v] = if shape.values == Values::NormalisedKeys {
@@ -273,6 +279,7 @@ impl AttentionBlocks {
             rope: self.rope,
             scale: self.shape.scale,
             window,
+            looks_ahead: self.shape.looks_ahead,
             sinks: None,
             indexer: None,
             cache: builder.kv_cache(n_kv_heads, head_dim, head_dim, window),
@@ -312,10 +319,6 @@ impl Norms {
 }
 
 impl Mixer for AttentionLayer {
-    fn takes_embeddings(&self) -> bool {
-        self.window.is_none()
-    }
-
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
         let AttentionScratch { q_cols, q, gate, k, v, mixed } = self.scratch;
         match self.input {
@@ -340,7 +343,7 @@ impl Mixer for AttentionLayer {
             window: self.window,
             sinks: self.sinks,
             selection,
-            looks_ahead: false,
+            looks_ahead: self.looks_ahead,
         };
         let (q_norm, k_norm) = self.norms.map(|norms| norms.ops(q, k)).unzip();
         let values = if self.input.has_values() { v } else { k };

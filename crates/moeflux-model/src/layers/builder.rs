@@ -110,8 +110,8 @@ pub(crate) struct Builder<'a, 'b> {
     pub(crate) experts: ExpertCounts,
     /// Which rows tokens need of each table that was declared.
     pub(crate) row_ids: Vec<Arc<dyn RowIds>>,
-    /// Whether rotations go by three parts of a position.
-    pub(crate) has_position_parts: bool,
+    /// Set by mixers.
+    pub(crate) positions: PositionNeeds,
     pub(super) caches: Vec<CacheSpec>,
 }
 
@@ -142,8 +142,8 @@ impl<'a, 'b> Builder<'a, 'b> {
         stored: NormWeights,
         build: &'a mut Build<'b>,
     ) -> Builder<'a, 'b> {
-        let (experts, row_ids, has_position_parts, caches) = Default::default();
-        Builder { build, outline, residual, stored, experts, row_ids, has_position_parts, caches }
+        let (experts, row_ids, positions, caches) = Default::default();
+        Builder { build, outline, residual, stored, experts, row_ids, positions, caches }
     }
 
     /// The connection of a half of a layer: a norm called `norm`, or where the residual has several
@@ -233,6 +233,17 @@ impl<'a, 'b> Builder<'a, 'b> {
         let dtype = self.build.variant.kv_type;
         self.cache(CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, window })
     }
+}
+
+/// What mixers need to know of the positions of rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PositionNeeds {
+    /// Rotations go by three parts of a position.
+    pub(crate) have_parts: bool,
+    /// Rotations go by those of this many rows before a step.
+    pub(crate) n_before: usize,
+    /// Rows of a picture see those after them.
+    pub(crate) look_ahead: bool,
 }
 
 /// How many experts a model has.

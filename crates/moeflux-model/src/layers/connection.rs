@@ -32,11 +32,6 @@ impl Connection {
         }
     }
 
-    /// Whether the residual may begin with rows that are embeddings, which only one stream has.
-    pub(crate) fn takes_embeddings(&self) -> bool {
-        matches!(self, Connection::Norm(_))
-    }
-
     /// Joins `x` to `residual`, by what the last [`read`](Connection::read) found.
     pub(crate) fn join(&self, step: &mut Step<'_>, residual: Cols, x: Cols) {
         match self {

@@ -88,7 +88,7 @@ impl Model for Decoder {
 }
 
 impl Decoder {
-    /// Adds to the residual what embedded rows bring along for a layer.
+    /// Adds to every stream of the residual what embedded rows bring along for a layer.
     fn add_deepstack(&self, step: &mut Step<'_>, layer: usize) {
         let of_layer = |row: &EmbeddedRow<'_>| row.deepstack.get(layer).is_some();
         if !step.embedded.iter().any(of_layer) {
@@ -104,7 +104,9 @@ impl Decoder {
             }
         }
         step.backend.write(mixed.buf, &added);
-        step.backend.add(rows, hidden, mixed);
+        for start in (0..hidden.len).step_by(mixed.len) {
+            step.backend.add(rows, hidden.slice(start, mixed.len), mixed);
+        }
     }
 
     /// The layer whose routing is predicted where layer `i` ends: the next one, if it has experts
@@ -198,9 +200,6 @@ impl Builder<'_, '_> {
                 *window = None;
             }
         }
-        let takes_embeddings = mtp_layer.is_none()
-            && stem.takes_embeddings()
-            && layers.iter().all(Layer::takes_embeddings);
         let shape = ModelShape {
             vocab,
             hidden,
@@ -213,9 +212,9 @@ impl Builder<'_, '_> {
             max_positions,
             n_mtp_caches: caches.len() - n_caches,
             mtp_width: hidden + head.carried.map_or(0, |streams| streams.len),
-            takes_embeddings,
-            has_position_parts: self.has_position_parts,
-            sees_pictures_whole: false,
+            has_position_parts: self.positions.have_parts,
+            rotary_before: self.positions.n_before,
+            sees_pictures_whole: self.positions.look_ahead,
             caches,
         };
         Ok(Box::new(Decoder {

@@ -248,10 +248,6 @@ impl DeltaNetBlocks {
 }
 
 impl Mixer for DeltaNetLayer {
-    fn takes_embeddings(&self) -> bool {
-        false
-    }
-
     fn stage(&self) -> Stage {
         Stage::DeltaNet
     }

@@ -132,11 +132,6 @@ impl Layer {
         self.halves.first().is_some_and(|half| half.moe().is_none())
     }
 
-    /// Whether rows may be embeddings.
-    pub(super) fn takes_embeddings(&self) -> bool {
-        self.halves.iter().all(Half::takes_embeddings)
-    }
-
     /// The number of halves from the first to the last that keeps something of a sequence.
     fn n_caching(&self) -> usize {
         self.halves.iter().rposition(Half::keeps).map_or(0, |last| last + 1)
@@ -180,20 +175,6 @@ impl Half {
             Half::Body(_, Body::Latent(latent)) => Some(&latent.moe),
             Half::Parallel(parallel) => Some(&parallel.moe),
             Half::Rows(_) | Half::Body(..) | Half::Scale(_) => None,
-        }
-    }
-
-    fn takes_embeddings(&self) -> bool {
-        match self {
-            Half::Rows(_) => false,
-            Half::Body(connection, body) => {
-                let takes = match body {
-                    Body::Mixer { mixer, .. } => mixer.takes_embeddings(),
-                    Body::Dense(_) | Body::Moe(_) | Body::Latent(_) => true,
-                };
-                takes && connection.takes_embeddings()
-            }
-            Half::Parallel(_) | Half::Scale(_) => true,
         }
     }
 

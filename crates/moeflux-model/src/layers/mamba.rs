@@ -183,10 +183,6 @@ fn of_heads(name: &str, n: usize, builder: &mut Builder<'_, '_>) -> Result<Vecto
 }
 
 impl Mixer for MambaLayer {
-    fn takes_embeddings(&self) -> bool {
-        false
-    }
-
     fn stage(&self) -> Stage {
         Stage::StateSpace
     }

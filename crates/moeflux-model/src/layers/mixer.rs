@@ -11,10 +11,6 @@ pub(crate) trait Mixer: fmt::Debug + Send {
     /// `out = mixer(x)`.
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols);
 
-    /// Whether rows may be embeddings, which stand at positions of their own: not where it keeps a
-    /// state, or forgets what a window has passed.
-    fn takes_embeddings(&self) -> bool;
-
     /// What measurements count it as.
     fn stage(&self) -> Stage {
         Stage::Attention

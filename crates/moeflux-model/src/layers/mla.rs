@@ -294,10 +294,6 @@ impl MlaLayer {
 }
 
 impl Mixer for MlaLayer {
-    fn takes_embeddings(&self) -> bool {
-        true
-    }
-
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
         let rows = step.rows();
         let MlaScratch { q_latent, absorbed, key, mixed, values, .. } = self.scratch;

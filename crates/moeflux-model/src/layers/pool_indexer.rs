@@ -101,6 +101,8 @@ impl PoolIndexerBlocks {
     ) -> PoolIndexerBlocks {
         let qk = builder.build.cols((shape.n_heads + 1) * shape.head_dim);
         let selection = builder.build.backend().new_selection();
+        // A pool's key is rotated as its first row is, which may be in an earlier step.
+        builder.positions.n_before = builder.positions.n_before.max(shape.pool - 1);
         PoolIndexerBlocks { shape, rope, qk, selection }
     }
 

@@ -12,8 +12,9 @@ const KEY: &str = "mrope_section";
 /// How pairs are shared out between time, height and width. `mrope_section` has their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sections {
-    /// Pairs take turns until those of height and width are used up; all others are of time.
-    Interleaved,
+    /// Pairs take turns until those of height and width are used up; all others are of time. Where a
+    /// config has no numbers these count.
+    Interleaved([usize; 3]),
     /// Pairs of time, then of height, then of width.
     Blocks,
 }
@@ -44,7 +45,7 @@ impl Sections {
             Some(_) => PositionPart::Width,
         };
         match self {
-            Sections::Interleaved => Ok((0..n_pairs).map(interleaved).collect()),
+            Sections::Interleaved(_) => Ok((0..n_pairs).map(interleaved).collect()),
             Sections::Blocks if time + height + width == n_pairs => {
                 Ok((0..n_pairs).map(blocks).collect())
             }
@@ -59,7 +60,7 @@ impl Sections {
     fn lengths(self, config: &Config) -> Result<[usize; 3], LoadError> {
         let Some(given) = config.get_rope(KEY) else {
             return Ok(match self {
-                Sections::Interleaved => [24, 20, 20],
+                Sections::Interleaved(usual) => usual,
                 Sections::Blocks => [8, 12, 12],
             });
         };
@@ -90,7 +91,7 @@ mod tests {
     fn parts_of_positions_have_their_pairs() {
         let (t, h, w) = (PositionPart::Temporal, PositionPart::Height, PositionPart::Width);
         let parts = |sections| read(sections, json!([4, 3, 1])).unwrap().parts;
-        assert_eq!(parts(Sections::Interleaved), [t, h, w, t, h, t, t, h]);
+        assert_eq!(parts(Sections::Interleaved([24, 20, 20])), [t, h, w, t, h, t, t, h]);
         assert_eq!(parts(Sections::Blocks), [t, t, t, t, h, h, h, w]);
     }
 

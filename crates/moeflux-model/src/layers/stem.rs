@@ -24,34 +24,22 @@ impl Stem {
         Ok(Stem { embedding, scale: outline.embed_scale })
     }
 
-    /// Whether rows may be embeddings: these are not scaled.
-    pub(super) fn takes_embeddings(&self) -> bool {
-        self.scale.is_none()
-    }
-
-    /// Writes the residual of the step's rows.
+    /// Writes the residual of the step's rows. Rows that are embeddings are not scaled.
     pub(super) fn forward(&self, step: &mut Step<'_>, residual: &Residual) {
-        self.embed(step, residual);
-        if let Some(factor) = self.scale {
-            let rows = step.rows();
-            step.backend.scale(rows, residual.hidden, factor);
-        }
-    }
-
-    fn embed(&self, step: &mut Step<'_>, residual: &Residual) {
         let Residual { hidden, mixed, streams, .. } = *residual;
-        let Some(streams) = streams else {
-            step.backend.embed(hidden, self.embedding, step.tokens);
-            for row in step.embedded {
-                step.backend.write_rows(hidden.buf, row.row, row.values);
-            }
-            return;
-        };
-        assert!(step.embedded.is_empty(), "several streams take tokens");
-        step.backend.embed(mixed, self.embedding, step.tokens);
-        let n_streams = streams.shape.n_streams;
         let rows = step.rows();
-        let same = Heads { n_heads: n_streams, stride: 0, ..mixed.heads(1) };
-        step.backend.copy(rows, hidden.heads(n_streams), same);
+        let first = if streams.is_some() { mixed } else { hidden };
+        step.backend.embed(first, self.embedding, step.tokens);
+        if let Some(factor) = self.scale {
+            step.backend.scale(rows, first, factor);
+        }
+        for row in step.embedded {
+            step.backend.write_rows(first.buf, row.row, row.values);
+        }
+        if let Some(streams) = streams {
+            let n_streams = streams.shape.n_streams;
+            let same = Heads { n_heads: n_streams, stride: 0, ..first.heads(1) };
+            step.backend.copy(rows, hidden.heads(n_streams), same);
+        }
     }
 }

@@ -182,7 +182,8 @@ impl Job<'_> {
     fn longest(&self) -> usize {
         let all = self.span.seen_to(self.op.looks_ahead);
         let rows = TILE_QUERIES.div_ceil(self.group());
-        let after = if self.op.looks_ahead { all - self.span.position } else { rows };
+        let looks_ahead = self.op.looks_ahead && self.span.ahead_to > 0;
+        let after = if looks_ahead { all - self.span.position } else { rows };
         self.op.window.map_or(all, |window| all.min(window + after))
     }
 

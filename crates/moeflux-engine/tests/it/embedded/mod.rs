@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use moeflux_engine::{Engine, InputRow, RowInput, RowPosition, Session, TokenId};
+use moeflux_engine::{EMBEDDED, Engine, InputRow, RowInput, RowPosition, Session, TokenId};
 use safetensors::SafeTensors;
 
 use crate::common::{floats, golden_dir, ids};
@@ -89,7 +89,7 @@ impl GoldenRows {
             let values = self.of(&self.embeddings, nth);
             let deepstack = deepstack.map_or(&[][..], |all| &all[nth]);
             nth += 1;
-            let input = RowInput::Embedding { values, deepstack };
+            let input = RowInput::Embedding { values, deepstack, token: EMBEDDED };
             InputRow { input, position: Some(position) }
         };
         self.tokens.iter().enumerate().map(row).collect()

@@ -41,6 +41,9 @@ pub(crate) const FAMILY: Family = Family {
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
+/// With "vision", rows of a picture see those after them in sliding layers.
+const BIDIRECTIONAL: &str = "use_bidirectional_attention";
+
 /// Layers from one full one to the next, where the config does not list them.
 const PERIOD: usize = 6;
 
@@ -63,11 +66,10 @@ fn check(config: &Config) -> Result<(), LoadError> {
         let rule = "be 0: embeddings of single layers are not computed";
         return Err(config.refuse("hidden_size_per_layer_input", rule).into());
     }
-    let key = "use_bidirectional_attention";
-    // Text is causal even where images are not.
-    match config.get(key).map(|value| value.as_str()) {
+    // Text is causal even where pictures are not.
+    match config.get(BIDIRECTIONAL).map(|value| value.as_str()) {
         None | Some(Some("vision")) => Ok(()),
-        Some(_) => Err(config.refuse(key, "be null or \"vision\"").into()),
+        Some(_) => Err(config.refuse(BIDIRECTIONAL, "be null or \"vision\"").into()),
     }
 }
 
@@ -156,6 +158,7 @@ fn attention_shape(config: &Config, heads: HeadShape) -> Result<AttentionShape, 
     }
     let has_bias = config.bool("attention_bias")?;
     let shares = window.is_none() && config.bool("attention_k_eq_v")?;
+    let looks_ahead = window.is_some() && config.get(BIDIRECTIONAL).is_some();
     Ok(AttentionShape {
         n_heads,
         n_kv_heads,
@@ -169,6 +172,7 @@ fn attention_shape(config: &Config, heads: HeadShape) -> Result<AttentionShape, 
         scale: 1.0,
         pairs: RopePairs::Halves,
         sections: None,
+        looks_ahead,
         names: AttentionNames::USUAL,
     })
 }

@@ -25,5 +25,6 @@ fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     if keys.bool("ssm.v_head_reordered")? != Some(false) {
         keys.put("linear_value_head_order", json!("tiled"));
     }
-    rope::check_sections(keys, head_dim)
+    rope::check_sections(keys, head_dim)?;
+    rope::three_sections(keys)
 }

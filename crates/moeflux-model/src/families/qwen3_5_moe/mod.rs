@@ -11,7 +11,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::Family;
 use crate::decoders::hybrid::{attention_shape, linear_attention, moe_shape};
-use crate::layers::attention::AttentionBlocks;
+use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{DeltaNetBlocks, DeltaNetShape, full_attention_layers};
 use crate::layers::layer::{Body, Layer};
@@ -19,7 +19,7 @@ use crate::layers::mixer::Mixer;
 use crate::layers::moe::MoeBlocks;
 use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
-use crate::layers::rope;
+use crate::layers::sections::{Sections, read_rope};
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 use crate::towers;
@@ -39,10 +39,12 @@ pub(crate) const FAMILY: Family = Family {
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
-    let (attention, delta_net) = (attention_shape(config)?, DeltaNetShape::read(config)?);
+    let sections = Some(Sections::Interleaved([11, 11, 10]));
+    let attention = AttentionShape { sections, ..attention_shape(config)? };
+    let delta_net = DeltaNetShape::read(config)?;
     let moe = moe_shape(config)?;
     let is_full = full_attention_layers(config, outline.n_layers)?;
-    let rope = rope::read(config, attention.head_dim)?;
+    let rope = read_rope(config, attention.head_dim, sections)?;
     let stored = match is_full.iter().position(|is_full| !is_full) {
         Some(i) => delta_net.stored_norms(&format!("layers.{i}.linear_attn"), build)?,
         None => NormWeights::ZeroCentred,

@@ -36,7 +36,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         norms: QkNorm::PerHead,
         has_qkv_bias: has_bias,
         has_output_bias: has_bias,
-        sections: Some(Sections::Interleaved),
+        sections: Some(Sections::Interleaved([24, 20, 20])),
         ..AttentionShape::read(config)?
     };
     let moe = MoeShape {

@@ -62,6 +62,7 @@ fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     keys.put("output_gate_type", json!("sigmoid"));
     keys.put("norm_topk_prob", json!(true));
     rope::check_sections(keys, head_dim)?;
+    rope::three_sections(keys)?;
     keys.copy(&[
         number("hc_count", "hyper_connection.count"),
         number("hc_lowrank", "hyper_connection.low_rank"),

@@ -11,7 +11,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::Family;
 use crate::decoders::hybrid::{self, attention_shape};
-use crate::layers::attention::AttentionBlocks;
+use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{DeltaNetBlocks, DeltaNetShape, full_attention_layers_named};
 use crate::layers::layer::{Body, Half, Layer};
@@ -21,7 +21,7 @@ use crate::layers::mtp::MtpNames;
 use crate::layers::ngram::{NgramBlocks, NgramEmbedShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::pool_indexer::{PoolIndexerBlocks, PoolIndexerShape};
-use crate::layers::rope;
+use crate::layers::sections::{Sections, read_rope};
 use crate::layers::streams::StreamsShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
@@ -76,8 +76,9 @@ impl Blocks {
         is_full: Vec<bool>,
         builder: &mut Builder<'_, '_>,
     ) -> Result<Blocks, LoadError> {
-        let shape = attention_shape(config)?;
-        let (rope, rope_dim) = load_rope(rope::read(config, shape.head_dim)?, builder);
+        let sections = Some(Sections::Interleaved([11, 11, 10]));
+        let shape = AttentionShape { sections, ..attention_shape(config)? };
+        let (rope, rope_dim) = load_rope(read_rope(config, shape.head_dim, sections)?, builder);
         let indexer = PoolIndexerShape::read(config, rope_dim)?;
         let streams = builder.residual.streams.expect("a residual of several streams");
         let ngram = ngram_shape(config, &is_full)?;

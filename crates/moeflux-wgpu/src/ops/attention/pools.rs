@@ -57,8 +57,8 @@ fn complete_some(
     let n_pairs = spec.inv_freq.len();
     let firsts = positions.step_by(size);
     let angles = firsts.flat_map(|position| {
-        spec.inv_freq.iter().flat_map(move |frequency| {
-            let (sin, cos) = f64::from(position as f32 * frequency).sin_cos();
+        spec.angles(span.rotary_at(position)).flat_map(|angle| {
+            let (sin, cos) = f64::from(angle).sin_cos();
             [sin, cos].map(|part| part as f32)
         })
     });
