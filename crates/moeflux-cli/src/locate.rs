@@ -383,7 +383,7 @@ fn sentence(event: &Event<'_>) -> Option<String> {
 
 /// Which GGUF file is taken, where that is not what was asked for, and what is left out.
 fn chosen_in_words(chosen: &Chosen) -> Option<String> {
-    let Chosen { repo, label, path, is_default, passed_over } = chosen;
+    let Chosen { repo, label, path, is_default, passed_over, .. } = chosen;
     let mut words = Vec::new();
     if *is_default {
         words.push(format!(
@@ -393,9 +393,9 @@ fn chosen_in_words(chosen: &Chosen) -> Option<String> {
     }
     match &passed_over[..] {
         [] => {}
-        [one] => words.push(format!("{one} is passed over: text needs the model alone")),
+        [one] => words.push(format!("{one} is passed over: the model runs without it")),
         [one, others @ ..] => words.push(format!(
-            "{one} and {} more are passed over: text needs the model alone",
+            "{one} and {} more are passed over: the model runs without them",
             others.len()
         )),
     }

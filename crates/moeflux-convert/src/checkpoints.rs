@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use moeflux_core::OptionId;
-use moeflux_model::{Declared, LoadError, Variant, WithMtp, open_checkpoint};
+use moeflux_model::{Declared, LoadError, TowerFiles, Variant, WithMtp, open_checkpoint};
 
 use crate::error::ConvertError;
 use crate::pack::{OnPackProgress, PackOptions, PackReport, pack};
@@ -23,7 +23,8 @@ pub fn pack_checkpoint(
 ) -> Result<PackReport, ConvertError> {
     let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
     let declared = Declared::of(&checkpoint, Variant::default())?;
-    Ok(pack(&checkpoint, &declared.manifest, dst, options, progress)?)
+    let tower = TowerFiles::of_model(&checkpoint, None)?;
+    Ok(pack(&checkpoint, &declared.manifest, tower.as_ref(), dst, options, progress)?)
 }
 
 /// Makes up a random checkpoint of a real shape; returns its bytes.

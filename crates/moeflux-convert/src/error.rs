@@ -26,6 +26,9 @@ pub enum PackError {
     /// The source, or what was read back, is not what it should be.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The vision tower of the source, or of what was packed, is not what it should be.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The tokenizer or the templates of a GGUF file cannot be read.
     #[error(transparent)]
     Text(#[from] TextError),

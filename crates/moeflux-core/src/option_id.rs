@@ -54,6 +54,8 @@ options! {
     Isa: "isa";
     /// The element type of cached keys and values.
     KvType: "kv_type";
+    /// The GGUF file of the vision tower.
+    Mmproj: "mmproj";
     /// Bytes of the prefix cache on disk.
     PromptCacheSize: "prompt_cache_size";
     /// Bytes of the prefix cache in memory.

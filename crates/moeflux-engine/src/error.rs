@@ -4,6 +4,7 @@ mod row;
 mod state;
 
 use std::io;
+use std::path::PathBuf;
 
 use moeflux_backend::DeviceError;
 use moeflux_core::{OptionId, OutOfMemory, TokenId, WriteError, show_bytes};
@@ -101,6 +102,14 @@ pub enum EngineError {
     /// A picture has a size that the model does not take.
     #[error(transparent)]
     PictureSize(#[from] LayoutError),
+    /// A file does not say how a model takes pictures.
+    #[error("{}: {what}", path.display())]
+    Processor {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the remedy.
+        what: String,
+    },
     /// There is no memory for the vision tower.
     #[error(
         "the vision tower needs {}, and {} are free: give {} or {} less, or pictures fewer tokens ({})",
@@ -199,9 +208,16 @@ impl EngineError {
     /// What it is about.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            EngineError::Load(LoadError::EightBitIndexedCache { .. })
+            EngineError::Load(
+                LoadError::EightBitIndexedCache { .. }
+                | LoadError::NoTower { .. }
+                | LoadError::OtherTower { .. }
+                | LoadError::SeveralTowers { .. },
+            )
             | EngineError::Option { .. } => ErrorKind::Option,
-            EngineError::Load(_) | EngineError::NotFinite { .. } => ErrorKind::Model,
+            EngineError::Load(_)
+            | EngineError::Processor { .. }
+            | EngineError::NotFinite { .. } => ErrorKind::Model,
             EngineError::Store(err) => kind_of_store(err),
             EngineError::Text(err) => kind_of_text(err),
             EngineError::OutOfMemory(_)
@@ -229,6 +245,11 @@ impl EngineError {
             | EngineError::Sampler(SamplerError::Option { option, .. })
             | EngineError::Snapshot(SnapshotError::OtherOption { option, .. }) => Some(*option),
             EngineError::Load(LoadError::EightBitIndexedCache { .. }) => Some(OptionId::KvType),
+            EngineError::Load(
+                LoadError::NoTower { .. }
+                | LoadError::OtherTower { .. }
+                | LoadError::SeveralTowers { .. },
+            ) => Some(OptionId::Mmproj),
             EngineError::Store(err) => err.option(),
             EngineError::Device(DeviceError::OutOfMemory { .. }) => Some(OptionId::DeviceCache),
             #[cfg(feature = "gpu")]

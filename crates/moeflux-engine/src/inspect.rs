@@ -16,6 +16,7 @@ use crate::format_name::{ExpertFormat, format_name};
 use crate::options::{EngineOptions, MemoryOptions, check_top_k, threads};
 use crate::plan::{Alternative, Plan};
 use crate::planning::{MemoryPlanner, ModelSizes, alternatives};
+use crate::vision::{TowerFacts, tower_facts};
 
 /// A checkpoint's facts.
 #[derive(Clone, Debug)]
@@ -30,8 +31,10 @@ pub struct Inspection {
     pub shape: ModelShape,
     /// Bytes of its files by kind of tensor and storage, largest first.
     pub storage: Vec<Storage>,
-    /// Tensors that text generation does not use and that are passed over: vision towers, buffers
-    /// that follow from the config, scales of caches.
+    /// Its vision tower, where it has one that is run.
+    pub tower: Option<TowerFacts>,
+    /// Tensors that are not used and passed over: other parts than text and vision tower, buffers that
+    /// follow from the config, scales of caches.
     pub n_passed_over: usize,
     /// Where its tokenizer is, if it has one.
     pub text: TextSource,
@@ -97,15 +100,24 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
     let options = &options.clone().device(device.device);
     let planner = MemoryPlanner::new(&checkpoint, &declared, &bank, options)?;
     let plan = planner.plan();
+    let tower = tower_facts(&checkpoint, options)?;
+    let own_tower = tower.as_ref().filter(|tower| tower.mmproj.is_none());
+    let n_of_tower = own_tower.map_or(0, |tower| tower.n_tensors);
+    let mut files = files(&checkpoint, &bank);
+    if let Some(path) = tower.as_ref().and_then(|tower| tower.mmproj.clone()) {
+        let n_bytes = path.metadata().map_or(0, |facts| facts.len());
+        files.push((path, n_bytes));
+    }
     Ok(Inspection {
         device,
+        tower,
         root: checkpoint.root().to_path_buf(),
         text: TextSource::of(&checkpoint),
         kind: checkpoint.kind(),
         family: declared.family.name,
-        n_passed_over: checkpoint.n_skipped(),
+        n_passed_over: checkpoint.n_skipped().saturating_sub(n_of_tower),
         storage: storage(&checkpoint, &declared.manifest, &bank)?,
-        files: files(&checkpoint, &bank),
+        files,
         tables: row_bank(&checkpoint, &declared)?,
         sizes: planner.sizes_of_model(declared.shape.n_layers),
         shape: declared.shape,

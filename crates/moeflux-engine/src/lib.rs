@@ -79,4 +79,4 @@ pub use session::{LogitsSink, Prompt, Read, SequenceChunk, Session, eval_batch};
 pub use speculation::limits::MAX_DRAFT;
 pub use speculation::options::{Speculation, SpeculationStats};
 pub use step::Logits;
-pub use vision::{LookProgress, SeenPicture, Vision};
+pub use vision::{LookProgress, PictureFacts, SeenPicture, TowerFacts, Vision};

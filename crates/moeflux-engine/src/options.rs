@@ -172,6 +172,8 @@ pub const DEFAULT_TOWER_IDLE: Duration = Duration::from_secs(300);
 pub struct VisionOptions {
     /// Whether the model's vision tower is left out.
     pub is_off: bool,
+    /// The GGUF file of the vision tower (`mmproj`); where absent, the one next to the model's GGUF file.
+    pub mmproj: Option<PathBuf>,
     /// Rows of a prompt that a picture takes at most; as many as the model's processor allows where
     /// absent.
     pub image_tokens: Option<NonZeroUsize>,
@@ -183,6 +185,7 @@ impl Default for VisionOptions {
     fn default() -> VisionOptions {
         VisionOptions {
             is_off: false,
+            mmproj: None,
             image_tokens: Some(DEFAULT_IMAGE_TOKENS),
             tower_idle: DEFAULT_TOWER_IDLE,
         }
@@ -256,6 +259,8 @@ setters! {
     record_routing: experts.record_routing, Option<PathBuf>;
     /// Sets [`VisionOptions::is_off`].
     vision_off: vision.is_off, bool;
+    /// Sets [`VisionOptions::mmproj`].
+    mmproj: vision.mmproj, Option<PathBuf>;
     /// Sets [`VisionOptions::image_tokens`].
     image_tokens: vision.image_tokens, Option<NonZeroUsize>;
     /// Sets [`VisionOptions::tower_idle`].

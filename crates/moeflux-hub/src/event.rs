@@ -62,7 +62,9 @@ pub struct Chosen {
     pub path: String,
     /// Whether there are others, of which none was asked for.
     pub is_default: bool,
-    /// Files that belong to the model and are not read: projectors of images, importance matrices.
+    /// The path of its vision tower, which comes with it; `None` where the repository has none.
+    pub tower: Option<String>,
+    /// Files that belong to the model and are not read: other copies of the tower, importance matrices.
     pub passed_over: Vec<String>,
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use moeflux_core::gguf::{is_mmproj, preferred_mmproj};
 use moeflux_core::show_bytes;
 
 use super::name::{GGUF, Wanted, is_gguf, piece_of};
@@ -138,6 +139,22 @@ impl Sets {
         }
         let example = self.label(&self.models[0]);
         Err(format!("{problem}; it has {}: write {repo}:{example}, say", shown.join(", ")))
+    }
+
+    /// The file of the vision tower that comes with a set; `None` where the repository has none, or several
+    /// that are as good.
+    pub(super) fn tower(&self, set: &Set) -> Option<&String> {
+        let towers = self.passed_over.iter().map(String::as_str);
+        match preferred_mmproj(towers, set.first())[..] {
+            [tower] => self.passed_over.iter().find(|path| *path == tower),
+            _ => None,
+        }
+    }
+
+    /// The files of vision towers that no other model than this set has.
+    pub(super) fn own_towers(&self, set: &Set) -> impl Iterator<Item = &String> {
+        let is_alone = self.models.iter().all(|other| other == set);
+        self.passed_over.iter().filter(move |path| is_alone && is_mmproj(path))
     }
 
     /// The sets all of whose parts are there.

@@ -206,14 +206,21 @@ impl Source<'_> {
         let choice = sets.choose(self.repo.gguf.as_ref(), repo);
         let choice =
             choice.map_err(|problem| HubError::Choice { repo: self.repo.describe(), problem })?;
+        let tower = sets.tower(choice.set);
         let chosen = Chosen {
             repo: repo.clone(),
             label: sets.label(choice.set).to_owned(),
             path: choice.set.first().to_owned(),
             is_default: choice.is_default,
-            passed_over: sets.passed_over.clone(),
+            tower: tower.cloned(),
+            passed_over: sets
+                .passed_over
+                .iter()
+                .filter(|path| Some(*path) != tower)
+                .cloned()
+                .collect(),
         };
-        let names = choice.set.parts.iter().cloned().collect();
+        let names = choice.set.parts.iter().chain(tower).cloned().collect();
         Ok(Needed { names, index: None, gguf: Some(chosen) })
     }
 

@@ -96,7 +96,8 @@ impl Meant {
             if !choice.is_certain {
                 return Err(refused(format!("has no GGUF file of this very name: write {name}")));
             }
-            meant.files = Some(choice.set.parts.clone());
+            let towers = sets.own_towers(choice.set);
+            meant.files = Some(choice.set.parts.iter().chain(towers).cloned().collect());
         }
         let at = if has_revision { format!("@{revision}") } else { String::new() };
         meant.name = name + &at;

@@ -8,7 +8,9 @@
 use std::collections::BTreeSet;
 
 use moeflux_core::checkpoint::WeightFiles;
-use moeflux_core::checkpoint::companions::{DECLARATIONS, TEMPLATE_FOLDER, VOCABULARIES};
+use moeflux_core::checkpoint::companions::{
+    DECLARATIONS, PROCESSORS, TEMPLATE_FOLDER, VOCABULARIES,
+};
 use serde::Deserialize;
 
 use super::error::beginning;
@@ -118,7 +120,7 @@ impl Layout {
         paths: &BTreeSet<&str>,
         index: Option<&[u8]>,
     ) -> Result<BTreeSet<String>, String> {
-        let companions = COMPANIONS.into_iter().chain(DECLARATIONS);
+        let companions = COMPANIONS.into_iter().chain(DECLARATIONS).chain(PROCESSORS);
         let companions = companions.filter(|name| paths.contains(name));
         let text = companions.chain(vocabulary_of(paths, "")).chain(templates_of(paths, ""));
         let mut wanted: BTreeSet<String> = text.map(str::to_owned).collect();
@@ -310,6 +312,12 @@ mod tests {
             &["consolidated.safetensors", "adapter_model.safetensors"],
             None,
         );
+    }
+
+    #[test]
+    fn processors_of_pictures_come_with_the_model() {
+        check(&["model.safetensors", PROCESSORS[0]], &["video_preprocessor_config.json"], None);
+        check(&["model.safetensors", PROCESSORS[0], PROCESSORS[1]], &[], None);
     }
 
     #[test]

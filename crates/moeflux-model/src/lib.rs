@@ -10,6 +10,7 @@
 mod declared;
 mod decoders;
 mod families;
+mod find_mmproj;
 mod forward_error;
 mod layers;
 mod load;
@@ -25,6 +26,7 @@ mod towers;
 
 pub use declared::{Declared, bank, row_bank};
 pub use families::{FAMILIES, Family, PublishedShape, dialects, open_checkpoint};
+pub use find_mmproj::find_mmproj;
 pub use forward_error::ForwardError;
 pub use layers::moe::SCORES_PER_EXPERT;
 pub use load::{HostVector, LoadError, Loaded, Loader, Weights};
@@ -35,5 +37,5 @@ pub use read_weights::check_finite_matrix;
 pub use rows::{NoRows, RowIds, RowSource};
 pub use shape::ModelShape;
 pub use step::{EmbeddedRow, Step};
-pub use tower_files::TowerFiles;
-pub use towers::{Grid, Picture, Seen, Tower};
+pub use tower_files::{DeclaredTower, TowerFiles, TowerShape};
+pub use towers::{Grid, MmprojShape, Picture, Seen, Tower};

@@ -33,6 +33,38 @@ pub enum LoadError {
         /// What would do.
         known: String,
     },
+    /// A file of a vision tower, for a family that has none.
+    #[error(
+        "{}: models of type {model_type} take no pictures here; leave {} out",
+        path.display(),
+        OptionId::Mmproj
+    )]
+    NoTower {
+        /// The file.
+        path: PathBuf,
+        /// The model's type.
+        model_type: String,
+    },
+    /// A file of a vision tower that belongs to another model.
+    #[error("{}: {key} is {value}, this model has {wanted}; name the model's own file ({} FILE)", path.display(), OptionId::Mmproj)]
+    OtherTower {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// That of the model.
+        wanted: String,
+    },
+    /// Several files of vision towers, none of which is preferred.
+    #[error("{}: {names}: name one of these files ({} FILE)", path.display(), OptionId::Mmproj)]
+    SeveralTowers {
+        /// The folder.
+        path: PathBuf,
+        /// The files.
+        names: String,
+    },
     /// Keys and values in eight bits, for a family whose layers choose the positions that they see:
     /// what rounding changes in one layer changes what the indexers of the next ones choose.
     #[error(

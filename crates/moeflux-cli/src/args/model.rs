@@ -28,6 +28,12 @@ pub(crate) struct ModelArgs {
     /// Compute threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
     threads: Option<usize>,
+    /// GGUF file of the vision tower [default: found]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_mmproj", help_heading = MODEL)]
+    mmproj: Option<PathBuf>,
+    /// Leave the vision tower out
+    #[arg(long, help_heading = MODEL)]
+    no_mmproj: bool,
     /// Check the checksums of a packed model first
     #[arg(long, help_heading = MODEL)]
     pub(crate) verify: bool,
@@ -192,6 +198,9 @@ impl ModelArgs {
             KvFormat::Bf16 => KvType::Bf16,
             KvFormat::Q8 => KvType::Q8,
         };
+
+        options.vision.is_off = self.no_mmproj;
+        options.vision.mmproj = self.mmproj.clone();
 
         let experts = &mut options.experts;
         experts.io = self.expert_io()?;

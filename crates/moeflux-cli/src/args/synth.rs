@@ -45,6 +45,9 @@ pub(crate) struct SynthArgs {
     /// Add a layer of multi-token prediction
     #[arg(long)]
     pub(crate) mtp: bool,
+    /// Leave the vision tower out
+    #[arg(long)]
+    pub(crate) no_vision: bool,
     /// Number of layers [default: the shape's]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) layers: Option<usize>,

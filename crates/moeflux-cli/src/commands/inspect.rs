@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use moeflux_engine::{
-    CheckpointKind, Device, DeviceChoice, DeviceFacts, Inspection, TokenId, devices, dialects,
+    CheckpointKind, Device, DeviceChoice, DeviceFacts, Inspection, PictureFacts, TokenId,
+    TowerFacts, devices, dialects,
 };
 use moeflux_hub::Download;
 use moeflux_text::{OutputFormat, Tokenizer, ToolSyntax};
@@ -139,6 +140,9 @@ fn to_text(found: &Inspected) -> String {
     if shape.has_mtp() {
         text.push_str("MTP        drafts tokens by multi-token prediction\n");
     }
+    if let Some(tower) = &facts.tower {
+        text.push_str(&format!("vision     {}\n", tower_text(tower)));
+    }
     match &found.tokenizer {
         Some(Ok(tokenizer)) => text.push_str(&format!("tokenizer  {tokenizer}\n")),
         Some(Err(why)) => text.push_str(&format!("tokenizer  none that can be used: {why}\n")),
@@ -172,7 +176,7 @@ fn to_text(found: &Inspected) -> String {
     if facts.n_passed_over > 0 {
         let n = facts.n_passed_over;
         text.push_str(&format!(
-            "  not used: {n} tensors (vision, buffers that the config implies, scales of KV caches)\n"
+            "  not used: {n} tensors (other parts, buffers that the config implies, scales of KV caches)\n"
         ));
     }
     if !facts.files.is_empty() {
@@ -183,6 +187,29 @@ fn to_text(found: &Inspected) -> String {
         text.push_str(&format!("  {:>12}  {}{missing}\n", show(*bytes), path.display()));
     }
     text
+}
+
+/// A vision tower in a line.
+fn tower_text(tower: &TowerFacts) -> String {
+    let (shape, bytes) = (tower.shape, show(tower.shape.n_bytes));
+    let millions = shape.n_parameters as f64 / 1e6;
+    let mut text = format!("{} blocks, {millions:.1} M parameters, {bytes}", shape.n_blocks);
+    if let Some(PictureFacts { patch_size: side, tokens: [least, most] }) = tower.pictures {
+        text.push_str(&format!("; patches of {side} pixels, {least} to {most} tokens a picture"));
+    }
+    text
+}
+
+fn tower_json(tower: &TowerFacts) -> Value {
+    json!({
+        "blocks": tower.shape.n_blocks,
+        "parameters": tower.shape.n_parameters,
+        "bytes": tower.shape.n_bytes,
+        "tensors": tower.n_tensors,
+        "file": tower.mmproj,
+        "patch_size": tower.pictures.map(|pictures| pictures.patch_size),
+        "picture_tokens": tower.pictures.map(|pictures| pictures.tokens),
+    })
 }
 
 /// The tokenizer, where its files are here.
@@ -235,6 +262,7 @@ fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {
         "experts_per_token": shape.top_k,
         "max_positions": shape.max_positions,
         "multi_token_prediction": shape.has_mtp(),
+        "vision": facts.tower.as_ref().map(tower_json),
         "tokenizer": tokenizer_json(found),
         "calls": output_format(found).map(|format| json!({
             "syntax": format.syntax().map(ToolSyntax::name),

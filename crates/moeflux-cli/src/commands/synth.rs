@@ -26,6 +26,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
         group_size: args.group_size.unwrap_or(default.group_size),
         has_mxfp4_experts: args.mxfp4_experts,
         has_mtp: args.mtp,
+        has_vision: !args.no_vision,
         format: match args.format {
             SynthKind::Mlx => SynthFormat::Mlx,
             SynthKind::Packed => SynthFormat::Packed,

@@ -164,10 +164,13 @@ const FLAGS: &[Foreign] = &[
         &["--lora", "--adapter-path"],
         Does::Other("adapters are not run: merge them into the model"),
     ),
+    all(&["-mm"], Does::Is("--mmproj")),
+    all(&["-mmu", "--mmproj-url"], Does::Other("--mmproj takes a file: download it first")),
     all(
-        &["--mmproj", "-mm", "--image"],
-        Does::Other("moeflux reads and writes text: leave it out"),
+        &["--mmproj-auto", "--mmproj-offload"],
+        Does::Nothing("the tower of a model is found, and runs where the model does"),
     ),
+    all(&["--image"], Does::Other("moeflux reads and writes text: leave it out")),
     all(
         &["--embedding", "--embeddings", "--reranking"],
         Does::Other("models here answer; for embeddings run a model of them in another program"),

@@ -289,6 +289,7 @@ fn gguf_files_are_chosen_by_name_and_said() {
         ("m-Q4_K_M.gguf", b"GGUF"),
         ("m-Q8_0.gguf", b"GGUF, and more"),
         ("mmproj-F16.gguf", b"GGUF"),
+        ("imatrix.gguf", b"GGUF"),
     ]);
     let mut command = on_hub(&hub.endpoint, home.path(), &["plan", "-m", "org/name:Q9"]);
     let there =
@@ -301,7 +302,7 @@ fn gguf_files_are_chosen_by_name_and_said() {
     let usual = heard("org/name");
     for words in [
         "org/name has several GGUF files: m-Q4_K_M.gguf is taken (write org/name:TAG",
-        "mmproj-F16.gguf is passed over",
+        "imatrix.gguf is passed over: the model runs without it",
     ] {
         assert!(usual.contains(words), "{words:?} is not in {usual:?}");
     }

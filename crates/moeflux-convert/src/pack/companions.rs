@@ -12,7 +12,7 @@ use moeflux_text::text_files;
 use crate::error::PackError;
 
 /// Files of a model in addition to its weights.
-pub(super) const COMPANIONS: [&str; 13] = [
+pub(super) const COMPANIONS: [&str; 15] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -21,6 +21,8 @@ pub(super) const COMPANIONS: [&str; 13] = [
     "chat_template.jinja",
     "chat_template.json",
     "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
     "tiktoken.model",
     "tokenizer.model",
     "vocab.json",

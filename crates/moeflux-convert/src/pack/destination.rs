@@ -118,7 +118,13 @@ fn old_container(path: &Path) -> Option<Container> {
 
 /// Files of a container that a killed process was writing.
 fn partial_files(dst: &Path) -> Vec<PathBuf> {
-    let own = [Container::FILE, Container::JOURNAL, Container::RESIDENT];
+    let own = [
+        Container::FILE,
+        Container::JOURNAL,
+        Container::RESIDENT,
+        Container::TOWER,
+        Container::MMPROJ,
+    ];
     let own = own.iter().chain(&COMPANIONS).map(|name| dst.join(partial(name)));
     let folders = [FOLDER, TEMPLATE_FOLDER].map(|folder| dst.join(folder).read_dir());
     let inner = folders.into_iter().flatten().flatten().flatten().map(|entry| entry.path());

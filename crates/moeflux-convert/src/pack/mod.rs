@@ -14,6 +14,7 @@ mod progress;
 mod report;
 mod resident;
 mod tables;
+mod tower;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use moeflux_core::checkpoint::{
     Checkpoint, Claims, Container, FormatError, PackedFile, SourceIdentity,
 };
 use moeflux_core::manifest::Manifest;
-use moeflux_model::open_checkpoint;
+use moeflux_model::{TowerFiles, open_checkpoint};
 
 use crate::files::{
     FileWriter, Written, available_space, checksum_of, checksums_of, require_space,
@@ -38,6 +39,7 @@ use destination::Remains;
 use journal::{Done, Journal};
 use plan::Plan;
 use report::FileReport;
+use tower::PackedTower;
 
 pub use crate::error::PackError;
 pub(crate) use destination::require_empty;
@@ -47,7 +49,7 @@ pub use progress::{OnPackProgress, PackProgress, PackStage};
 pub use report::{KindReport, PackReport};
 pub use verify::verify;
 
-/// Packs `checkpoint`, whose family declares `manifest`, into `dst`.
+/// Packs `checkpoint`, whose family declares `manifest`, and its vision tower, if it has one, into `dst`.
 ///
 /// What is quantised already is copied byte for byte. An interrupted packing
 /// is continued by calling this again.
@@ -59,12 +61,14 @@ pub use verify::verify;
 pub fn pack(
     checkpoint: &Checkpoint,
     manifest: &Manifest,
+    tower: Option<&TowerFiles>,
     dst: &Path,
     options: &PackOptions,
     progress: &mut OnPackProgress<'_>,
 ) -> Result<PackReport, PackError> {
     options.check()?;
     let plan = Plan::new(checkpoint, manifest, options)?;
+    let tower = tower.map(PackedTower::new).transpose()?;
     let source = SourceIdentity::read(checkpoint, &plan.bank)?;
     let importance = options.importance.as_deref().map(Importance::open).transpose()?;
     if let Some(importance) = &importance {
@@ -78,7 +82,9 @@ pub fn pack(
     let journal = destination::journal_of(dst, options.force, new)?;
     let plan = &plan;
     let sums = BTreeMap::new();
-    let mut packing = Packing { plan, dst, options, importance, journal, sums, progress, done: 0 };
+    let tower = tower.as_ref();
+    let mut packing =
+        Packing { plan, tower, dst, options, importance, journal, sums, progress, done: 0 };
     packing.resume()?;
     let remains = Remains::find(dst, &packing.journal);
     require_space(dst, packing.bytes_left(checkpoint).saturating_sub(remains.n_bytes))?;
@@ -89,6 +95,7 @@ pub fn pack(
 /// One packing under way.
 struct Packing<'a, 'p> {
     plan: &'a Plan<'a>,
+    tower: Option<&'a PackedTower<'a>>,
     dst: &'a Path,
     options: &'a PackOptions,
     importance: Option<Importance>,
@@ -99,16 +106,29 @@ struct Packing<'a, 'p> {
     done: u64,
 }
 
-impl Packing<'_, '_> {
+impl<'a> Packing<'a, '_> {
+    /// The files of weights and their lengths.
+    fn files(&self) -> Vec<(String, u64)> {
+        self.plan.files().chain(self.tower.map(PackedTower::file)).collect()
+    }
+
+    /// The plan of a file of tensors.
+    fn tensors_of(&self, path: &str) -> &'a Plan<'a> {
+        match self.tower {
+            Some(PackedTower::Tensors(tower)) if path == tower.file => tower,
+            _ => self.plan,
+        }
+    }
+
     fn advance(&mut self, stage: PackStage, file: &str, n: u64) {
         self.done += n;
-        let total = 2 * self.plan.files().map(|file| file.1).sum::<u64>();
+        let total = 2 * self.files().iter().map(|file| file.1).sum::<u64>();
         (self.progress)(PackProgress { stage, file, done: self.done, total });
     }
 
     /// Keeps of the journal what is still there, byte for byte.
     fn resume(&mut self) -> Result<(), PackError> {
-        for (path, n_bytes) in self.plan.files() {
+        for (path, n_bytes) in self.files() {
             let Some(done) = self.journal.find(&path).cloned() else { continue };
             let file = self.dst.join(&path);
             if !file.metadata().is_ok_and(|metadata| metadata.len() == n_bytes) {
@@ -116,7 +136,7 @@ impl Packing<'_, '_> {
                 continue;
             }
             self.done += n_bytes;
-            let parts = self.plan.parts(&path);
+            let parts = self.tensors_of(&path).parts(&path);
             let advance = &mut |n| self.advance(PackStage::Resume, &path, n);
             let sums = checksums_of(&file, parts, advance)?;
             if (sums.n_bytes(), sums.hex()) != (n_bytes, done.file.xxh3_128) {
@@ -132,12 +152,13 @@ impl Packing<'_, '_> {
     fn bytes_left(&self, checkpoint: &Checkpoint) -> u64 {
         /// What a file takes in the container's description and in the journal.
         const LISTED_BYTES: u64 = 2048;
-        let missing = self.plan.files().filter(|file| self.journal.find(&file.0).is_none());
+        let files = self.files();
+        let missing = files.iter().filter(|file| self.journal.find(&file.0).is_none());
         let missing: u64 = missing.map(|missing| missing.1).sum();
         // What cannot be read is refused when it is written.
         let companions = companions_of(checkpoint).unwrap_or_default();
         let companions = companions.iter().map(Companion::n_bytes);
-        missing + companions.sum::<u64>() + LISTED_BYTES * self.plan.files().count() as u64
+        missing + companions.sum::<u64>() + LISTED_BYTES * files.len() as u64
     }
 
     /// Writes all that is missing, and the container's description last.
@@ -155,7 +176,8 @@ impl Packing<'_, '_> {
         for layer in 0..self.plan.layers.len() {
             self.layer(layer)?;
         }
-        self.resident()?;
+        self.tensors(self.plan)?;
+        self.tower()?;
         let companions = self.companions(checkpoint)?;
         let report = self.report(&companions);
         self.finish(checkpoint, manifest, source, companions)?;
@@ -195,19 +217,38 @@ impl Packing<'_, '_> {
         self.publish(path, written, report)
     }
 
-    fn resident(&mut self) -> Result<(), PackError> {
-        let path = Container::RESIDENT;
+    /// Writes the file of resident tensors, or that of the tower's.
+    fn tensors(&mut self, plan: &'a Plan<'a>) -> Result<(), PackError> {
+        let path = plan.file;
         if self.journal.find(path).is_some() {
             return Ok(());
         }
-        let parts = self.plan.parts(path);
+        let parts = plan.parts(path);
         let mut writer = FileWriter::create_with_parts(&self.dst.join(path), parts)?;
-        let (plan, n_threads) = (self.plan, self.options.threads());
+        let n_threads = self.options.threads();
         let advance = &mut |n| self.advance(PackStage::Write, path, n);
         let report = resident::write(plan, n_threads, &mut writer, advance)?;
         let written = writer.finish()?;
         self.check_written(path, &written)?;
-        resident::check(self.plan, &written)?;
+        resident::check(plan, &written)?;
+        self.publish(path, written, report)
+    }
+
+    fn tower(&mut self) -> Result<(), PackError> {
+        let from = match self.tower {
+            None => return Ok(()),
+            Some(PackedTower::Tensors(plan)) => return self.tensors(plan),
+            Some(PackedTower::File(from, _)) => from,
+        };
+        let path = Container::MMPROJ;
+        if self.journal.find(path).is_some() {
+            return Ok(());
+        }
+        let mut writer = FileWriter::create(&self.dst.join(path))?;
+        let advance = &mut |n| self.advance(PackStage::Write, path, n);
+        let report = tower::copy(from, &mut writer, advance)?;
+        let written = writer.finish()?;
+        self.check_written(path, &written)?;
         self.publish(path, written, report)
     }
 
@@ -279,15 +320,30 @@ impl Packing<'_, '_> {
             self.journal.done().iter().map(|done| done.file.clone()).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files.extend(companions);
-        let container = self.plan.container(checkpoint.config(), source, files, &self.sums);
+        let mut container = self.plan.container(checkpoint.config(), source, files, &self.sums);
+        if let Some(PackedTower::Tensors(tower)) = self.tower {
+            tower.add_tower(&mut container, &self.sums);
+        }
         publish_container(self.dst, &container)?;
         let opened = open_and_claim(self.dst, manifest);
+        let opened = opened.map_err(PackError::from).and_then(|()| self.open_tower());
         if opened.is_err() {
             let path = self.dst.join(Container::FILE);
             fs::remove_file(&path).map_err(WriteError::at(&path))?;
         }
         opened?;
         Journal::remove(self.dst)
+    }
+
+    /// Opens the tower of the container as an engine would.
+    fn open_tower(&self) -> Result<(), PackError> {
+        let Some(tower) = self.tower else { return Ok(()) };
+        match TowerFiles::of_model(&open_checkpoint(self.dst)?, None)? {
+            Some(_) => Ok(()),
+            None => {
+                Err(PackError::damaged(&self.dst.join(tower.file().0), "holds no vision tower"))
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use moeflux_core::checkpoint::{
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
 use moeflux_core::quant::{AffineBias, Float, MatrixFormat, NF4_GROUP};
 use moeflux_core::{ExpertBank, ExpertLayout, ExpertParts, GateUp, LayerBank, MatrixLayout};
+use moeflux_model::TowerFiles;
 
 use super::convert::plain_format;
 use super::tables::{self, TableTensor};
@@ -20,6 +21,10 @@ use crate::pack::layout::layer_path;
 
 /// What a container will hold.
 pub(crate) struct Plan<'a> {
+    /// The file of the tensors.
+    pub(super) file: &'static str,
+    /// What stands before the names of tensors in it.
+    pub(super) prefix: &'static str,
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) bank: ExpertBank,
     /// Reads the files of the bank, which are all of the source's.
@@ -113,13 +118,15 @@ impl<'a> Plan<'a> {
             Some(LayerPlan { idx, is_optional, packed, bank: bank.clone()? })
         };
         let layers = bank.layers.iter().enumerate().map(layer).collect();
-        let entries = entries(&matrices, &vectors, &tables);
+        let entries = entries(&matrices, &vectors, &tables, "");
         let header = safetensors_header(&entries);
         let data: u64 = entries.iter().map(TensorEntry::n_bytes).sum();
         let resident_bytes = header.len() as u64 + data;
         let reader = FileReader::new(&bank.files);
         let rounding = options.rounding;
         Ok(Plan {
+            file: Container::RESIDENT,
+            prefix: "",
             checkpoint,
             reader,
             bank,
@@ -133,6 +140,17 @@ impl<'a> Plan<'a> {
             resident_bytes,
             undivided: left,
         })
+    }
+
+    /// What a container will hold of a vision tower: its tensors as they are, in a file of their own.
+    pub(super) fn of_tower(tower: &'a TowerFiles) -> Result<Plan<'a>, FormatError> {
+        let plan = Plan::new(tower.checkpoint(), tower.manifest(), &PackOptions::unquantised())?;
+        let prefix = Container::TOWER_PREFIX;
+        let entries = entries(&plan.matrices, &plan.vectors, &plan.tables, prefix);
+        let header = safetensors_header(&entries);
+        let data: u64 = entries.iter().map(TensorEntry::n_bytes).sum();
+        let resident_bytes = header.len() as u64 + data;
+        Ok(Plan { file: Container::TOWER, prefix, header, resident_bytes, ..plan })
     }
 
     /// Tells a model from others of its shape, however its matrices are stored: a
@@ -154,17 +172,17 @@ impl<'a> Plan<'a> {
         let len = |layer: &PackedLayer| layer.stride_bytes * layer.n_experts as u64;
         let layers = self.layers.iter().flatten();
         let layers = layers.map(move |layer| (layer.packed.file.clone(), len(&layer.packed)));
-        layers.chain([(Container::RESIDENT.to_owned(), self.resident_bytes)])
+        layers.chain([(self.file.to_owned(), self.resident_bytes)])
     }
 
     /// The resident tensors in the order in which they are written.
     fn entries(&self) -> Vec<TensorEntry> {
-        entries(&self.matrices, &self.vectors, &self.tables)
+        entries(&self.matrices, &self.vectors, &self.tables, self.prefix)
     }
 
     /// The parts of a file that have checksums of their own: its records, or its tensors.
     pub(super) fn parts(&self, path: &str) -> Vec<Range<u64>> {
-        if path == Container::RESIDENT {
+        if path == self.file {
             return tensor_ranges(&self.header, &self.entries());
         }
         let layer = self.layers.iter().flatten().find(|layer| layer.packed.file == path);
@@ -195,6 +213,18 @@ impl<'a> Plan<'a> {
         let sums = sums.get(Container::RESIDENT).map_or(&[][..], Vec::as_slice);
         container.resident_xxh3_64 = resident_sums(&self.entries(), sums);
         container
+    }
+
+    /// Adds a vision tower to what `moeflux.json` will say. Of its matrices, those in blocks have their
+    /// formats there, by the names that the tower's plan has.
+    pub(super) fn add_tower(&self, container: &mut Container, sums: &BTreeMap<String, Vec<u64>>) {
+        let is_quantised = |matrix: &&MatrixPlan<'_>| {
+            !matches!(matrix.target, MatrixFormat::Dense(_) | MatrixFormat::Transposed(_))
+        };
+        let tensor = |matrix: &MatrixPlan<'_>| (matrix.decl.name.clone(), matrix.target.into());
+        container.tensors.extend(self.matrices.iter().filter(is_quantised).map(tensor));
+        let sums = sums.get(self.file).map_or(&[][..], Vec::as_slice);
+        container.resident_xxh3_64.extend(resident_sums(&self.entries(), sums));
     }
 }
 
@@ -384,11 +414,15 @@ fn entries(
     matrices: &[MatrixPlan<'_>],
     vectors: &[(TensorEntry, VectorSource)],
     tables: &[TableTensor],
+    prefix: &str,
 ) -> Vec<TensorEntry> {
     let of_matrix = |matrix: &MatrixPlan<'_>| {
         matrix_entries(&matrix.decl.name, &[matrix.decl.rows], matrix.decl.cols, matrix.target)
     };
     let matrices = matrices.iter().flat_map(of_matrix);
     let vectors = vectors.iter().map(|(entry, _)| entry.clone());
-    matrices.chain(vectors).chain(tables.iter().map(|table| table.entry.clone())).collect()
+    let all = matrices.chain(vectors).chain(tables.iter().map(|table| table.entry.clone()));
+    let named =
+        |entry: TensorEntry| TensorEntry { name: format!("{prefix}{}", entry.name), ..entry };
+    all.map(named).collect()
 }

@@ -26,7 +26,7 @@ fn manifest(checkpoint: &Checkpoint) -> Manifest {
 
 fn pack_to(src: &Path, dst: &Path, options: &PackOptions) -> Result<PackReport, PackError> {
     let checkpoint = open_checkpoint(src)?;
-    pack(&checkpoint, &manifest(&checkpoint), dst, options, &mut |_| {})
+    pack(&checkpoint, &manifest(&checkpoint), None, dst, options, &mut |_| {})
 }
 
 /// A small BF16 checkpoint whose columns make whole groups.
@@ -238,7 +238,7 @@ fn pack_until(src: &Path, dst: &Path, options: &PackOptions, share: f64) {
         }
     };
     let manifest = manifest(&checkpoint);
-    let run = AssertUnwindSafe(|| pack(&checkpoint, &manifest, dst, options, stop));
+    let run = AssertUnwindSafe(|| pack(&checkpoint, &manifest, None, dst, options, stop));
     catch_unwind(run).map(|done| done.map(|_| ())).expect_err("stopped on the way");
 }
 
@@ -376,7 +376,8 @@ fn progress_ends_at_the_total() {
     let mut last = (0, 0);
     let advance = &mut |progress: PackProgress<'_>| last = (progress.done, progress.total);
     let dst = dir.path().join("packed");
-    pack(&checkpoint, &manifest(&checkpoint), &dst, &PackOptions::default(), advance).unwrap();
+    pack(&checkpoint, &manifest(&checkpoint), None, &dst, &PackOptions::default(), advance)
+        .unwrap();
     assert_eq!(last.0, last.1);
     assert!(last.0 > 0);
 }

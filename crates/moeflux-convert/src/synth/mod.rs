@@ -10,6 +10,7 @@ mod shapes;
 mod tables;
 mod text;
 mod tools;
+mod work_dir;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -23,12 +24,11 @@ use moeflux_core::checkpoint::{
 };
 use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::Affine;
+use moeflux_model::DeclaredTower;
 use serde_json::{Map, Value, json};
 
 use crate::error::PackError;
-use crate::files::{
-    CHUNK_BYTES, FileWriter, require_space, safetensors_header, sync_dir, write_atomically,
-};
+use crate::files::{CHUNK_BYTES, FileWriter, require_space, safetensors_header, write_atomically};
 use crate::pack::plan::{container, layer_entry, record_ranges, resident_sums, tensor_ranges};
 use crate::pack::{publish_container, require_empty};
 use fill::{Fill, Noise};
@@ -36,10 +36,13 @@ use gguf::Piece;
 use moeflux_core::WriteError;
 use plan::{GATE_BITS, Made};
 
+use work_dir::WorkDir;
+
 pub use crate::synth::options::SynthOptions;
 pub use mix::GgufMix;
 pub use options::{SynthFormat, ToolFormat};
 pub use shapes::{shape_family, shape_like, shape_names};
+pub use work_dir::{marker_of, partial_of};
 
 /// How far making up is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +128,7 @@ pub fn synth(
     if out.exists() {
         require_empty(out)?;
     }
-    let parts = match options.format {
+    let mut parts = match options.format {
         SynthFormat::Gguf => gguf::parts(shape, &config, &manifest, options)?,
         SynthFormat::Mlx | SynthFormat::Packed | SynthFormat::Tool(_) => Vec::new(),
     };
@@ -134,15 +137,28 @@ pub fn synth(
         SynthFormat::Gguf => Vec::new(),
         _ => tables::tensors(&manifest, &config, options)?,
     };
-    let tensors = match options.format {
+    let tower =
+        DeclaredTower::of_config(&config).map_err(|err| SynthError::Manifest(err.into()))?;
+    if let (SynthFormat::Gguf, Some(tower)) = (options.format, &tower) {
+        parts.push(gguf::mmproj(&tower.mmproj, options.seed));
+    }
+    let tower = tower.filter(|_| options.format != SynthFormat::Gguf);
+    let tower = tower.map_or_else(Vec::new, |tower| plan::tower(&tower.manifest, options.seed));
+    let tower_bytes: u64 = tower.iter().map(|made| made.entry.n_bytes()).sum();
+    let mut tensors = match options.format {
         SynthFormat::Tool(tool) => tools::tensors(&manifest, tool, tables.clone(), options.seed),
         _ => Vec::new(),
     };
     let path = WorkDir::claim(out)?;
     let total = match options.format {
         SynthFormat::Gguf => parts.iter().map(gguf::Part::n_bytes).sum(),
-        SynthFormat::Mlx | SynthFormat::Packed => total_bytes(&manifest, &tables, options),
-        SynthFormat::Tool(_) => tensors.iter().map(|tensor| tensor.entry.n_bytes()).sum(),
+        SynthFormat::Mlx | SynthFormat::Packed => {
+            total_bytes(&manifest, &tables, options) + tower_bytes
+        }
+        SynthFormat::Tool(_) => {
+            let all = tensors.iter().map(|tensor| tensor.entry.n_bytes());
+            all.sum::<u64>() + tower_bytes
+        }
     };
     let holes = tables.iter().filter(|table| matches!(table.fill, Fill::Hole));
     let total = total - holes.map(|table| table.entry.n_bytes()).sum::<u64>();
@@ -157,6 +173,7 @@ pub fn synth(
         options,
         manifest: &manifest,
         tables,
+        tower,
         progress,
         done: 0,
         total,
@@ -175,6 +192,7 @@ pub fn synth(
         SynthFormat::Gguf => parts.iter().try_for_each(|part| making.gguf(part))?,
         SynthFormat::Tool(tool) => {
             making.text(&config)?;
+            tensors.append(&mut making.tower_of_mlx());
             making.shards(tensors)?;
             let mut config = config.value().clone();
             config["quantization_config"] = tools::declaration(tool);
@@ -230,10 +248,12 @@ struct Making<'a, 'p> {
     manifest: &'a Manifest,
     /// The tensors of tables, until they are written.
     tables: Vec<Made>,
+    /// The tensors of the vision tower, until they are written.
+    tower: Vec<Made>,
     progress: &'a mut OnSynthProgress<'p>,
     done: u64,
     total: u64,
-    /// Checksums of the tensors of the last file of tensors.
+    /// Checksums of the tensors of all files of tensors.
     resident_sums: BTreeMap<String, String>,
 }
 
@@ -297,7 +317,7 @@ impl Making<'_, '_> {
         }
         let written = writer.finish()?;
         let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
-        self.resident_sums = resident_sums(&entries, &written.parts);
+        self.resident_sums.extend(resident_sums(&entries, &written.parts));
         written.publish()?;
         Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128 })
     }
@@ -354,6 +374,7 @@ impl Making<'_, '_> {
         for made in &mut all {
             made.entry.name = mlx_name(&made.entry.name);
         }
+        all.append(&mut self.tower_of_mlx());
         self.shards(all)?;
         let mut config = config.value().clone();
         if self.options.bits != 16 || self.options.has_mxfp4_experts {
@@ -362,6 +383,18 @@ impl Making<'_, '_> {
             config["quantization_config"] = block;
         }
         self.config(&config)
+    }
+
+    /// The tensors of the vision tower under the names that MLX gives them, taken.
+    fn tower_of_mlx(&mut self) -> Vec<Made> {
+        let mut tower = std::mem::take(&mut self.tower);
+        for made in &mut tower {
+            let name = &mut made.entry.name;
+            if !["embed_vision.", "mm_projector."].iter().any(|part| name.starts_with(part)) {
+                name.insert_str(0, "vision_tower.");
+            }
+        }
+        tower
     }
 
     fn config(&self, config: &Value) -> Result<(), SynthError> {
@@ -417,6 +450,13 @@ impl Making<'_, '_> {
         let mut resident = plan::resident(self.manifest, self.options);
         resident.append(&mut self.tables);
         files.push(self.safetensors(Container::RESIDENT, &resident)?);
+        let mut tower = std::mem::take(&mut self.tower);
+        if !tower.is_empty() {
+            for made in &mut tower {
+                made.entry.name.insert_str(0, Container::TOWER_PREFIX);
+            }
+            files.push(self.safetensors(Container::TOWER, &tower)?);
+        }
         let mut layers = BTreeMap::new();
         for decl in &self.manifest.experts {
             let mut layer = layer_entry(decl, plan::expert_formats(self.options, decl));
@@ -501,73 +541,6 @@ fn in_order(all: Vec<Made>) -> Vec<Vec<Made>> {
 /// systems do by themselves. A drive that cannot do that needs the room.
 fn leave_holes(path: &Path) {
     let _ = Command::new("fsutil").args(["sparse", "setflag"]).arg(path).output();
-}
-
-/// The directory in which the files of `out` are made, before it gets that name.
-pub fn partial_of(out: &Path) -> PathBuf {
-    let mut name = out.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    out.with_file_name(name)
-}
-
-/// A directory in the making; removed where it is dropped before its end.
-struct WorkDir {
-    path: PathBuf,
-    is_published: bool,
-}
-
-/// Marks a working directory as this program's own.
-const MARKER: &str = "moeflux.synth.partial";
-
-/// The file in `out` that says that it is not whole, for a moment after it has got its name.
-pub fn marker_of(out: &Path) -> PathBuf {
-    out.join(MARKER)
-}
-
-impl WorkDir {
-    /// The path of the working directory, where nothing is, or is left.
-    fn claim(out: &Path) -> Result<PathBuf, SynthError> {
-        let path = partial_of(out);
-        if path.exists() {
-            // A run that was killed before it wrote the marker left nothing else.
-            let is_empty = || path.read_dir().is_ok_and(|mut entries| entries.next().is_none());
-            if !path.join(MARKER).is_file() && !is_empty() {
-                return Err(SynthError::InTheWay { path });
-            }
-            fs::remove_dir_all(&path).map_err(WriteError::at(&path))?;
-        }
-        Ok(path)
-    }
-
-    fn create(path: PathBuf) -> Result<WorkDir, SynthError> {
-        fs::create_dir_all(&path).map_err(WriteError::at(&path))?;
-        let dir = WorkDir { path, is_published: false };
-        fs::write(dir.path.join(MARKER), "").map_err(WriteError::at(&dir.path))?;
-        Ok(dir)
-    }
-
-    fn publish(mut self, out: &Path) -> Result<(), SynthError> {
-        // Windows puts no directory in the place of another.
-        if cfg!(windows) && out.is_dir() {
-            fs::remove_dir(out).map_err(WriteError::at(out))?;
-        }
-        fs::rename(&self.path, out).map_err(WriteError::at(out))?;
-        self.is_published = true;
-        // Only now: a run that is killed before it leaves a directory that the next one knows.
-        let marker = marker_of(out);
-        fs::remove_file(&marker).map_err(WriteError::at(&marker))?;
-        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-        Ok(sync_dir(parent.unwrap_or(Path::new(".")))?)
-    }
-}
-
-impl Drop for WorkDir {
-    fn drop(&mut self) {
-        if !self.is_published {
-            // Nothing to do about a second failure; the name says what it is.
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub struct SynthOptions {
     pub has_mxfp4_experts: bool,
     /// With multi-token prediction.
     pub has_mtp: bool,
+    /// With the vision tower, in BF16, of shapes that have one.
+    pub has_vision: bool,
     /// What is written.
     pub format: SynthFormat,
     /// The types of a GGUF file, in the place of bits and groups.
@@ -69,6 +71,7 @@ impl Default for SynthOptions {
             group_size: 64,
             has_mxfp4_experts: false,
             has_mtp: false,
+            has_vision: true,
             format: SynthFormat::Mlx,
             mix: GgufMix::default(),
             part_bytes: None,

@@ -73,6 +73,17 @@ pub(super) fn resident(manifest: &Manifest, options: &SynthOptions) -> Vec<Made>
     matrices.chain(vectors).collect()
 }
 
+/// The tensors of a vision tower under the names of its plan.
+pub(super) fn tower(manifest: &Manifest, seed: u64) -> Vec<Made> {
+    let format = MatrixFormat::Dense(Float::BF16);
+    let matrix = |decl: &MatrixDecl| {
+        let entries = matrix_entries(&decl.name, &[decl.rows], decl.cols, format);
+        made(entries, format, 1.0 / (decl.cols as f32).sqrt(), seed, &decl.name)
+    };
+    let matrices = manifest.matrices.iter().flat_map(matrix);
+    matrices.chain(manifest.vectors.iter().map(|vector| small(vector, seed))).collect()
+}
+
 /// The standard deviation of a matrix's products with inputs of 1. Embedded tokens have elements
 /// around one; logits of heads and routers spread enough that one token and some experts stand out.
 pub(super) fn gain(decl: &MatrixDecl) -> f32 {

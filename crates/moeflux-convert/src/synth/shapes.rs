@@ -44,8 +44,11 @@ pub fn shape_like(family: &str, shape: &ModelShape) -> Option<&'static str> {
 
 /// The `config.json` of a shape.
 pub(super) fn config(name: &str, options: &SynthOptions) -> Option<Value> {
-    let SynthOptions { n_layers, table_rows, .. } = *options;
+    let SynthOptions { n_layers, table_rows, has_vision, .. } = *options;
     let mut config = (shapes().find(|shape| shape.name == name)?.config)();
+    if let Some(keys) = config.as_object_mut().filter(|_| !has_vision) {
+        keys.remove("vision_config");
+    }
     let is_nested = config.get("text_config").is_some();
     let text = if is_nested { &mut config["text_config"] } else { &mut config };
     if let Some(n_layers) = n_layers {

@@ -9,7 +9,7 @@ use moeflux_core::checkpoint::{
 use moeflux_core::files::open_regular;
 use moeflux_core::quant::Encoding;
 use moeflux_core::{ExpertBank, ExpertId, FileIdx, RowTable, SourceFile};
-use moeflux_model::{Declared, LoadError, Variant};
+use moeflux_model::{Declared, LoadError, TowerFiles, Variant};
 
 use crate::error::ConvertError;
 use crate::files::CHUNK_BYTES;
@@ -54,6 +54,39 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
         return Ok(());
     }
     run.checked("that unquantised weights, scales and biases are finite numbers");
+    check_all(checkpoint, &bank, pieces, run);
+    Ok(())
+}
+
+/// The tensors of a vision tower, whose names, shapes and lengths were checked when it was opened.
+pub(super) fn verify_tower(tower: &TowerFiles, run: &mut Run<'_, '_>) -> Result<(), ConvertError> {
+    let checkpoint = tower.checkpoint();
+    run.checked("names, shapes and lengths of all tensors of the vision tower");
+    if checkpoint.kind() == CheckpointKind::Packed {
+        return Ok(());
+    }
+    let mut claims = Claims::new(checkpoint);
+    let mut pieces = Vec::new();
+    for decl in &tower.manifest().matrices {
+        pieces.extend(of_matrix(&claims.matrix(decl).map_err(LoadError::from)?));
+    }
+    for decl in &tower.manifest().vectors {
+        let source = claims.vector(decl).map_err(LoadError::from)?;
+        let encoding = Some(Encoding::Float(source.float));
+        pieces.push(Piece { extent: source.extent, encoding, expert: None });
+    }
+    let bank = claims.into_bank();
+    check_all(checkpoint, &bank, pieces, run);
+    Ok(())
+}
+
+/// Reads all pieces of files that can be opened.
+fn check_all(
+    checkpoint: &Checkpoint,
+    bank: &ExpertBank,
+    mut pieces: Vec<Piece>,
+    run: &mut Run<'_, '_>,
+) {
     run.expect(pieces.iter().map(|piece| piece.extent.len as u64).sum());
     let needed: BTreeSet<FileIdx> =
         pieces.iter().flat_map(|piece| read_for(piece, &bank.files)).collect();
@@ -65,7 +98,6 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
     for piece in &pieces {
         check(checkpoint, &bank.files, &reader, piece, &mut buffer, run);
     }
-    Ok(())
 }
 
 /// The files that are read for a piece: its own, or those of the tensors that it is computed from.

@@ -7,6 +7,9 @@ pub const TEMPLATE_FOLDER: &str = "additional_chat_templates";
 pub const DECLARATIONS: [&str; 3] =
     ["hf_quant_config.json", "quantize_config.json", "quant_config.json"];
 
+/// Files that say how pictures become patches, in order of preference.
+pub const PROCESSORS: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
+
 /// A tokenizer in the format of the Hugging Face library.
 pub const TOKENIZER_JSON: &str = "tokenizer.json";
 

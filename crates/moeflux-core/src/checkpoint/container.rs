@@ -198,6 +198,12 @@ impl Container {
     pub const JOURNAL: &str = "moeflux.pack.json";
     /// Name of the file with the resident tensors.
     pub const RESIDENT: &str = "resident.safetensors";
+    /// Name of the file with the tensors of the vision tower, where the source has them among its own.
+    pub const TOWER: &str = "vision.safetensors";
+    /// What stands before their names there.
+    pub const TOWER_PREFIX: &str = "vision_tower.";
+    /// Name of the copy of the vision tower's GGUF file, where the source has one.
+    pub const MMPROJ: &str = "mmproj.gguf";
     /// Strides of records are multiples of this many bytes.
     pub const ALIGNMENT: usize = 4096;
 

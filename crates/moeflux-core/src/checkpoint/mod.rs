@@ -15,6 +15,7 @@ mod json;
 mod names;
 mod open;
 mod opened;
+mod part;
 mod prepared;
 mod published;
 mod quantization;
@@ -28,8 +29,10 @@ pub use container::{
     Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredLevels,
     StoredMode,
 };
+pub use derived::Turned;
 pub use header::{Header, open_safetensors, parse_safetensors_header};
 pub use opened::{Checkpoint, CheckpointKind};
+pub use part::{PartConfig, PartTensor, open_part};
 pub use prepared::{layer_file_name, parse_model_weights};
 pub use quantization::Precision;
 pub use record::{PartFormats, record_layout};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::derived::DerivedTensors;
 use super::json::read_json;
 use super::names::{SkipRule, canonical_name};
-use super::opened::{ExpertFiles, Gguf, by_name, reader_of};
+use super::opened::{ExpertFiles, FileNames, Gguf, by_name, reader_of};
 use super::quantization::QuantRules;
 use super::{
     Checkpoint, CheckpointKind, Config, Container, FileReader, FormatError, Tensor, header,
@@ -63,13 +63,20 @@ impl Checkpoint {
         }
         let config = Config::from_value(&path, container.config.clone())?;
         let (file, header) = header::read_header(&root.join(Container::RESIDENT), FileIdx(0))?;
+        let (mut files, mut tensors) = (vec![file], header.tensors);
+        let tower = root.join(Container::TOWER);
+        if container.file(Container::TOWER).is_some() && tower.exists() {
+            let (file, header) = header::read_header(&tower, FileIdx(1))?;
+            files.push(file);
+            tensors.extend(header.tensors);
+        }
         let parts = Parts {
             kind: CheckpointKind::Packed,
             companion_dirs: vec![root.clone()],
             root,
-            tensors: canonical(header.tensors, &config, dialects),
+            tensors: canonical(tensors, &config, dialects),
             config,
-            files: vec![file],
+            files,
             n_skipped: 0,
             warnings: Vec::new(),
             gguf: None,
@@ -121,7 +128,10 @@ impl Checkpoint {
             companion_dirs: Vec::new(),
             container: None,
             expert_files: ExpertFiles::Tensors,
-            gguf: Some(Gguf { metadata: set.metadata, names: translated.stored_names }),
+            gguf: Some(Gguf {
+                metadata: set.metadata,
+                names: FileNames::Architecture(translated.stored_names),
+            }),
         };
         Self::assemble(parts, dialects)
     }

@@ -55,7 +55,23 @@ pub struct Checkpoint {
 #[derive(Debug)]
 pub(super) struct Gguf {
     pub(super) metadata: Metadata,
-    pub(super) names: StoredNames,
+    pub(super) names: FileNames,
+}
+
+/// Translates canonical names of tensors into those of files.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FileNames {
+    Architecture(StoredNames),
+    Part(fn(&str) -> Option<String>),
+}
+
+impl FileNames {
+    fn stored(&self, canonical: &str) -> Option<String> {
+        match self {
+            FileNames::Architecture(names) => names.stored(canonical),
+            FileNames::Part(stored) => stored(canonical),
+        }
+    }
 }
 
 /// Where routed experts are stored.
@@ -77,8 +93,10 @@ pub(super) fn by_name(
     let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
     for NamedTensor { name, tensor } in named {
         if let Some(first) = tensors.get(&name) {
+            // Where the bytes are computed, the first file stands for those that they come from.
+            let file = files.get(tensor.extent.file.0 as usize).unwrap_or(&files[0]);
             return Err(FormatError::Duplicate {
-                path: files[tensor.extent.file.0 as usize].path.clone(),
+                path: file.path.clone(),
                 first: first.stored_name.clone(),
                 name,
                 second: tensor.stored_name,
@@ -243,8 +261,10 @@ impl Checkpoint {
         self.companion_dirs.iter().map(|dir| dir.join(name)).find(|path| path.is_dir())
     }
 
+    /// The file of a tensor; the checkpoint where it is computed from others.
     pub(super) fn path_of(&self, tensor: &Tensor) -> &Path {
-        &self.files[tensor.extent.file.0 as usize].path
+        let file = self.files.get(tensor.extent.file.0 as usize);
+        file.map_or(&self.root, |file| &file.path)
     }
 
     /// Checks that the elements in `bytes`, which were read from `extent`, are finite numbers.

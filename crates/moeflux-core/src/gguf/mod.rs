@@ -9,6 +9,7 @@ mod metadata;
 mod pieces;
 mod set;
 mod split;
+mod towers;
 mod types;
 
 pub use arch::{Architecture, StoredNames};
@@ -17,8 +18,9 @@ pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};
 pub use pieces::PieceName;
 pub(crate) use set::{Found, GgufSet};
-pub use set::{is_only_model, read_metadata};
+pub use set::{PartFile, is_only_model, read_metadata};
 pub(crate) use split::is_gguf_name;
+pub use towers::{is_mmproj, preferred_mmproj};
 
 #[cfg(test)]
 mod tests;

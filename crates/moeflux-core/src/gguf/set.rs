@@ -50,6 +50,38 @@ pub fn read_metadata(path: &Path) -> Result<Metadata, FormatError> {
     Ok(GgufSet::open(path)?.metadata)
 }
 
+/// A GGUF file with a part of a model other than its text, such as a vision tower.
+#[derive(Debug)]
+pub struct PartFile {
+    pub(crate) file: SourceFile,
+    pub(crate) metadata: Metadata,
+    pub(crate) tensors: Vec<Tensor>,
+}
+
+impl PartFile {
+    /// Opens a file and reads its header.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is damaged, or is one of several.
+    pub fn open(path: &Path) -> Result<PartFile, FormatError> {
+        let OpenedFile { file, metadata, tensors, .. } = read_file(path, FileIdx(0))?;
+        match metadata.number(SPLIT_COUNT)?.unwrap_or(1) {
+            0 | 1 => Ok(PartFile { file, metadata, tensors }),
+            n => Err(metadata.refuse(SPLIT_COUNT, &n.into(), "be 1: only models are split")),
+        }
+    }
+
+    /// Its keys.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Its tensors, in the order of the file.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+}
+
 /// Whether the folder of a GGUF file holds no model but the one that the file is, or is a part of. Files
 /// that belong to models (vision projectors, importance matrices) are none.
 pub fn is_only_model(path: &Path) -> bool {

@@ -1,10 +1,11 @@
 //! The vision tower of a model, found when the model is opened.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_image::Processor;
-use moeflux_model::TowerFiles;
+use moeflux_model::{TowerFiles, TowerShape};
 use moeflux_store::ExpertStore;
 
 use super::Vision;
@@ -33,10 +34,57 @@ pub(crate) fn find_vision(
     if options.vision.is_off {
         return Ok(None);
     }
-    let Some(files) = TowerFiles::find(checkpoint)? else { return Ok(None) };
+    let named = options.vision.mmproj.as_deref();
+    let Some(files) = TowerFiles::of_model(checkpoint, named)? else { return Ok(None) };
     let processor = processor_of(checkpoint, &files)?;
     let processor = processor.with_max_tokens(options.vision.image_tokens);
     Ok(Some(FoundVision { files, processor }))
+}
+
+/// A model's vision tower, as its files describe it.
+#[derive(Clone, Debug)]
+pub struct TowerFacts {
+    /// Its sizes.
+    pub shape: TowerShape,
+    /// The GGUF file that has it; `None` where the model's own files have it.
+    pub mmproj: Option<PathBuf>,
+    /// Tensors of it.
+    pub n_tensors: usize,
+    /// How pictures become patches; `None` where the model's file of that cannot be read.
+    pub pictures: Option<PictureFacts>,
+}
+
+/// How a model takes pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PictureFacts {
+    /// Pixels of a side of a patch.
+    pub patch_size: usize,
+    /// The fewest and the most tokens that the model's processor gives a picture, but for rounding.
+    pub tokens: [usize; 2],
+}
+
+/// What the files of a model say of its vision tower.
+///
+/// # Errors
+/// Where these are damaged.
+pub(crate) fn tower_facts(
+    checkpoint: &Checkpoint,
+    options: &EngineOptions,
+) -> Result<Option<TowerFacts>, EngineError> {
+    if options.vision.is_off {
+        return Ok(None);
+    }
+    let named = options.vision.mmproj.as_deref();
+    let Some(files) = TowerFiles::of_model(checkpoint, named)? else { return Ok(None) };
+    Ok(Some(TowerFacts {
+        shape: files.shape(),
+        mmproj: files.mmproj().map(|metadata| metadata.path().to_path_buf()),
+        n_tensors: files.checkpoint().tensors().len(),
+        pictures: processor_of(checkpoint, &files).ok().map(|processor| PictureFacts {
+            patch_size: processor.parameters().patch_size,
+            tokens: processor.tokens(),
+        }),
+    }))
 }
 
 impl FoundVision {

@@ -14,7 +14,8 @@ use moeflux_core::PictureRows;
 use moeflux_image::{DecodeLimits, Layout, Picture, Prepared, Processor, picture_size};
 use moeflux_model::TowerFiles;
 
-pub(crate) use self::find::find_vision;
+pub use self::find::{PictureFacts, TowerFacts};
+pub(crate) use self::find::{find_vision, tower_facts};
 use self::known::KnownPictures;
 pub use self::seen::SeenPicture;
 use self::tower::{TowerHost, TowerPlace};

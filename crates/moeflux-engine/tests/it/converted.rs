@@ -7,7 +7,7 @@ mod names;
 mod tensors;
 #[path = "../../../moeflux-core/src/gguf/tests/writer.rs"]
 #[expect(dead_code, reason = "tests of damaged files use the rest")]
-mod writer;
+pub(crate) mod writer;
 
 use std::fs;
 use std::path::Path;

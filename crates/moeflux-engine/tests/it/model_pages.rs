@@ -71,7 +71,7 @@ impl Weights {
     }
 
     fn options(self) -> SynthOptions {
-        let plain = SynthOptions { is_hollow: true, ..SynthOptions::default() };
+        let plain = SynthOptions { is_hollow: true, has_vision: false, ..SynthOptions::default() };
         let tool = |format| SynthOptions { format: SynthFormat::Tool(format), ..plain.clone() };
         match self {
             Weights::FourBits => plain,

@@ -65,7 +65,7 @@ impl Want {
     }
 
     #[track_caller]
-    fn check(&self, got: &Seen, name: &str) {
+    fn check(&self, got: &Seen, name: &str, max_difference: f32) {
         let of = |seen: &Seen| [&[seen.rows.clone()][..], &seen.deepstack].concat();
         let want = [&[self.rows.clone()][..], &self.deepstack].concat();
         let got = of(got);
@@ -75,21 +75,40 @@ impl Want {
             let differences = got.iter().zip(want).map(|(a, b)| (a - b).abs());
             let worst = differences.fold(0.0, f32::max);
             let are_numbers = got.iter().all(|value| value.is_finite());
-            assert!(are_numbers && worst <= MAX_DIFFERENCE, "{name}, {layer}: {worst:e}");
+            assert!(are_numbers && worst <= max_difference, "{name}, {layer}: {worst:e}");
         }
     }
 }
 
-/// Looks at all pictures with the tower of a family.
-fn look_at_all(
+/// How a tower is run, and how far its rows may be from those of the reference.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) max_rows: usize,
+    pub(crate) inputs: ActivationPrecision,
+    pub(crate) max_difference: f32,
+}
+
+impl Run {
+    pub(crate) fn of(max_rows: usize, inputs: ActivationPrecision) -> Run {
+        Run { max_rows, inputs, max_difference: MAX_DIFFERENCE }
+    }
+}
+
+/// The tower in the folder of a family.
+fn own_files(family: &str) -> TowerFiles {
+    let checkpoint = open_checkpoint(&dir().join(family)).expect("a checkpoint");
+    TowerFiles::find(&checkpoint).expect("a tower that fits").expect("a tower")
+}
+
+/// Looks at all pictures with a tower of a family.
+pub(crate) fn look_at_all(
     family: &str,
+    files: &TowerFiles,
     backend: &mut dyn Backend,
-    max_rows: usize,
-    inputs: ActivationPrecision,
+    run: Run,
 ) -> Vec<Seen> {
+    let Run { max_rows, inputs, max_difference } = run;
     let folder = dir().join(family);
-    let checkpoint = open_checkpoint(&folder).expect("a checkpoint");
-    let files = TowerFiles::find(&checkpoint).expect("a tower that fits").expect("a tower");
     let mut tower = files.load(backend, max_rows, inputs, &mut |_| {}).expect("it loads");
     let json = std::fs::read(folder.join("preprocessor_config.json")).expect("the processor");
     let json = serde_json::from_slice(&json).expect("JSON");
@@ -109,7 +128,8 @@ fn look_at_all(
             .expect("the device works")
             .expect("nothing ends it");
         assert_eq!(seen.rows.len(), layout.n_tokens() * tower.hidden(), "{family}: {name}");
-        Want::read(&golden, &name).check(&seen, &format!("{family}, {max_rows}: {name}"));
+        let want = Want::read(&golden, &name);
+        want.check(&seen, &format!("{family}, {max_rows}: {name}"), max_difference);
         seen
     };
     pictures().into_iter().map(look).collect()
@@ -118,13 +138,15 @@ fn look_at_all(
 #[test]
 fn rows_are_those_of_the_reference() {
     for family in &families() {
+        let files = own_files(family);
         let [at_once, in_chunks] = [256, 20].map(|max_rows| {
             let mut cpu = Cpu::new(2, Isa::detect());
-            look_at_all(family, &mut cpu, max_rows, ActivationPrecision::Int16)
+            look_at_all(family, &files, &mut cpu, Run::of(max_rows, ActivationPrecision::Int16))
         });
         assert!(at_once == in_chunks, "{family}: chunks change a bit");
         for isa in Isa::available() {
-            let seen = look_at_all(family, &mut Cpu::new(1, isa), 256, ActivationPrecision::F32);
+            let run = Run::of(256, ActivationPrecision::F32);
+            let seen = look_at_all(family, &files, &mut Cpu::new(1, isa), run);
             assert!(seen == at_once, "{family}: {isa:?} changes a bit");
         }
     }
@@ -161,9 +183,7 @@ fn configs_that_cannot_be_end_in_a_line() {
 
 #[test]
 fn a_picture_can_be_given_up_between_blocks() {
-    let folder = dir().join(&families()[0]);
-    let checkpoint = open_checkpoint(&folder).expect("a checkpoint");
-    let files = TowerFiles::find(&checkpoint).expect("a tower that fits").expect("a tower");
+    let files = own_files(&families()[0]);
     let mut cpu = Cpu::new(2, Isa::detect());
     let inputs = ActivationPrecision::F32;
     let mut tower = files.load(&mut cpu, 64, inputs, &mut |_| {}).expect("it loads");
@@ -194,7 +214,7 @@ fn rows_on_a_gpu_are_those_of_the_reference() {
     for family in &families() {
         for inputs in [ActivationPrecision::F32, ActivationPrecision::Int16] {
             let mut gpu = moeflux_wgpu::new_backend(std::sync::Arc::clone(&context), None);
-            look_at_all(family, &mut gpu, 64, inputs);
+            look_at_all(family, &own_files(family), &mut gpu, Run::of(64, inputs));
         }
     }
 }

@@ -25,6 +25,7 @@ fn gguf(n_text: usize, n_data: usize) -> Vec<u8> {
 
 const PARTS: [&str; 2] = ["Q8_0/m-Q8_0-00001-of-00002.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf"];
 const SMALL: &str = "m-Q4_K_M.gguf";
+const TOWER: &str = "mmproj-F16.gguf";
 
 /// A model in three sizes, one of them split, and what comes with it.
 fn hub() -> Hub {
@@ -35,7 +36,9 @@ fn hub() -> Hub {
         ("m-UD-Q4_K_XL.gguf", &gguf(10, 2000)),
         (PARTS[0], &gguf(2_000_000, 600_000)),
         (PARTS[1], &gguf(100, 500_000)),
-        ("mmproj-F16.gguf", &gguf(1, 1)),
+        (TOWER, &gguf(1, 1)),
+        ("mmproj-F32.gguf", &gguf(1, 2)),
+        ("imatrix.gguf", &gguf(1, 3)),
     ])
 }
 
@@ -92,7 +95,8 @@ fn a_split_file_arrives_whole_and_is_resumed() {
         hub.requests().iter().filter_map(|request| request.headers.get("range").cloned()).collect();
     assert!(ranges.contains(&"bytes=200000-".to_owned()), "{ranges:?}");
     assert!(ranges.contains(&"bytes=300000-".to_owned()), "{ranges:?}");
-    for other in [SMALL, "UD-Q4", "mmproj", "README", "config.json"] {
+    assert!(fs::read(snapshot(cache.path()).join(TOWER)).unwrap() == gguf(1, 1));
+    for other in [SMALL, "UD-Q4", "mmproj-F32", "imatrix", "README", "config.json"] {
         assert_eq!(hub.n_requests(other), 0, "{other}");
     }
     // The second time only the list is asked for, and nothing by commit or offline.
@@ -116,9 +120,11 @@ fn of_several_the_usual_one_is_taken_and_said() {
     let chosen = heard.unwrap();
     assert_eq!((chosen.label.as_str(), chosen.path.as_str()), ("Q4_K_M", SMALL));
     assert!(chosen.is_default);
-    assert_eq!(chosen.passed_over, ["mmproj-F16.gguf"]);
+    assert_eq!(chosen.tower.as_deref(), Some(TOWER));
+    assert_eq!(chosen.passed_over, ["mmproj-F32.gguf", "imatrix.gguf"]);
     let download = remote.describe();
-    assert_eq!((download.n_files, download.bytes), (1, gguf(10, 1000).len() as u64));
+    let bytes = gguf(10, 1000).len() + gguf(1, 1).len();
+    assert_eq!((download.n_files, download.bytes), (2, bytes as u64));
     assert!(download.has_tokenizer);
     let path = remote.download(&mut |_| {}).unwrap();
     assert!(path.ends_with(SMALL) && path.is_file());

@@ -68,6 +68,17 @@ impl Processor {
         self.max_tokens
     }
 
+    /// The fewest and the most tokens that a picture is resized to. Rounding may give it some more.
+    pub fn tokens(&self) -> [usize; 2] {
+        let Parameters { patch_size, merge_size, rule, .. } = &self.parameters;
+        let unit = patch_size * merge_size;
+        let rule = match self.max_tokens {
+            Some(most) => rule.limited(most.get(), unit, *merge_size),
+            None => *rule,
+        };
+        rule.tokens(unit, *merge_size)
+    }
+
     /// Numbers of a patch with all of its frames: `3 * n_frames * patch_size^2`.
     pub fn patch_values(&self) -> usize {
         self.parameters.n_frames * self.still_values()

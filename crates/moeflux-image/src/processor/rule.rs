@@ -124,6 +124,19 @@ impl SizeRule {
         rule
     }
 
+    /// The fewest and the most tokens that the rule aims at. Rounding may give a picture some more.
+    pub(super) fn tokens(&self, unit: usize, merge_size: usize) -> [usize; 2] {
+        match *self {
+            Self::Area { min_pixels, max_pixels, counted_frames, .. } => [min_pixels, max_pixels]
+                .map(|pixels| (pixels / (unit * unit * counted_frames)).max(1)),
+            Self::PatchLimit { max_patches, .. } => {
+                [1, (max_patches / (merge_size * merge_size)).max(1)]
+            }
+            Self::TokenBudget { tokens } => [1, tokens],
+            Self::Canvas { min_tokens, max_tokens } => [min_tokens.max(1), max_tokens],
+        }
+    }
+
     /// The size of a picture, or why the rule has none for it.
     pub(super) fn fitted(
         &self,

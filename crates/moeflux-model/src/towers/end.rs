@@ -125,6 +125,11 @@ impl EndPlan {
         }
     }
 
+    /// Whether rows of blocks are added after layers of the text.
+    pub(crate) fn has_deepstack(&self) -> bool {
+        matches!(self, EndPlan::Merged(MergerPlan { deepstack: Some(_), .. }))
+    }
+
     /// Floats of a row of the prompt.
     pub(crate) fn hidden(&self) -> usize {
         match self {

@@ -2,6 +2,7 @@
 
 use moeflux_core::checkpoint::Config;
 
+use super::mmproj::Mmproj;
 use super::tower::TowerPlan;
 use crate::load::LoadError;
 
@@ -12,6 +13,12 @@ pub(crate) struct TowerFamily {
     pub(crate) name_of: fn(&str) -> Option<String>,
     /// Reads the plan from the config of the whole model and that of the tower.
     pub(crate) plan: fn(&Config, &Config) -> Result<TowerPlan, LoadError>,
+    /// The class of the published processors of its pictures.
+    pub(crate) processor: &'static str,
+    /// Whether rows of blocks are added after the first layers of the text.
+    pub(crate) has_deepstack: bool,
+    /// How GGUF files describe it.
+    pub(crate) mmproj: Mmproj,
 }
 
 /// Most patches of a side of what becomes a row, and frames of a patch.

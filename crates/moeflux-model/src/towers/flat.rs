@@ -2,12 +2,14 @@
 //! resampled table. As in transformers' `KimiK25VisionModel`.
 
 use moeflux_backend::PlainActivation;
-use moeflux_core::checkpoint::Config;
+use moeflux_core::checkpoint::{Config, FormatError, PartTensor, Turned};
+use serde_json::json;
 
 use super::block::{AttentionPlan, BlockPlan, MlpPlan};
 use super::end::{EndPlan, MergerPlan};
 use super::family::{MOST_MERGED, TowerFamily, patch_size};
 use super::linear::NormKind;
+use super::mmproj::{Clip, Mmproj, TABLE, in_block};
 use super::positions::{Order, Resampling, TablePlan};
 use super::rope::{RopeKind, RopePlan};
 use super::stem::StemPlan;
@@ -15,7 +17,86 @@ use super::tower::TowerPlan;
 use crate::load::LoadError;
 
 /// The tower.
-pub(crate) const TOWER: TowerFamily = TowerFamily { name_of, plan };
+pub(crate) const TOWER: TowerFamily = TowerFamily {
+    name_of,
+    plan,
+    processor: "KimiK25ImageProcessor",
+    has_deepstack: false,
+    mmproj: MMPROJ,
+};
+
+/// Its GGUF files.
+const MMPROJ: Mmproj = Mmproj {
+    projector: "kimik25",
+    merge_key: "projector.scale_factor",
+    outside: &[
+        ("v.patch_embd", "patch_embed.proj"),
+        ("v.position_embd", "patch_embed.pos_emb"),
+        ("v.post_ln", "final_layernorm"),
+        ("mm.input_norm", "mm_projector.pre_norm"),
+        ("mm.1", "mm_projector.proj.0"),
+        ("mm.2", "mm_projector.proj.2"),
+    ],
+    blocks: "blocks",
+    inside: &[
+        ("ln1", "norm0"),
+        ("ln2", "norm1"),
+        ("attn_qkv", "wqkv"),
+        ("attn_out", "wo"),
+        ("ffn_up", "mlp.fc0"),
+        ("ffn_down", "mlp.fc1"),
+    ],
+    stored_name: |name| MMPROJ.stored(name),
+    read: read_mmproj,
+};
+
+fn read_mmproj(clip: &mut Clip<'_>) -> Result<(), FormatError> {
+    let n_blocks = clip.number("num_hidden_layers", "block_count")?;
+    clip.number("hidden_size", "embedding_length")?;
+    let n_heads = clip.number("num_attention_heads", "attention.head_count")?;
+    clip.number("patch_size", "patch_size")?;
+    clip.rows_of("intermediate_size", "v.blk.0.ffn_up.weight")?;
+    clip.activation("clip.use_gelu", "clip.use_silu")?;
+    clip.eps("projector_ln_eps")?;
+    let merge = clip.number("merge_kernel_size", MMPROJ.merge_key)?;
+    let stored = "clip.vision.projector.scale_factor".to_owned();
+    clip.put("merge_kernel_size", json!([merge, merge]), stored);
+    let sides = clip.table_sides()?;
+    for (key, side) in ["init_pos_emb_height", "init_pos_emb_width"].into_iter().zip(sides) {
+        clip.put(key, json!(side), format!("(sides of {TABLE})"));
+    }
+    clip.take_table("patch_embed.pos_emb.weight");
+    for block in clip.blocks(n_blocks) {
+        for ending in ["weight", "bias"] {
+            take_qkv(clip, block, n_heads, ending);
+        }
+    }
+    Ok(())
+}
+
+/// Takes queries, keys and values of a block. Files have the pairs of a head of queries and of keys that
+/// turn by columns before those that turn by rows, for a rotation that has no [`RopeKind::Alternating`]:
+/// the two become neighbours again.
+fn take_qkv(clip: &mut Clip<'_>, block: usize, n_heads: usize, ending: &str) {
+    let stored = in_block(block, &format!("attn_qkv.{ending}"));
+    let name = format!("{}.{block}.wqkv.{ending}", MMPROJ.blocks);
+    let joined = match clip.tensor(&stored) {
+        Some(tensor) => Some(PartTensor::renamed(name, tensor)),
+        None => clip.take_apart(block, name, ending),
+    };
+    let Some(joined) = joined else { return };
+    clip.take(&stored);
+    let rows = joined.shape.first().copied().unwrap_or(0);
+    let n_bytes: usize = joined.from.iter().map(|tensor| tensor.extent.len).sum();
+    let n_pairs = rows / n_heads.max(1) / 12;
+    clip.push(if n_pairs == 0 || n_heads.checked_mul(12 * n_pairs) != Some(rows) {
+        // The shape is refused where the tensor is used.
+        joined
+    } else {
+        let run = n_bytes / rows * 2;
+        joined.turned(Turned { n: 2 * n_heads, rows: 2, cols: n_pairs, run })
+    });
+}
 
 const NORM: NormKind = NormKind { is_layer_norm: true, eps: 1e-5 };
 

@@ -2,12 +2,14 @@
 //! from a resampled table. As in transformers' `Glm4vMoeVisionModel`.
 
 use moeflux_backend::{GatedActivation, PlainActivation};
-use moeflux_core::checkpoint::Config;
+use moeflux_core::checkpoint::{Config, FormatError};
+use serde_json::json;
 
 use super::block::{AttentionPlan, BlockPlan, MlpPlan};
 use super::end::{EndPlan, GatedPlan};
 use super::family::{TowerFamily, head_dim, patch_size, small, visual_name};
 use super::linear::NormKind;
+use super::mmproj::{Clip, Mmproj, TABLE};
 use super::positions::{Order, Resampling, TablePlan};
 use super::rope::{RopeKind, RopePlan};
 use super::stem::StemPlan;
@@ -15,7 +17,64 @@ use super::tower::TowerPlan;
 use crate::load::LoadError;
 
 /// The tower.
-pub(crate) const TOWER: TowerFamily = TowerFamily { name_of: visual_name, plan };
+pub(crate) const TOWER: TowerFamily = TowerFamily {
+    name_of: visual_name,
+    plan,
+    processor: "Glm4vImageProcessor",
+    has_deepstack: false,
+    mmproj: MMPROJ,
+};
+
+/// Its GGUF files.
+const MMPROJ: Mmproj = Mmproj {
+    projector: "glm4v",
+    merge_key: "spatial_merge_size",
+    outside: &[
+        ("v.patch_embd", "patch_embed.proj"),
+        ("v.position_embd", "embeddings.position_embedding"),
+        ("v.norm_embd", "post_conv_layernorm"),
+        ("v.post_ln", "post_layernorm"),
+        ("mm.patch_merger", "downsample"),
+        ("mm.model.fc", "merger.proj"),
+        ("mm.post_norm", "merger.post_projection_norm"),
+        ("mm.gate", "merger.gate_proj"),
+        ("mm.up", "merger.up_proj"),
+        ("mm.down", "merger.down_proj"),
+    ],
+    blocks: "blocks",
+    inside: &[
+        ("ln1", "norm1"),
+        ("ln2", "norm2"),
+        ("attn_qkv", "attn.qkv"),
+        ("attn_out", "attn.proj"),
+        ("ffn_gate", "mlp.gate_proj"),
+        ("ffn_up", "mlp.up_proj"),
+        ("ffn_down", "mlp.down_proj"),
+    ],
+    stored_name: |name| MMPROJ.stored(name),
+    read: read_mmproj,
+};
+
+/// `feed_forward_length` is the width of blocks in some files and that of the end in others.
+fn read_mmproj(clip: &mut Clip<'_>) -> Result<(), FormatError> {
+    let n_blocks = clip.number("depth", "block_count")?;
+    clip.number("hidden_size", "embedding_length")?;
+    clip.number("num_heads", "attention.head_count")?;
+    let patch = clip.number("patch_size", "patch_size")?;
+    clip.rows_of("out_hidden_size", "mm.down.weight")?;
+    clip.number_if_any("spatial_merge_size", MMPROJ.merge_key)?;
+    clip.eps("rms_norm_eps")?;
+    clip.rows_of("intermediate_size", "mm.up.weight")?;
+    clip.activation("clip.use_silu", "clip.use_gelu")?;
+    clip.put("hidden_act", json!("silu"), "clip.use_silu".to_owned());
+    let [side, _] = clip.table_sides()?;
+    let pixels = side.saturating_mul(patch);
+    clip.put("image_size", json!(pixels), format!("(sides of {TABLE})"));
+    clip.take_table("embeddings.position_embedding.weight");
+    clip.take_frames("patch_embed.proj.weight");
+    clip.join_apart(n_blocks, MMPROJ.blocks, "attn.qkv");
+    Ok(())
+}
 
 fn plan(_model: &Config, config: &Config) -> Result<TowerPlan, LoadError> {
     let width = config.usize("hidden_size")?;

@@ -7,11 +7,13 @@
 //! have, named by what tells them apart.
 
 mod block;
+mod described;
 mod end;
 mod family;
 pub(crate) mod flat;
 pub(crate) mod gated;
 mod linear;
+pub(crate) mod mmproj;
 pub(crate) mod pooled;
 mod positions;
 mod rope;
@@ -19,7 +21,9 @@ pub(crate) mod stacked;
 mod stem;
 mod tower;
 
+pub use described::MmprojShape;
 pub(crate) use family::TowerFamily;
 pub use positions::Grid;
+pub(crate) use positions::Order;
 pub(crate) use tower::TowerPlan;
 pub use tower::{Picture, Seen, Tower};

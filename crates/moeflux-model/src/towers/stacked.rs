@@ -1,13 +1,17 @@
 //! Towers whose patches come in the order of squares, and whose ends are MLPs over squares; places from a
 //! resampled table. As in transformers' `Qwen3VLMoeVisionModel`.
 
+use std::collections::BTreeSet;
+
 use moeflux_backend::PlainActivation;
-use moeflux_core::checkpoint::Config;
+use moeflux_core::checkpoint::{Config, FormatError, PartTensor};
+use serde_json::json;
 
 use super::block::{AttentionPlan, BlockPlan, MlpPlan};
 use super::end::{DeepstackPlan, EndPlan, MergerPlan};
 use super::family::{TowerFamily, head_dim, patch_size, small, visual_name};
 use super::linear::NormKind;
+use super::mmproj::{Clip, Mmproj, TABLE};
 use super::positions::{Order, Resampling, TablePlan};
 use super::rope::{RopeKind, RopePlan};
 use super::stem::StemPlan;
@@ -15,7 +19,87 @@ use super::tower::TowerPlan;
 use crate::load::LoadError;
 
 /// The tower.
-pub(crate) const TOWER: TowerFamily = TowerFamily { name_of: visual_name, plan };
+pub(crate) const TOWER: TowerFamily = TowerFamily {
+    name_of: visual_name,
+    plan,
+    processor: "Qwen2VLImageProcessor",
+    has_deepstack: false,
+    mmproj: MMPROJ,
+};
+
+/// The same with mergers of earlier blocks.
+pub(crate) const WITH_DEEPSTACK: TowerFamily = TowerFamily { has_deepstack: true, ..TOWER };
+
+/// Its GGUF files.
+const MMPROJ: Mmproj = Mmproj {
+    projector: "qwen3vl_merger",
+    merge_key: "spatial_merge_size",
+    outside: &[
+        ("v.patch_embd", "patch_embed.proj"),
+        ("v.position_embd", "pos_embed"),
+        ("v.post_ln", "merger.norm"),
+        ("mm.0", "merger.linear_fc1"),
+        ("mm.2", "merger.linear_fc2"),
+    ],
+    blocks: "blocks",
+    inside: &[
+        ("ln1", "norm1"),
+        ("ln2", "norm2"),
+        ("attn_qkv", "attn.qkv"),
+        ("attn_out", "attn.proj"),
+        ("ffn_up", "mlp.linear_fc1"),
+        ("ffn_down", "mlp.linear_fc2"),
+    ],
+    stored_name: |name| MMPROJ.stored(name),
+    read: read_mmproj,
+};
+
+/// Parts of deepstack mergers, in files and in the plan.
+const DEEPSTACK: [[&str; 2]; 3] = [["norm", "norm"], ["fc1", "linear_fc1"], ["fc2", "linear_fc2"]];
+
+fn read_mmproj(clip: &mut Clip<'_>) -> Result<(), FormatError> {
+    let n_blocks = clip.number("depth", "block_count")?;
+    clip.number("hidden_size", "embedding_length")?;
+    clip.number("num_heads", "attention.head_count")?;
+    clip.number("patch_size", "patch_size")?;
+    clip.rows_of("out_hidden_size", "mm.2.weight")?;
+    clip.number_if_any("spatial_merge_size", MMPROJ.merge_key)?;
+    clip.rows_of("intermediate_size", "v.blk.0.ffn_up.weight")?;
+    clip.activation("clip.use_gelu", "clip.use_silu")?;
+    clip.put("hidden_act", json!("gelu_pytorch_tanh"), "clip.use_gelu".to_owned());
+    let [rows, columns] = clip.table_sides()?;
+    clip.put("num_position_embeddings", json!(rows * columns), format!("(places of {TABLE})"));
+    clip.take_table("pos_embed.weight");
+    clip.take_frames("patch_embed.proj.weight");
+    clip.join_apart(n_blocks, MMPROJ.blocks, "attn.qkv");
+    deepstack(clip)
+}
+
+/// Mergers are counted by the blocks after which they take rows. Which blocks these are, files say in a
+/// list, or by the names of the mergers.
+fn deepstack(clip: &mut Clip<'_>) -> Result<(), FormatError> {
+    const LIST: &str = "is_deepstack_layers";
+    let merged = |name: &str| -> Option<usize> {
+        name.strip_prefix("v.deepstack.")?.split_once('.')?.0.parse::<u16>().ok().map(usize::from)
+    };
+    let blocks = match clip.true_blocks(LIST)? {
+        Some(blocks) => blocks,
+        None => clip.names().filter_map(merged).collect::<BTreeSet<_>>().into_iter().collect(),
+    };
+    clip.put("deepstack_visual_indexes", json!(blocks), format!("clip.vision.{LIST}"));
+    for (nth, block) in blocks.iter().enumerate() {
+        for [stored, part] in DEEPSTACK {
+            for ending in ["weight", "bias"] {
+                let stored = format!("v.deepstack.{block}.{stored}.{ending}");
+                if let Some(tensor) = clip.take(&stored) {
+                    let name = format!("deepstack_merger_list.{nth}.{part}.{ending}");
+                    clip.push(PartTensor::renamed(name, tensor));
+                }
+            }
+        }
+    }
+    Ok(())
+}
 
 const NORM: NormKind = NormKind { is_layer_norm: true, eps: 1e-6 };
 

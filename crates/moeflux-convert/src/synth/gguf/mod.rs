@@ -5,9 +5,9 @@ mod keys;
 mod tensors;
 
 use moeflux_core::checkpoint::{Config, FormatError};
-use moeflux_core::gguf::{Architecture, StoredNames};
+use moeflux_core::gguf::{self, Architecture, StoredNames};
 use moeflux_core::manifest::Manifest;
-use moeflux_model::Family;
+use moeflux_model::{Family, MmprojShape};
 
 use super::options::SynthOptions;
 use super::text;
@@ -74,6 +74,23 @@ pub(super) fn parts(
         }
         Some(most) => split(&stem, keys, tensors, most),
     })
+}
+
+/// The file of a vision tower.
+pub(super) fn mmproj(shape: &MmprojShape, seed: u64) -> Part {
+    let tensors: Vec<Stored> =
+        shape.tensors.iter().map(|(name, dims)| Stored::of_tower(name, dims, seed)).collect();
+    let value = |value: &gguf::Value| match value {
+        gguf::Value::Integer(number) => Value::count(usize::try_from(*number).unwrap_or(0)),
+        gguf::Value::Float(number) => Value::F32(*number as f32),
+        gguf::Value::Bool(value) => Value::Bool(*value),
+        gguf::Value::Text(text) => Value::Text(text.clone()),
+        gguf::Value::Array(gguf::Array::Bools(all)) => Value::Bools(all.clone()),
+        gguf::Value::Array(_) => Value::Bools(Vec::new()),
+    };
+    let keys: Vec<Key> =
+        shape.keys.iter().map(|(key, stored)| (key.clone(), value(stored))).collect();
+    Part { name: "mmproj-BF16.gguf".to_owned(), header: header(&keys, &tensors), tensors }
 }
 
 fn architecture(config: &Config) -> Result<&'static Architecture, FormatError> {

@@ -37,6 +37,25 @@ pub(super) enum Kind {
 }
 
 impl Stored {
+    /// A tensor of a vision tower: matrices in BF16, the rest as floats of 32 bits.
+    pub(super) fn of_tower(name: &str, shape: &[usize], seed: u64) -> Stored {
+        let is_matrix = shape.len() >= 2 && !name.contains("position");
+        let kind = Kind::Plain(if is_matrix { Float::BF16 } else { Float::F32 });
+        let noise = Noise::of(seed, name);
+        let n: usize = shape.iter().product();
+        let fill = if is_matrix {
+            let cols = n / shape[0].max(1);
+            let [fill, ..] = Fill::matrix(kind.format(), 1.0 / (cols as f32).sqrt(), noise);
+            fill
+        } else {
+            Fill::cycle(vector(name, n, Float::F32, noise))
+        };
+        let dtype = Dtype::Float(if is_matrix { Float::BF16 } else { Float::F32 });
+        let entry = TensorEntry { name: name.to_owned(), dtype, shape: shape.to_vec() };
+        let made = Made { entry, fill, noise };
+        Stored { made, shape: shape.to_vec(), kind, is_read_when_opened: false }
+    }
+
     /// Bytes from its start to that of the next tensor.
     pub(in crate::synth) fn padded_bytes(&self) -> u64 {
         self.made.entry.n_bytes().next_multiple_of(ALIGNMENT as u64)

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 pub(crate) use integers::{CodeLayout, Input, IntegerMatrix, Plane, ZeroLayout};
 
 use super::{FileReader, FormatError};
-use crate::quant::{Float, e4m3_to_f32, e8m0_to_f32};
+use crate::quant::{BlockType, Float, MatrixFormat, MatrixView, e4m3_to_f32, e8m0_to_f32};
 use crate::{DerivedBytes, Extent, FileIdx, SourceFile};
 
 /// Derived tensors begin at multiples of this, so that reads of whole blocks touch one tensor.
@@ -50,10 +50,57 @@ pub(crate) enum Recipe {
         /// How scales are stored.
         scales: Float,
     },
+    /// Matrices of runs of bytes, turned: what was row by row is column by column. The bytes are those of
+    /// all inputs, one after the other; those behind the matrices stay.
+    Turned(Turned),
+    /// Blocks of ggml, as `f32`.
+    Decoded {
+        /// Their type.
+        blocks: BlockType,
+        /// Elements of a row.
+        cols: usize,
+    },
     /// Blocks of ggml's NVFP4: their elements, two consecutive columns to a byte.
     GgmlNvfp4Elements,
     /// Blocks of ggml's NVFP4: their scales in E4M3.
     GgmlNvfp4Scales,
+}
+
+/// Matrices whose elements are runs of bytes, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// Matrices.
+    pub n: usize,
+    /// Rows of each, as the file has them.
+    pub rows: usize,
+    /// Columns of each.
+    pub cols: usize,
+    /// Bytes of an element.
+    pub run: usize,
+}
+
+impl Turned {
+    /// Bytes of all matrices; `None` if they are more than there can be, or a matrix has none.
+    pub(crate) fn n_bytes(&self) -> Option<usize> {
+        let each = self.rows.checked_mul(self.cols)?.checked_mul(self.run)?;
+        if each == 0 { None } else { each.checked_mul(self.n) }
+    }
+
+    /// The matrices of these bytes column by column.
+    fn compute(self, bytes: &[u8]) -> Vec<u8> {
+        let Turned { n, rows, cols, run } = self;
+        let mut out = Vec::with_capacity(bytes.len());
+        let (matrices, rest) = bytes.split_at(n * rows * cols * run);
+        for matrix in matrices.chunks_exact(rows * cols * run) {
+            for col in 0..cols {
+                for row in 0..rows {
+                    out.extend_from_slice(&matrix[(row * cols + col) * run..][..run]);
+                }
+            }
+        }
+        out.extend_from_slice(rest);
+        out
+    }
 }
 
 /// The derived tensors of a checkpoint.
@@ -226,6 +273,8 @@ impl Recipe {
                 };
                 Ok(inputs[0].iter().enumerate().flat_map(value).collect())
             }
+            Recipe::Turned(turned) => Ok(turned.compute(&inputs.concat())),
+            Recipe::Decoded { blocks, cols } => Ok(decoded(&inputs[0], *blocks, *cols)),
             Recipe::GgmlNvfp4Elements => Ok(nvfp4_blocks(&inputs[0]).flat_map(elements).collect()),
             Recipe::GgmlNvfp4Scales => Ok(nvfp4_blocks(&inputs[0]).flat_map(scales).collect()),
             Recipe::Absmax { groups } => absmax::scales(inputs, *groups),
@@ -234,6 +283,20 @@ impl Recipe {
             }
         }
     }
+}
+
+/// The elements of rows of blocks.
+fn decoded(bytes: &[u8], blocks: BlockType, cols: usize) -> Vec<u8> {
+    let format = MatrixFormat::Ggml(blocks);
+    let rows = bytes.len() / format.row_bytes(cols);
+    let matrix = MatrixView { rows, cols, format, weight: bytes, scales: &[], biases: &[] };
+    let mut values = vec![0.0; cols];
+    let mut out = Vec::with_capacity(4 * rows * cols);
+    for row in 0..rows {
+        matrix.decode_row(row, &mut values);
+        out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    out
 }
 
 /// Blocks of 64 columns: four scales, then for each 16 columns eight bytes, which have the first
@@ -265,7 +328,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::quant::{BlockType, MatrixFormat, MatrixView, MicroScaled};
+    use crate::quant::MicroScaled;
 
     proptest! {
         #[test]
@@ -305,5 +368,16 @@ mod tests {
         let err = compute(true, &0f32.to_le_bytes()).unwrap_err();
         assert_eq!(err, "the scale of a whole matrix is 0");
         assert!(compute(false, &f32::NAN.to_le_bytes()).is_err());
+    }
+
+    #[test]
+    fn turned_matrices_are_column_by_column_and_the_rest_stays() {
+        let turned = Turned { n: 2, rows: 2, cols: 3, run: 2 };
+        let bytes: Vec<u8> = (0..30).collect();
+        let (one, other) = bytes.split_at(11);
+        let got = Recipe::Turned(turned).compute(&[one.to_vec(), other.to_vec()]).unwrap();
+        assert_eq!(got[..12], [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+        assert_eq!(got[12..16], [12, 13, 18, 19]);
+        assert_eq!(got[24..], bytes[24..]);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::published::{PublishedShape, nested, with};
+use super::super::published::{PublishedShape, nested, seeing, with};
 
 pub(super) const SHAPES: &[PublishedShape] = &[
     PublishedShape { name: "deepseek-v3", config: deepseek_v3 },
@@ -88,5 +88,18 @@ fn kimi_k25() -> Value {
         with(kimi_k2(), json!({"rms_norm_eps": 1e-5, "max_position_embeddings": 262_144}));
     text["rope_scaling"]["factor"] = json!(64.0);
     text["rope_scaling"]["beta_fast"] = json!(32.0);
-    nested("kimi_k25", "KimiK25ForConditionalGeneration", text)
+    let model = nested("kimi_k25", "KimiK25ForConditionalGeneration", text);
+    let vision = json!({
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_hidden_layers": 27,
+        "num_attention_heads": 16,
+        "patch_size": 14,
+        "init_pos_emb_height": 64,
+        "init_pos_emb_width": 64,
+        "init_pos_emb_time": 4,
+        "merge_kernel_size": [2, 2],
+        "projector_ln_eps": 1e-5,
+    });
+    seeing(model, vision)
 }

@@ -7,7 +7,7 @@ use super::super::published::PublishedShape;
 pub(super) const SHAPES: &[PublishedShape] =
     &[PublishedShape { name: "gemma-4-26b-a4b", config: gemma_4_26b_a4b }];
 
-/// Without its vision tower. Every sixth layer is a full one by default, so that fewer layers may be
+/// Every sixth layer is a full one by default, so that fewer layers may be
 /// asked for.
 fn gemma_4_26b_a4b() -> Value {
     json!({
@@ -51,5 +51,20 @@ fn gemma_4_26b_a4b() -> Value {
             "dtype": "bfloat16",
         },
         "tie_word_embeddings": true,
+        "vision_config": {
+            "hidden_size": 1152,
+            "intermediate_size": 4304,
+            "num_hidden_layers": 27,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 16,
+            "head_dim": 72,
+            "patch_size": 16,
+            "pooling_kernel_size": 3,
+            "position_embedding_size": 10_240,
+            "rms_norm_eps": 1e-6,
+            "rope_parameters": { "rope_theta": 100.0 },
+            "standardize": true,
+            "use_clipped_linears": false,
+        },
     })
 }

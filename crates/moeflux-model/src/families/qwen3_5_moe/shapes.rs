@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::super::published::PublishedShape;
+use super::super::published::{PublishedShape, qwen3_tower, seeing};
 
 pub(super) const SHAPES: &[PublishedShape] = &[
-    PublishedShape { name: "qwen3.6-35b-a3b", config: || config(&QWEN36_35B) },
-    PublishedShape { name: "qwen3.5-397b-a17b", config: || config(&QWEN35_397B) },
-    PublishedShape { name: "qwen3.8-2.4t-a95b", config: || config(&QWEN38_2400B) },
+    PublishedShape { name: "qwen3.6-35b-a3b", config: || published(&QWEN36_35B) },
+    PublishedShape { name: "qwen3.5-397b-a17b", config: || published(&QWEN35_397B) },
+    PublishedShape { name: "qwen3.8-2.4t-a95b", config: || published(&QWEN38_2400B) },
     PublishedShape { name: "mid", config: || config(&MID) },
     PublishedShape { name: "tiny", config: || config(&TINY) },
 ];
@@ -103,6 +103,10 @@ const TINY: Figures = Figures {
     intermediate: 128,
     vocab: 512,
 };
+
+fn published(shape: &Figures) -> Value {
+    seeing(config(shape), qwen3_tower(shape.hidden))
+}
 
 fn config(shape: &Figures) -> Value {
     json!({

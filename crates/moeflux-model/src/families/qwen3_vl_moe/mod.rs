@@ -21,7 +21,7 @@ use crate::towers;
 pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
-    tower: Some(towers::stacked::TOWER),
+    tower: Some(towers::stacked::WITH_DEEPSTACK),
     ..Family::new(
         "qwen3_vl_moe",
         &["qwen3_vl_moe", "qwen3_vl_moe_text"],

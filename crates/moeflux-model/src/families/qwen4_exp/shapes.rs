@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::published::{PublishedShape, nested, with};
+use super::super::published::{PublishedShape, nested, qwen3_tower, seeing, with};
 
 pub(super) const SHAPES: &[PublishedShape] =
     &[PublishedShape { name: "qwen3.8-flash-next", config: qwen38_flash_next }];
@@ -61,5 +61,6 @@ fn qwen38_flash_next() -> Value {
         "eos_token_id": 248_044,
     });
     let text = with(text, streams_indexers_and_tables);
-    nested("qwen4_exp", "Qwen4ExpForConditionalGeneration", text)
+    let model = nested("qwen4_exp", "Qwen4ExpForConditionalGeneration", text);
+    seeing(model, qwen3_tower(2560))
 }
