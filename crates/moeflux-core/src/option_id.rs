@@ -76,6 +76,8 @@ options! {
 
     /// The address at which a server listens.
     Addr: "addr";
+    /// Whether a server fetches images from addresses that clients name.
+    AllowImageUrls: "allow_image_urls";
     /// The keys of a server's clients.
     ApiKeys: "api_keys";
     /// The origins of web pages that may use a server.

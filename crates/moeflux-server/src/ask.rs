@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use moeflux::{Order, Sampling};
-use moeflux_engine::{Answer, EngineError, Event, Finish, SpeculationStats, TokenLogprob};
+use moeflux_engine::{
+    Answer, EngineError, Event, Finish, SeenPicture, SpeculationStats, TokenLogprob,
+};
 use moeflux_text::{AnswerReader, ConstraintError, Delta, Prepared};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -21,6 +23,8 @@ use crate::settings::Settings;
 pub(crate) struct PreparedRequest {
     /// What the model reads; read in one way, all of them.
     pub(crate) prompts: Vec<Prepared>,
+    /// What the model has seen of the pictures of the only prompt, in their order.
+    pub(crate) pictures: Vec<Arc<SeenPicture>>,
     pub(crate) settings: Settings,
     /// Whether the probabilities of the prompts' tokens are wanted, too.
     pub(crate) scores_prompts: bool,
@@ -28,8 +32,12 @@ pub(crate) struct PreparedRequest {
 
 impl PreparedRequest {
     /// An answer to one prompt.
-    pub(crate) fn of_one(prompt: Prepared, settings: Settings) -> PreparedRequest {
-        PreparedRequest { prompts: vec![prompt], settings, scores_prompts: false }
+    pub(crate) fn of_one(
+        prompt: Prepared,
+        pictures: Vec<Arc<SeenPicture>>,
+        settings: Settings,
+    ) -> PreparedRequest {
+        PreparedRequest { prompts: vec![prompt], pictures, settings, scores_prompts: false }
     }
 }
 
@@ -67,7 +75,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
     let cancelled = Arc::new(AtomicBool::new(false));
     let (mut orders, mut readers) = (Vec::new(), Vec::new());
     let record = access::current();
-    let PreparedRequest { prompts, settings, scores_prompts } = ask;
+    let PreparedRequest { prompts, pictures, settings, scores_prompts } = ask;
     if !settings.names_temperature
         && let Some(note) = Sampling::note(app.text.tokenizer().generation_defaults())
     {
@@ -96,7 +104,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: PreparedRequest) -> ApiResult<PendingA
             readers.push(prompt.reader.clone());
             orders.push(Order {
                 prepared: prompt.clone(),
-                pictures: Vec::new(),
+                pictures: pictures.clone(),
                 settings: settings.of_answer(i, app.options().max_tokens),
                 keeps_answer: true,
                 scores_prompt: scores_prompts,

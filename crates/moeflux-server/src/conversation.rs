@@ -5,6 +5,7 @@ use moeflux_text::{Conversation, PromptError};
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
+use crate::pictures::{Pictures, Source};
 use crate::settings::Settings;
 
 /// A conversation and what else its request says.
@@ -13,6 +14,8 @@ pub(crate) struct ConversationRequest {
     pub(crate) conversation: Conversation,
     pub(crate) names: Names,
     pub(crate) settings: Settings,
+    /// The pictures of its messages that are still to be opened.
+    pub(crate) pictures: Vec<Source>,
 }
 
 /// What a dialect calls the fields that refusals name.
@@ -27,9 +30,11 @@ impl ConversationRequest {
         conversation: Conversation,
         names: Names,
         settings: Settings,
+        pictures: Pictures,
     ) -> ConversationRequest {
         let conversation = conversation.within(settings.max_tokens);
-        ConversationRequest { conversation, names, settings }
+        let pictures = pictures.into_sources();
+        ConversationRequest { conversation, names, settings, pictures }
     }
 
     /// Refuses what an answer cannot be that has begun as text.

@@ -122,7 +122,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let infill = body.text(limit);
     let text = AnswerShape::Text;
     let prepared = offload(move || prepare_infill(&shared, &infill, &text, GapFields::INPUT));
-    let answers = submit_prepared(&app, prepared.await??, settings)?;
+    let answers = submit_prepared(&app, prepared.await??, Vec::new(), settings)?;
     if is_stream {
         let encoder = Parts { app, is_read_only };
         return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));

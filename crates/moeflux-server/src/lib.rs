@@ -54,6 +54,7 @@ mod origins;
 mod page;
 mod parsed_room;
 mod paths;
+mod pictures;
 mod prepare;
 mod prompt;
 pub(crate) mod reply;

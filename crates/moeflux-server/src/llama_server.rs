@@ -161,7 +161,7 @@ fn props_of(app: &Served) -> Reply {
             supports_tool_calls: calls_tools,
             supports_parallel_tool_calls: calls_tools,
         },
-        modalities: Modalities { vision: false, audio: false },
+        modalities: Modalities { vision: app.facts.sees, audio: false },
         bos_token: tokenizer.bos_id().map(token).unwrap_or_default(),
         eos_token: tokenizer.eos_id().map(token).unwrap_or_default(),
         build_info: concat!("moeflux-", env!("CARGO_PKG_VERSION")),

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::error::{ApiError, ApiResult};
+use crate::pictures::{PictureFields, Pictures};
 use crate::request::{List, StringOr, object};
 
 /// Messages of a conversation at most.
@@ -54,6 +55,14 @@ pub(crate) struct Part {
     pub(crate) refusal: Option<String>,
     /// What the assistant thought.
     pub(crate) thinking: Option<Value>,
+    /// An image: `data:image/png;base64,…`, as it is or as `url` of an object.
+    pub(crate) image_url: Option<Value>,
+    /// Another name of `image_url`.
+    pub(crate) image: Option<Value>,
+    /// An image as Anthropic's API has it.
+    pub(crate) source: Option<Value>,
+    /// How much of an image is looked at: `low`, `high` or `auto`.
+    pub(crate) detail: Option<Value>,
 }
 
 /// A call of a tool.
@@ -93,7 +102,7 @@ pub(crate) struct CustomCall {
 object!(ChatMessage, Part, ToolCall, FunctionCall, CustomCall);
 
 /// The messages of a request as templates read them.
-pub(crate) fn read(messages: Vec<ChatMessage>) -> ApiResult<Vec<Message>> {
+pub(crate) fn read(messages: Vec<ChatMessage>, pictures: &mut Pictures) -> ApiResult<Vec<Message>> {
     let n = messages.len();
     if n == 0 {
         return Err(ApiError::field("messages", "it is empty: there must be a message"));
@@ -103,13 +112,19 @@ pub(crate) fn read(messages: Vec<ChatMessage>) -> ApiResult<Vec<Message>> {
     let mut last_call = None;
     for (i, message) in messages.into_iter().enumerate() {
         let at = format!("messages[{i}]");
-        read.push(message.read(&at, i + 1 == n, &mut last_call)?);
+        read.push(message.read(&at, i + 1 == n, &mut last_call, pictures)?);
     }
     Ok(read)
 }
 
 impl ChatMessage {
-    fn read(self, at: &str, is_last: bool, last_call: &mut Option<String>) -> ApiResult<Message> {
+    fn read(
+        self,
+        at: &str,
+        is_last: bool,
+        last_call: &mut Option<String>,
+        pictures: &mut Pictures,
+    ) -> ApiResult<Message> {
         // Templates know the system's voice by one name.
         let role = match self.role.as_str() {
             "developer" => "system",
@@ -124,7 +139,7 @@ impl ChatMessage {
         let content_at = format!("{at}.content");
         let mut said = Said::default();
         match self.content {
-            Some(content) => said.add(content, &content_at)?,
+            Some(content) => said.add(content, &content_at, pictures)?,
             None if is_question => return Err(ApiError::field(content_at, "it is missing")),
             None => {}
         }
@@ -132,17 +147,20 @@ impl ChatMessage {
             let at = format!("{content_at}[{part}].type");
             return Err(ApiError::field(at, "this model reads text only"));
         }
-        let mut message = Message::new(role, said.text);
+        let thought_part = std::mem::take(&mut said.thought);
+        let is_given = said.is_given;
+        let mut message = Message::new(role, "");
+        message.content = Some(said.into_content());
         message.name = self.name.map(Value::from);
         if role == "assistant" {
             let thoughts = [self.reasoning_content, self.reasoning, self.thinking];
             let thought = thoughts.into_iter().flatten().find(Value::is_string);
-            let part = (!said.thought.is_empty()).then(|| Value::from(said.thought));
+            let part = (!thought_part.is_empty()).then(|| Value::from(thought_part));
             message.reasoning_content = thought.or(part);
             let calls = calls(self.tool_calls, self.function_call, at)?;
             if let Some(calls) = calls {
                 // Some templates write calls only where the content is null.
-                if message.content.as_ref().and_then(Value::as_str) == Some("") && !said.is_given {
+                if message.content.as_ref().and_then(Value::as_str) == Some("") && !is_given {
                     message.content = Some(Value::Null);
                 }
                 *last_call = calls.last().and_then(|call| call["id"].as_str()).map(str::to_owned);
@@ -170,11 +188,18 @@ pub(crate) struct Said {
     left_out: Option<usize>,
     /// Whether the text ends with a note, so that more text begins on a new line.
     ends_with_note: bool,
+    /// Pictures and the texts before them.
+    parts: Vec<Value>,
 }
 
 impl Said {
     /// Adds the content that stands at a path.
-    pub(crate) fn add(&mut self, content: Content, at: &str) -> ApiResult<()> {
+    pub(crate) fn add(
+        &mut self,
+        content: Content,
+        at: &str,
+        pictures: &mut Pictures,
+    ) -> ApiResult<()> {
         self.is_given = true;
         let parts = match content {
             StringOr::String(text) => {
@@ -186,7 +211,7 @@ impl Said {
         for (i, part) in parts.into_iter().enumerate() {
             match part {
                 StringOr::String(text) => self.add_text(&text),
-                StringOr::Other(part) => self.add_part(part, i, at)?,
+                StringOr::Other(part) => self.add_part(part, i, at, pictures)?,
             }
         }
         Ok(())
@@ -194,10 +219,33 @@ impl Said {
 
     /// The first part that is no text, where all are.
     pub(crate) fn only_left_out(&self) -> Option<usize> {
-        self.left_out.filter(|_| !self.has_text)
+        self.left_out.filter(|_| !self.has_text && self.parts.is_empty())
     }
 
-    fn add_text(&mut self, text: &str) {
+    /// Adds a picture behind what was said.
+    pub(crate) fn add_picture(&mut self) {
+        self.end_text();
+        self.parts.push(json!({"type": "image"}));
+    }
+
+    /// What is said as templates read it: a text, or parts where there are pictures.
+    pub(crate) fn into_content(mut self) -> Value {
+        if self.parts.is_empty() {
+            return Value::from(self.text);
+        }
+        self.end_text();
+        Value::from(self.parts)
+    }
+
+    fn end_text(&mut self) {
+        self.ends_with_note = false;
+        let text = std::mem::take(&mut self.text);
+        if !text.is_empty() {
+            self.parts.push(json!({"type": "text", "text": text}));
+        }
+    }
+
+    pub(crate) fn add_text(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
@@ -208,9 +256,20 @@ impl Said {
         self.text.push_str(text);
     }
 
-    fn add_part(&mut self, part: Part, i: usize, at: &str) -> ApiResult<()> {
+    fn add_part(
+        &mut self,
+        part: Part,
+        i: usize,
+        at: &str,
+        pictures: &mut Pictures,
+    ) -> ApiResult<()> {
         let missing = |field: &str| ApiError::field(format!("{at}[{i}].{field}"), "it is missing");
-        let Part { r#type: kind, text, refusal, thinking } = part;
+        let Part { r#type: kind, text, refusal, thinking, image_url, image, source, detail } = part;
+        let fields = PictureFields { image_url, image, source, detail, ..PictureFields::default() };
+        if fields.is_picture(kind.as_deref()) && pictures.add(fields, &format!("{at}[{i}]"))? {
+            self.add_picture();
+            return Ok(());
+        }
         match kind.as_deref() {
             Some("text" | "input_text" | "output_text") => {
                 self.add_text(&text.ok_or_else(|| missing("text"))?);
@@ -229,7 +288,7 @@ impl Said {
         Ok(())
     }
 
-    fn leave_out(&mut self, kind: &str, i: usize) {
+    pub(crate) fn leave_out(&mut self, kind: &str, i: usize) {
         self.left_out = self.left_out.or(Some(i));
         if !self.text.is_empty() && !self.text.ends_with(char::is_whitespace) {
             self.text.push('\n');
@@ -258,7 +317,7 @@ pub(crate) fn left_out(kind: &str) -> String {
 /// The text of parts that must be text.
 pub(crate) fn text(content: Content, at: &str) -> ApiResult<String> {
     let mut said = Said::default();
-    said.add(content, at)?;
+    said.add(content, at, &mut Pictures::default())?;
     match said.only_left_out() {
         Some(part) => {
             Err(ApiError::field(format!("{at}[{part}].type"), "this model reads text only"))

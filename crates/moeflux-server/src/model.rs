@@ -27,6 +27,10 @@ pub(crate) struct ModelFacts {
     pub(crate) n_logits: usize,
     /// Tokens of thoughts at most, where a request does not say it.
     pub(crate) thinking_budget: Option<usize>,
+    /// Whether it sees pictures.
+    pub(crate) sees: bool,
+    /// Whether pictures are fetched from addresses that requests name.
+    pub(crate) fetches_pictures: bool,
 }
 
 /// Whether one of a model's names is meant. Ollama's clients write a tag, and names of Ollama are the

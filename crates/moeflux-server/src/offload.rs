@@ -17,6 +17,10 @@ use crate::error::{ApiError, ApiResult};
 /// One for each thread that may work at a time.
 static PERMITS: Semaphore = Semaphore::const_new(8);
 
+/// One for each thread that may have a vision tower look at pictures, for which it may take minutes: one
+/// tower looks at one picture at a time, and others wait.
+static LOOKERS: Semaphore = Semaphore::const_new(2);
+
 /// Runs `work` on a thread of its own, once fewer than eight others do, and fewer than four for the same
 /// key.
 ///
@@ -31,9 +35,27 @@ pub(crate) async fn offload<T: Send + 'static>(
         None => None,
     };
     let permit = PERMITS.acquire().await;
+    on_thread((own, permit), work).await
+}
+
+/// As [`offload`], for what a vision tower computes.
+///
+/// # Errors
+/// Those of [`offload`].
+pub(crate) async fn offload_look<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult<T> {
+    on_thread(LOOKERS.acquire().await, work).await
+}
+
+/// Runs `work` on a thread of its own, which has the permits until it ends.
+async fn on_thread<T: Send + 'static>(
+    permits: impl Send + 'static,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult<T> {
     let (sender, result) = oneshot::channel();
     let run = move || {
-        let _permits = (own, permit);
+        let _permits = permits;
         // The client may be gone.
         let _ = sender.send(work());
     };

@@ -60,6 +60,8 @@ pub struct ServerOptions {
     pub max_connections: usize,
     /// Bytes of a request's body.
     pub max_body: usize,
+    /// Whether images are fetched from addresses that requests name.
+    pub allow_image_urls: bool,
     /// Tokens of an answer, whatever the client asks for.
     pub max_tokens: Option<usize>,
     /// Tokens of thoughts at most, where a request does not say it; 0 for none.
@@ -139,6 +141,7 @@ impl ServerOptions {
             max_waiting: 64,
             max_connections: 512,
             max_body: 16 << 20,
+            allow_image_urls: false,
             max_tokens: None,
             thinking_budget: None,
             idle_timeout: None,

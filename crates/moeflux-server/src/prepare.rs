@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use moeflux_engine::SeenPicture;
 use moeflux_text::{AnswerShape, Infill, Prepared, PromptError};
 
 use crate::app::App;
@@ -10,27 +11,35 @@ use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult, Overflow};
 use crate::model::Model;
 use crate::offload::offload;
+use crate::pictures;
 use crate::settings::Settings;
 
 /// Queues a conversation.
-pub(crate) async fn ask(app: &Arc<App>, request: ConversationRequest) -> ApiResult<PendingAnswers> {
+pub(crate) async fn ask(
+    app: &Arc<App>,
+    mut request: ConversationRequest,
+) -> ApiResult<PendingAnswers> {
+    let looks = pictures::open(app, &mut request).await?;
     let settings = request.settings.clone();
     let shared = Arc::clone(app);
     let prepared = offload(move || prepare(&shared, &request)).await??;
-    submit_prepared(app, prepared, settings)
+    let seen = looks.seen(app, &prepared.turn.pictures).await?;
+    submit_prepared(app, prepared, seen, settings)
 }
 
-/// Queues a conversation that has been read.
+/// Queues a conversation that has been read, with what the model has seen of its pictures.
 pub(crate) fn submit_prepared(
     app: &Arc<App>,
     prepared: Prepared,
+    pictures: Vec<Arc<SeenPicture>>,
     settings: Settings,
 ) -> ApiResult<PendingAnswers> {
-    submit(app, PreparedRequest::of_one(prepared, settings))
+    submit(app, PreparedRequest::of_one(prepared, pictures, settings))
 }
 
 /// Tokens of a conversation, its answer not counted.
-pub(crate) async fn count(app: &Arc<App>, request: ConversationRequest) -> ApiResult<usize> {
+pub(crate) async fn count(app: &Arc<App>, mut request: ConversationRequest) -> ApiResult<usize> {
+    pictures::count_rows(app, &mut request).await?;
     let shared = Arc::clone(app);
     let counted = offload(move || prepare(&shared, &request)).await?;
     match counted.map(|prepared| prepared.turn.tokens.len()) {

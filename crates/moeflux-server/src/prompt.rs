@@ -117,6 +117,8 @@ impl ChatPrompt {
             any_name: true,
             n_logits: tokenizer.vocab_size(),
             thinking_budget: None,
+            sees: false,
+            fetches_pictures: false,
         };
         let text = Arc::new(ChatModel::new(Arc::new(tokenizer), usize::MAX));
         text.read_templates().map_err(|err| RequestError(err.to_string()))?;

@@ -1,8 +1,10 @@
 //! The text of what tools give, in whatever shape their clients send it.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::messages::left_out;
+use crate::error::ApiResult;
+use crate::messages::{Said, left_out};
+use crate::pictures::{PictureFields, Pictures};
 
 /// The text of what a tool gave: text, blocks, or an object.
 pub(crate) fn result_text(content: Option<&Value>) -> String {
@@ -11,6 +13,47 @@ pub(crate) fn result_text(content: Option<&Value>) -> String {
         add_value(&mut text, content);
     }
     text
+}
+
+/// What a tool gave as templates read it: its text, or parts where it has pictures that the model sees.
+///
+/// # Errors
+/// Where a picture cannot be read.
+pub(crate) fn result_content(
+    content: Option<Value>,
+    at: &str,
+    pictures: &mut Pictures,
+) -> ApiResult<Value> {
+    let parts = match content {
+        Some(Value::Array(parts)) if pictures.sees() => parts,
+        content => return Ok(Value::from(result_text(content.as_ref()))),
+    };
+    let mut said = Said::default();
+    let mut text = String::new();
+    for (i, mut part) in parts.into_iter().enumerate() {
+        match PictureFields::of(&mut part) {
+            Some(fields) => {
+                pictures.add(fields, &format!("{at}[{i}]"))?;
+                said.add_text(&std::mem::take(&mut text));
+                said.add_picture();
+            }
+            None => add_value(&mut text, &part),
+        }
+    }
+    said.add_text(&text);
+    Ok(said.into_content())
+}
+
+/// Puts a text in front of what a tool gave.
+pub(crate) fn with_prefix(prefix: &str, content: Value) -> Value {
+    match content {
+        Value::String(text) => Value::from(format!("{prefix}{text}")),
+        Value::Array(mut parts) => {
+            parts.insert(0, json!({"type": "text", "text": prefix}));
+            Value::from(parts)
+        }
+        other => other,
+    }
 }
 
 /// Fields of a result whose text is read, in this order.

@@ -59,6 +59,8 @@ impl Served {
             any_name: options.any_model,
             n_logits: engine.shape().vocab,
             thinking_budget: options.thinking_budget,
+            sees: engine.vision().is_some() && loaded.text().takes_pictures(),
+            fetches_pictures: options.allow_image_urls,
         };
         let fingerprint = format!("moeflux-{}", engine.identity().get(..12).unwrap_or_default());
         let n_sessions = options.n_sessions.min(engine.plan().n_sessions).max(1);

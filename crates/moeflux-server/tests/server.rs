@@ -16,6 +16,8 @@ mod infill;
 mod kept;
 #[path = "server/keys.rs"]
 mod keys;
+#[path = "server/pictures.rs"]
+mod pictures;
 #[path = "server/request_ids.rs"]
 mod request_ids;
 #[path = "server/scores.rs"]

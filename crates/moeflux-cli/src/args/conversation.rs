@@ -17,6 +17,9 @@ Examples:
 pub(crate) struct RunArgs {
     /// The prompt; standard input is added, or is all of it
     pub(crate) prompt: Option<std::ffi::OsString>,
+    /// Show the model an image; repeatable
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Vec<PathBuf>,
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,

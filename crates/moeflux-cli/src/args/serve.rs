@@ -71,6 +71,9 @@ pub(crate) struct ServeArgs {
     /// Largest request
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
     pub(crate) max_body: u64,
+    /// Fetch images from addresses in requests
+    #[arg(long)]
+    pub(crate) allow_image_urls: bool,
     /// Open connections
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_connections: usize,

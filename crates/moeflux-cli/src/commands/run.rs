@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 
 use anyhow::Result;
-use moeflux::{AnswerOptions, Model};
-use moeflux_text::{AnswerShape, Conversation, Message, Prepared};
+use moeflux::{AnswerOptions, Ask, Model, picture_message};
+use moeflux_text::{AnswerShape, Conversation, Prepared};
 
 use super::answers::{self, refusal};
 use super::certainty::Certainty;
@@ -13,6 +13,7 @@ use super::schema::shape;
 use super::{Printer, opening, probabilities};
 use crate::args::RunArgs;
 use crate::error::UsageError;
+use crate::pictures::see_files;
 use crate::progress::{Bar, Unit};
 use crate::{demo, model, report};
 
@@ -22,17 +23,26 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         let message = "--thinking-budget does not go with --raw: a raw prompt has no thoughts";
         return Err(UsageError(String::from(message)).into());
     }
+    if args.raw && !args.image.is_empty() {
+        let message = "--image does not go with --raw: images are shown in conversations";
+        return Err(UsageError(String::from(message)).into());
+    }
     let prompt = prompt(args)?;
     let engine = model::open_cached(&args.model, args.prompt_cache.kept(), 1, args.quiet)?;
     let model = answers::model(engine, args.quiet)?;
     let mut settings = answers::settings(&args.sample, model.tokenizer());
+    let pictures = see_files(model.engine(), &args.image, "--image")?;
     let prepared = if args.raw {
         prepare_raw(&model, &prompt, &shape)?
     } else {
         let mut messages = opening(args.system.as_deref());
-        messages.push(Message::new("user", prompt));
-        let thinking_budget = args.sample.thinking_budget;
-        let asked = Conversation { shape, thinking_budget, ..Conversation::new(messages) };
+        messages.push(picture_message("user", &pictures, prompt));
+        let asked = Conversation {
+            pictures: pictures.iter().map(|seen| seen.rows()).collect(),
+            shape,
+            thinking_budget: args.sample.thinking_budget,
+            ..Conversation::new(messages)
+        };
         prepare(&model, asked.within(settings.max_tokens))?
     };
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
@@ -48,7 +58,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let certainty = (!may_guess).then(Certainty::new);
     let mut printer = Printer::new(bar, prepared.turn.tokens.len(), certainty);
     let options = AnswerOptions { is_last: true, ..AnswerOptions::default() };
-    let answer = model.answer_prepared(prepared, settings, options)?;
+    let answer = model.answer_all(vec![Ask { prepared, pictures, settings, options }])?.remove(0);
     let summary = answers::show(answer, &mut printer)?;
     let tokens = std::mem::take(&mut printer.tokens);
     let is_withheld = printer.finish()?;

@@ -170,7 +170,8 @@ const FLAGS: &[Foreign] = &[
         &["--mmproj-auto", "--mmproj-offload"],
         Does::Nothing("the tower of a model is found, and runs where the model does"),
     ),
-    all(&["--image"], Does::Other("moeflux reads and writes text: leave it out")),
+    of(&["chat"], &["--image"], Does::Other("in the chat, /image FILE shows one")),
+    all(&["--image"], Does::Other("moeflux run --image FILE shows a model one")),
     all(
         &["--embedding", "--embeddings", "--reranking"],
         Does::Other("models here answer; for embeddings run a model of them in another program"),

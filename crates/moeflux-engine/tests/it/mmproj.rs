@@ -192,10 +192,16 @@ fn tensors_that_cannot_be_end_in_a_line() {
                 tensor.type_id = if tensor.type_id == 0 { 26 } else { 25 };
             });
         }
-        let left = refused(&|file| drop(file.floats("v.blk.0.attn_q.input_min", &[1], &[0.0])));
+        let left = refused(&|file| {
+            file.floats("v.blk.0.attn_q.input_min", &[1], &[0.0]);
+        });
         assert!(left.contains("v.blk.0.attn_q.input_min"), "{left}");
-        refused(&|file| drop(file.text("general.architecture", "llama")));
-        refused(&|file| drop(file.bool("clip.has_vision_encoder", false)));
+        refused(&|file| {
+            file.text("general.architecture", "llama");
+        });
+        refused(&|file| {
+            file.bool("clip.has_vision_encoder", false);
+        });
     }
 }
 

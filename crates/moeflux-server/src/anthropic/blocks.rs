@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::request::{Block, Content};
 use crate::error::{ApiError, ApiResult};
-use crate::messages::left_out;
+use crate::messages::{Said, left_out};
+use crate::pictures::{PictureFields, Pictures};
 use crate::request::{List, StringOr};
 use crate::result_text::{add_line, add_value};
 
@@ -16,6 +17,8 @@ const BILLING_HEADER: &str = "x-anthropic-billing-header:";
 #[derive(Clone, Debug, Default)]
 pub(super) struct Text {
     pub(super) text: String,
+    /// Pictures, with the texts before them.
+    shown: Said,
     /// Whether there is more than notes of what was left out.
     pub(super) has_text: bool,
     /// The first block that was left out.
@@ -38,6 +41,19 @@ impl Text {
         self.has_text = true;
     }
 
+    /// Adds a picture behind what was said.
+    pub(super) fn add_picture(&mut self) {
+        self.shown.add_text(&std::mem::take(&mut self.text));
+        self.shown.add_picture();
+        self.has_text = true;
+    }
+
+    /// What is said as templates read it: a text, or parts where there are pictures.
+    pub(super) fn into_content(mut self) -> Value {
+        self.shown.add_text(&self.text);
+        self.shown.into_content()
+    }
+
     /// Adds a block that is no text, no call and no result.
     pub(super) fn add_block(&mut self, i: usize, block: &Block) {
         match text_of(block) {
@@ -50,6 +66,15 @@ impl Text {
             }
         }
     }
+}
+
+/// Whether a block is a picture that the model sees, which is added.
+pub(super) fn picture(block: &mut Block, at: &str, pictures: &mut Pictures) -> ApiResult<bool> {
+    if block.r#type.as_deref() != Some("image") {
+        return Ok(false);
+    }
+    let source = if pictures.sees() { block.source.take() } else { None };
+    pictures.add(PictureFields { source, ..PictureFields::default() }, at)
 }
 
 /// `system`: text, or blocks of text.

@@ -18,6 +18,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::events;
 use crate::events::EventStream;
 use crate::model::Model;
+use crate::pictures::Pictures;
 use crate::prepare::{ask, count};
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, List, Request, read};
@@ -94,9 +95,11 @@ fn conversation(
         .into_iter()
         .collect();
     let List(turns) = body.messages;
-    let continues = turns::read(turns, &mut messages)?;
+    let mut pictures = Pictures::of(model);
+    let continues = turns::read(turns, &mut messages, &mut pictures)?;
     let conversation = Conversation {
         messages,
+        pictures: Vec::new(),
         tools,
         tool_choice: choice,
         may_call_many,
@@ -109,7 +112,7 @@ fn conversation(
         expected: None,
     };
     let names = Names { shape: shape_field, thinking: "thinking" };
-    let request = ConversationRequest::new(conversation, names, settings);
+    let request = ConversationRequest::new(conversation, names, settings, pictures);
     request.check_continued(model)?;
     Ok(request)
 }

@@ -3,14 +3,19 @@
 use moeflux_text::Message;
 use serde_json::{Value, json};
 
-use super::blocks::{Text, required_text, system};
+use super::blocks::{Text, picture, required_text, system};
 use super::request::{Block, Content, Turn};
 use crate::error::{ApiError, ApiResult};
+use crate::pictures::Pictures;
 use crate::request::{List, StringOr};
-use crate::result_text::result_text;
+use crate::result_text::{result_content, result_text, with_prefix};
 
 /// Adds the messages of `turns`; whether the last of them is the beginning of the answer.
-pub(super) fn read(turns: Vec<Turn>, messages: &mut Vec<Message>) -> ApiResult<bool> {
+pub(super) fn read(
+    turns: Vec<Turn>,
+    messages: &mut Vec<Message>,
+    pictures: &mut Pictures,
+) -> ApiResult<bool> {
     let (n, n_before) = (turns.len(), messages.len());
     if n == 0 {
         return Err(ApiError::field("messages", "it is empty: there must be a message"));
@@ -20,7 +25,7 @@ pub(super) fn read(turns: Vec<Turn>, messages: &mut Vec<Message>) -> ApiResult<b
         let at = format!("messages[{i}].content");
         let is_last = i + 1 == n;
         match role.as_str() {
-            "user" => user(content, &at, is_last, messages)?,
+            "user" => user(content, &at, is_last, messages, pictures)?,
             "assistant" => {
                 Assistant::default().read(content, &at, messages)?;
                 continues = is_last && begins_answer(&at, messages)?;
@@ -60,7 +65,13 @@ fn begins_answer(at: &str, messages: &mut Vec<Message>) -> ApiResult<bool> {
 }
 
 /// Results of tools are messages of their own, before what the user says.
-fn user(content: Content, at: &str, is_last: bool, messages: &mut Vec<Message>) -> ApiResult<()> {
+fn user(
+    content: Content,
+    at: &str,
+    is_last: bool,
+    messages: &mut Vec<Message>,
+    pictures: &mut Pictures,
+) -> ApiResult<()> {
     let blocks = match content {
         StringOr::String(text) => {
             messages.push(Message::new("user", text));
@@ -71,40 +82,50 @@ fn user(content: Content, at: &str, is_last: bool, messages: &mut Vec<Message>) 
     let mut said = Text::default();
     let mut n_texts = 0;
     let n_before = messages.len();
-    for (i, block) in blocks.into_iter().enumerate() {
+    // The user's own stand behind those of results.
+    let mut own = pictures.others();
+    for (i, mut block) in blocks.into_iter().enumerate() {
         if block.r#type.as_deref() == Some("tool_result") {
-            messages.push(result(block, &format!("{at}[{i}]"))?);
+            messages.push(result(block, &format!("{at}[{i}]"), pictures)?);
             continue;
         }
         n_texts += 1;
+        if picture(&mut block, &format!("{at}[{i}]"), &mut own)? {
+            said.add_picture();
+            continue;
+        }
         match required_text(&block, at, i)? {
             Some(text) => said.add(text),
             None => said.add_block(i, &block),
         }
     }
+    pictures.append(own)?;
     let has_results = messages.len() > n_before;
     match said.left_out.filter(|_| is_last && !said.has_text && !has_results) {
         Some(i) => Err(ApiError::field(format!("{at}[{i}].type"), "this model reads text only")),
         None if n_texts == 0 && !has_results => Err(ApiError::field(at, "it is empty")),
         None => {
             if n_texts > 0 {
-                messages.push(Message::new("user", said.text));
+                let content = Some(said.into_content());
+                messages.push(Message { content, ..Message::new("user", "") });
             }
             Ok(())
         }
     }
 }
 
-fn result(block: Block, at: &str) -> ApiResult<Message> {
+fn result(block: Block, at: &str, pictures: &mut Pictures) -> ApiResult<Message> {
     let missing = || ApiError::field(format!("{at}.tool_use_id"), "it is missing");
     let id = block.tool_use_id.ok_or_else(missing)?;
-    let text = result_text(block.content.as_ref());
-    let text = if block.is_error == Some(true) { format!("Error: {text}") } else { text };
-    Ok(tool_message(id, text))
+    let content = result_content(block.content, &format!("{at}.content"), pictures)?;
+    let is_error = block.is_error == Some(true);
+    let content = if is_error { with_prefix("Error: ", content) } else { content };
+    Ok(tool_message(id, content))
 }
 
-fn tool_message(id: String, text: String) -> Message {
-    Message { tool_call_id: Some(Value::from(id)), ..Message::new("tool", text) }
+fn tool_message(id: String, content: Value) -> Message {
+    let (tool_call_id, content) = (Some(Value::from(id)), Some(content));
+    Message { tool_call_id, content, ..Message::new("tool", "") }
 }
 
 /// A message of the assistant, as far as its blocks are read.
@@ -169,7 +190,7 @@ impl Assistant {
                 let before = Assistant { calls: vec![call], ..std::mem::take(self) };
                 self.server_calls = others;
                 messages.push(before.message());
-                messages.push(tool_message(id.to_owned(), text));
+                messages.push(tool_message(id.to_owned(), Value::from(text)));
             }
             None => self.said.push_str(&text),
         }

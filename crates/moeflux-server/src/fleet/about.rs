@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::{Inspection, ModelShape, dialects};
+use moeflux_engine::{Inspection, ModelShape, RowKind, dialects};
 use moeflux_text::{ChatModel, GenerationDefaults, TextError, Tokenizer};
 
 /// Facts of a model that clients ask for.
@@ -21,6 +21,8 @@ pub(crate) struct About {
     pub(crate) calls_tools: bool,
     /// Whether it can fill a gap in a text.
     pub(crate) infills: bool,
+    /// Whether it sees pictures.
+    pub(crate) sees: bool,
     /// Whether it has a chat template.
     pub(crate) chats: bool,
     /// Its chat template, that for tools where it has one; empty without one.
@@ -35,11 +37,17 @@ impl About {
         let tokenizer = Tokenizer::open(&inspection.text, dialects())?;
         let text = ChatModel::new(Arc::new(tokenizer), inspection.plan.ctx);
         text.read_templates()?;
-        Ok(About::new(inspection.family, &inspection.shape, &text))
+        let has_tower = inspection.plan.rows().iter().any(|row| row.kind == RowKind::Tower);
+        Ok(About::new(inspection.family, &inspection.shape, &text, has_tower))
     }
 
-    /// Of a family, its figures and its text.
-    pub(super) fn new(family: &'static str, shape: &ModelShape, text: &ChatModel) -> About {
+    /// Of a family, its figures and its text, and whether it has a vision tower.
+    pub(super) fn new(
+        family: &'static str,
+        shape: &ModelShape,
+        text: &ChatModel,
+        has_tower: bool,
+    ) -> About {
         let calls_tools = text.format().syntax().is_some();
         let template = text.tokenizer().chat_template_source(calls_tools);
         About {
@@ -49,6 +57,7 @@ impl About {
             thinks: text.format().can_think(),
             calls_tools,
             infills: text.can_infill(),
+            sees: has_tower && text.takes_pictures(),
             chats: template.is_some(),
             template: template.unwrap_or_default().to_owned(),
             defaults: *text.tokenizer().generation_defaults(),
@@ -62,6 +71,7 @@ impl About {
             ("tools", self.calls_tools),
             ("thinking", self.thinks),
             ("insert", self.infills),
+            ("vision", self.sees),
         ];
         all.into_iter().filter_map(|(name, has)| has.then_some(name)).collect()
     }

@@ -56,7 +56,8 @@ impl Loader {
     /// Adds a model that is open.
     pub(super) fn add(&self, served: Served, loading: Duration) {
         let engine = served.loaded.engine();
-        let about = About::new(engine.family(), engine.shape(), &served.text);
+        let has_tower = engine.vision().is_some();
+        let about = About::new(engine.family(), engine.shape(), &served.text, has_tower);
         self.catalog.learn(served.model_name(), about);
         let keep = self.common.options.idle_timeout.filter(|_| !self.catalog.is_fixed);
         self.roster.arrive(served, keep, loading);

@@ -17,6 +17,7 @@ use crate::conversation::ConversationRequest;
 use crate::error::ApiResult;
 use crate::messages::MAX_MESSAGES;
 use crate::offload::offload;
+use crate::pictures::{self, Pictures};
 use crate::prepare::submit_prepared;
 use crate::reply::Reply;
 use crate::request::{Body, Integer, List, Request, Toggle, object, read};
@@ -75,7 +76,8 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let thinking = fields.request()?.of(&app);
     let List(tools) = body.tools.unwrap_or_default();
     let tools = tools::of_chat(tools, &mut ignored)?;
-    let messages = messages::read(messages)?;
+    let mut pictures = Pictures::of(&app);
+    let messages = messages::read(messages, &mut pictures)?;
     let conversation = Conversation {
         continues: messages.last().is_some_and(is_begun),
         tools,
@@ -85,15 +87,17 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         effort: thinking.effort,
         ..Conversation::new(messages)
     };
-    let request = ConversationRequest::new(conversation, NAMES, settings);
+    let mut request = ConversationRequest::new(conversation, NAMES, settings, pictures);
     request.check_continued(&app)?;
     let ignored = ignored.accept(&app)?;
     let shortening =
         Shortening { truncates: body.truncate.unwrap_or(true), shifts: body.shift.unwrap_or(true) };
+    let looks = pictures::open(&app, &mut request).await?;
     let (shared, settings) = (Arc::clone(&app), request.settings.clone());
     let shortened = offload(move || shortening.prepare(&shared, &request)).await??;
     let Shortened { prepared, left_out } = shortened;
-    let answers = submit_prepared(&app, prepared, settings)?;
+    let seen = looks.seen(&app, &prepared.turn.pictures).await?;
+    let answers = submit_prepared(&app, prepared, seen, settings)?;
     let target = Target { model: body.model, shape: Shape::Chat, with_logprobs: top.is_some() };
     let reply = answer(app, answers, target, body.stream.unwrap_or(true)).await?;
     Ok(left_out.mark(ignored.mark(reply)))

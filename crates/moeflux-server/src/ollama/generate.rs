@@ -5,10 +5,10 @@ use std::sync::Arc;
 use moeflux_engine::TokenId;
 use moeflux_text::{AnswerShape, Conversation, Infill, Message, Prepared, PromptError, Turn};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::format::{self, Format, NAMES};
-use super::messages::{Images, with_images};
+use super::messages::{Images, behind_images, with_images};
 use super::names;
 use super::options::{self, Options};
 use super::reply::{Loading, Shape, Target, answer, loaded};
@@ -19,6 +19,7 @@ use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::offload::offload;
+use crate::pictures::{self, Pictures};
 use crate::prepare::{GapFields, prepare, prepare_infill, submit_prepared};
 use crate::reply::Reply;
 use crate::request::{Body, Given, Integer, List, Request, Toggle, TokenNumber, object, read};
@@ -43,7 +44,7 @@ pub(crate) struct GenerateRequest {
     raw: Option<bool>,
     /// The `context` of an earlier answer, from which this goes on.
     context: Option<List<TokenNumber, MAX_CONTEXT>>,
-    /// Images, which are left out: the model reads text.
+    /// Images, which are left out where the model reads text only.
     images: Option<Images>,
     /// Whether the answer is sent as it is made; true where this is left out.
     stream: Option<bool>,
@@ -107,14 +108,24 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     body.check()?;
     let ignored = ignored.accept(&app)?;
     let prompt = body.prompt.unwrap_or_default();
-    let n_images = body.images.map_or(0, |List(images)| images.len());
+    let List(images) = body.images.unwrap_or_default();
     let suffix = body.suffix.filter(|text| !text.is_empty());
-    if prompt.is_empty() && suffix.is_none() && n_images == 0 {
+    if prompt.is_empty() && suffix.is_none() && images.is_empty() {
         let shape = Shape::Text { prompt: None };
         return Ok(loaded(&body.model, shape, Loading::Load));
     }
-    let prompt = with_images(prompt, n_images, true)
-        .map_err(|problem| ApiError::field("images", problem))?;
+    let mut pictures = Pictures::of(&app);
+    let is_raw = body.raw == Some(true);
+    let (prompt, images) = if pictures.sees() {
+        (prompt, images)
+    } else {
+        let noted = with_images(prompt, images.len(), true);
+        (noted.map_err(|problem| ApiError::field("images", problem))?, Vec::new())
+    };
+    if !images.is_empty() && (is_raw || suffix.is_some()) {
+        let problem = "images stand in conversations only: leave raw and suffix out";
+        return Err(ApiError::not_supported("images", problem));
+    }
     let top = options::top_logprobs(body.logprobs, body.top_logprobs);
     let settings = body.options.unwrap_or_default().settings(&app, top)?;
     let shape = format::shape(body.format)?;
@@ -128,14 +139,16 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
             prepare_infill(model, &infill, &shape, GapFields::SUFFIX)
         };
         (plain.queue(&app, read).await?, Shape::Text { prompt: None })
-    } else if body.raw == Some(true) {
+    } else if is_raw {
         let read = move |model: &Model, prompt: &str| prepare_raw(model, prompt, &shape);
         (plain.queue(&app, read).await?, Shape::Text { prompt: None })
     } else {
         let system = body.system.filter(|text| !text.is_empty());
         let system = system.map(|text| Message::new("system", text));
         let Plain { prompt, settings, shortening } = plain;
-        let messages = system.into_iter().chain([Message::new("user", prompt)]).collect();
+        let content = behind_images(images, Value::from(prompt), "images", &mut pictures)?;
+        let question = Message { content: Some(content), ..Message::new("user", "") };
+        let messages = system.into_iter().chain([question]).collect();
         let fields = ThinkingFields { think: body.think, ..ThinkingFields::default() };
         let thinking = fields.request()?.of(&app);
         let conversation = Conversation {
@@ -145,7 +158,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
             effort: thinking.effort,
             ..Conversation::new(messages)
         };
-        let request = ConversationRequest::new(conversation, NAMES, settings);
+        let request = ConversationRequest::new(conversation, NAMES, settings, pictures);
         let List(before) = body.context.unwrap_or_default();
         let before = known_tokens(&app, before)?;
         let (queued, tokens) = after(&app, before, request, shortening).await?;
@@ -183,7 +196,8 @@ impl Plain {
             shortening.prepare_text(&shared, &own, &prompt, |text| read(&shared, text))
         });
         let Shortened { prepared, left_out } = shortened.await??;
-        Ok(Queued { answers: submit_prepared(app, prepared, settings)?, left_out })
+        let answers = submit_prepared(app, prepared, Vec::new(), settings)?;
+        Ok(Queued { answers, left_out })
     }
 }
 
@@ -201,9 +215,10 @@ fn known_tokens(model: &Model, tokens: Vec<TokenNumber>) -> ApiResult<Vec<TokenI
 async fn after(
     app: &Arc<App>,
     mut before: Vec<TokenId>,
-    request: ConversationRequest,
+    mut request: ConversationRequest,
     shortening: Shortening,
 ) -> ApiResult<(Queued, Vec<TokenId>)> {
+    let looks = pictures::open(app, &mut request).await?;
     let settings = request.settings.clone();
     let (shared, own) = (Arc::clone(app), settings.clone());
     let shortened = offload(move || {
@@ -221,22 +236,43 @@ async fn after(
         left_out.n_tokens = before.len().saturating_sub(n_kept.max(n_first));
         before.drain(n_first..n_first + left_out.n_tokens);
         let tokens = before.iter().chain(&turn[skipped..]).copied().collect();
-        prepared.turn = Turn::raw(tokens);
+        let mut pictures = std::mem::take(&mut prepared.turn.pictures);
+        for place in &mut pictures {
+            place.start = place.start + before.len() - skipped;
+        }
+        prepared.turn = Turn { pictures, ..Turn::raw(tokens) };
     }
-    let tokens = prepared.turn.tokens.clone();
-    Ok((Queued { answers: submit_prepared(app, prepared, settings)?, left_out }, tokens))
+    // Clients send them back as tokens of the vocabulary, without their pictures.
+    let all = prepared.turn.tokens.iter();
+    let tokens = all.copied().filter(|token| !token.is_picture()).collect();
+    let seen = looks.seen(app, &prepared.turn.pictures).await?;
+    let answers = submit_prepared(app, prepared, seen, settings)?;
+    Ok((Queued { answers, left_out }, tokens))
 }
 
 /// The text of a question.
 fn asked(message: &Message) -> String {
-    message.content.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned()
+    let text = match &message.content {
+        Some(Value::Array(parts)) => parts.iter().find_map(|part| part["text"].as_str()),
+        content => content.as_ref().and_then(Value::as_str),
+    };
+    text.unwrap_or_default().to_owned()
 }
 
 /// A request whose question has another text.
 fn asking(request: &ConversationRequest, text: &str) -> ConversationRequest {
     let mut other = request.clone();
     if let Some(last) = other.conversation.messages.last_mut() {
-        last.content = Some(text.into());
+        last.content = match last.n_pictures() {
+            0 => Some(text.into()),
+            n => {
+                let mut parts = vec![json!({"type": "image"}); n];
+                if !text.is_empty() {
+                    parts.push(json!({"type": "text", "text": text}));
+                }
+                Some(parts.into())
+            }
+        };
     }
     other
 }

@@ -2,18 +2,18 @@
 
 use moeflux_text::Message;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use crate::error::{ApiError, ApiResult};
 use crate::messages::{Content, Said, left_out};
+use crate::pictures::Pictures;
 use crate::request::{List, StringOr, object};
 
 /// Images of a message, and calls of one, at most.
 const MAX_PARTS: usize = 1000;
 
-/// Images, none of which the model can see.
-pub(super) type Images = List<IgnoredAny, MAX_PARTS>;
+/// Images in base64.
+pub(super) type Images = List<Value, MAX_PARTS>;
 
 /// A message.
 #[derive(Clone, Debug, Deserialize)]
@@ -25,7 +25,7 @@ pub(crate) struct ChatMessage {
     content: Option<Content>,
     /// What the assistant thought.
     thinking: Option<String>,
-    /// Images, which are left out: the model reads text.
+    /// Images, which are left out where the model reads text only.
     images: Option<Images>,
     /// Calls that the assistant made.
     tool_calls: Option<List<ToolCall, MAX_PARTS>>,
@@ -81,15 +81,22 @@ struct OpenCall {
 }
 
 /// The messages of a request as templates read them.
-pub(super) fn read(messages: Vec<ChatMessage>) -> ApiResult<Vec<Message>> {
+pub(super) fn read(messages: Vec<ChatMessage>, pictures: &mut Pictures) -> ApiResult<Vec<Message>> {
     let n = messages.len();
     let mut open = Vec::new();
-    let read_one = |(i, message): (usize, ChatMessage)| message.read(i, i + 1 == n, &mut open);
+    let read_one =
+        |(i, message): (usize, ChatMessage)| message.read(i, i + 1 == n, &mut open, pictures);
     messages.into_iter().enumerate().map(read_one).collect()
 }
 
 impl ChatMessage {
-    fn read(self, i: usize, is_last: bool, open: &mut Vec<OpenCall>) -> ApiResult<Message> {
+    fn read(
+        self,
+        i: usize,
+        is_last: bool,
+        open: &mut Vec<OpenCall>,
+        pictures: &mut Pictures,
+    ) -> ApiResult<Message> {
         let at = format!("messages[{i}]");
         let role = match self.role.to_lowercase().as_str() {
             "system" | "developer" => "system",
@@ -101,14 +108,21 @@ impl ChatMessage {
                 return Err(ApiError::field(format!("{at}.role"), problem));
             }
         };
-        let mut said = Said::default();
+        let (mut said, mut seen) = (Said::default(), pictures.others());
         if let Some(content) = self.content {
-            said.add(content, &format!("{at}.content"))?;
+            said.add(content, &format!("{at}.content"), &mut seen)?;
         }
-        let n_images = self.images.map_or(0, |List(images)| images.len());
-        let text = with_images(said.text, n_images, is_last && role == "user")
-            .map_err(|problem| ApiError::field(format!("{at}.images"), problem))?;
-        let mut message = Message::new(role, text);
+        let List(images) = self.images.unwrap_or_default();
+        let images_at = format!("{at}.images");
+        // Images stand before the text.
+        let content = if pictures.sees() {
+            behind_images(images, said.into_content(), &images_at, pictures)?
+        } else {
+            let text = with_images(said.text, images.len(), is_last && role == "user");
+            Value::from(text.map_err(|problem| ApiError::field(images_at, problem))?)
+        };
+        pictures.append(seen)?;
+        let mut message = Message { content: Some(content), ..Message::new(role, "") };
         match role {
             "assistant" => {
                 message.reasoning_content =
@@ -131,6 +145,29 @@ impl ChatMessage {
         }
         Ok(message)
     }
+}
+
+/// What is said, behind images that the model sees.
+pub(super) fn behind_images(
+    images: Vec<Value>,
+    said: Value,
+    at: &str,
+    pictures: &mut Pictures,
+) -> ApiResult<Value> {
+    if images.is_empty() {
+        return Ok(said);
+    }
+    let mut parts = Vec::with_capacity(images.len() + 1);
+    for (i, image) in images.into_iter().enumerate() {
+        pictures.add_base64(image, &format!("{at}[{i}]"))?;
+        parts.push(json!({"type": "image"}));
+    }
+    match said {
+        Value::Array(own) => parts.extend(own),
+        Value::String(text) if text.is_empty() => {}
+        text => parts.push(json!({"type": "text", "text": text})),
+    }
+    Ok(Value::from(parts))
 }
 
 /// What is said, with a text in place of images. A question that is nothing but images is refused.
@@ -200,7 +237,7 @@ mod tests {
     use super::*;
 
     fn read_json(messages: Value) -> ApiResult<Vec<Message>> {
-        read(serde_json::from_value(messages).unwrap())
+        read(serde_json::from_value(messages).unwrap(), &mut Pictures::default())
     }
 
     #[test]

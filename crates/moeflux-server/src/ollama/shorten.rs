@@ -175,10 +175,10 @@ impl Shortening {
         let (mut low, mut high) = (0, beginnings.len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            let messages = without(&request.conversation.messages, beginnings[middle]);
-            let n_messages = request.conversation.messages.len() - messages.len();
+            let conversation = without(&request.conversation, beginnings[middle]);
+            let n_all = request.conversation.messages.len();
+            let n_messages = n_all - conversation.messages.len();
             let left_out = LeftOut { n_messages, ..LeftOut::default() };
-            let conversation = Conversation { messages, ..request.conversation.clone() };
             let shorter = ConversationRequest { conversation, ..request.clone() };
             match prepare(model, &shorter) {
                 Ok(prepared) if self.fits(model, &request.settings, &prepared) => {
@@ -201,14 +201,27 @@ fn beginnings(messages: &[Message]) -> Vec<usize> {
     (first + 1..n).filter(is_beginning).collect()
 }
 
-/// The messages from a place on, and those of the system before it.
-fn without(messages: &[Message], start: usize) -> Vec<Message> {
-    let before = messages[..start].iter().filter(|message| message.role == "system");
-    before.chain(&messages[start..]).cloned().collect()
+/// A conversation of the messages from a place on and of those of the system before it, with their
+/// pictures.
+fn without(conversation: &Conversation, start: usize) -> Conversation {
+    let (mut messages, mut pictures) = (Vec::new(), Vec::new());
+    let mut left = conversation.pictures.as_slice();
+    for (i, message) in conversation.messages.iter().enumerate() {
+        let (own, others) = left.split_at(message.n_pictures().min(left.len()));
+        left = others;
+        if i >= start || message.role == "system" {
+            messages.push(message.clone());
+            pictures.extend_from_slice(own);
+        }
+    }
+    Conversation { messages, pictures, ..conversation.clone() }
 }
 
 #[cfg(test)]
 mod tests {
+    use moeflux_core::PictureRows;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -219,11 +232,25 @@ mod tests {
         let roles = ["system", "user", "assistant", "tool", "user", "system", "user"];
         let messages = all(&roles);
         assert_eq!(beginnings(&messages), [4, 6]);
-        let kept: Vec<String> =
-            without(&messages, 6).iter().map(|message| message.role.to_string()).collect();
+        let kept = without(&Conversation::new(messages), 6).messages;
+        let kept: Vec<String> = kept.into_iter().map(|message| message.role).collect();
         assert_eq!(kept, ["system", "system", "user"]);
         assert_eq!(beginnings(&all(&["user", "assistant"])), [1]);
         assert_eq!(beginnings(&all(&["user"])), [0_usize; 0]);
         assert_eq!(beginnings(&[]), [0_usize; 0]);
+    }
+
+    #[test]
+    fn messages_that_are_left_out_take_their_pictures_along() {
+        let shows = |role: &str, n: usize| Message {
+            content: Some(vec![json!({"type": "image"}); n].into()),
+            ..Message::new(role, "")
+        };
+        let picture = |first: u8| PictureRows { id: [first; 32], n_rows: 1 };
+        let messages = vec![shows("system", 1), shows("user", 2), shows("user", 1)];
+        let pictures = (0..4).map(picture).collect();
+        let all = Conversation { pictures, ..Conversation::new(messages) };
+        assert_eq!(without(&all, 2).pictures, [0, 3].map(picture));
+        assert_eq!(without(&all, 1).pictures, all.pictures);
     }
 }

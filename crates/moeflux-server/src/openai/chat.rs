@@ -17,6 +17,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::model::Model;
 use crate::openai::chat_reply::Streaming;
+use crate::pictures::Pictures;
 use crate::prepare::ask;
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
@@ -82,10 +83,12 @@ pub(crate) fn conversation(
     if tools.is_empty() && !matches!(choice, Choice::Auto | Choice::Never) {
         return Err(ApiError::field("tool_choice", "it needs tools"));
     }
-    let messages = messages::read(body.messages.0)?;
+    let mut pictures = Pictures::of(model);
+    let messages = messages::read(body.messages.0, &mut pictures)?;
     let continues = continues(body.continue_final_message, body.add_generation_prompt, &messages)?;
     let conversation = Conversation {
         messages,
+        pictures: Vec::new(),
         tools,
         tool_choice: choice,
         may_call_many,
@@ -98,7 +101,7 @@ pub(crate) fn conversation(
         expected,
     };
     let names = Names { shape: wanted.field, thinking: "reasoning_effort" };
-    let request = ConversationRequest::new(conversation, names, settings);
+    let request = ConversationRequest::new(conversation, names, settings, pictures);
     request.check_continued(model)?;
     Ok(request)
 }

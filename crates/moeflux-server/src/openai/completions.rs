@@ -176,7 +176,8 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let firsts: Vec<Option<TokenId>> =
         firsts.map(|first| first.filter(|_| scores_prompts)).collect();
     let prompts = prompts.into_iter().map(|prompt| prompt.prepared).collect();
-    let answers = submit(&app, PreparedRequest { prompts, settings, scores_prompts })?;
+    let answers =
+        submit(&app, PreparedRequest { prompts, pictures: Vec::new(), settings, scores_prompts })?;
     let echoed: Vec<Echoed> =
         echoes.into_iter().zip(firsts).map(|(text, first)| Echoed { text, first }).collect();
     if streaming.is_on {

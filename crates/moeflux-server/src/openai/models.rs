@@ -115,10 +115,10 @@ struct ThinkingTypes {
 /// What a model reads and writes.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Architecture {
-    /// `text->text`.
+    /// `text->text`, or `text+image->text`.
     modality: &'static str,
-    /// `text`.
-    input_modalities: [&'static str; 1],
+    /// `text`, and `image` where the model sees.
+    input_modalities: &'static [&'static str],
     /// `text`.
     output_modalities: [&'static str; 1],
 }
@@ -191,6 +191,7 @@ impl Cards<'_> {
     /// The card of a model under one of its names.
     fn card(&self, model: &LibraryModel, name: &str) -> ModelCard {
         let about = self.fleet.catalog.known(model.name());
+        let sees = about.as_ref().is_some_and(|about| about.sees);
         let value = if self.fleet.roster.is_loaded(model.name()) { "loaded" } else { "unloaded" };
         ModelCard {
             id: name.to_owned(),
@@ -201,13 +202,17 @@ impl Cards<'_> {
             display_name: name.to_owned(),
             created_at: "1970-01-01T00:00:00Z",
             facts: about.map(|about| CardFacts::of(&about, self.max_tokens)),
-            architecture: Architecture {
-                modality: "text->text",
-                input_modalities: ["text"],
-                output_modalities: ["text"],
-            },
+            architecture: Architecture::of(sees),
             status: CardStatus { value },
         }
+    }
+}
+
+impl Architecture {
+    fn of(sees: bool) -> Architecture {
+        let (modality, input_modalities): (_, &[_]) =
+            if sees { ("text+image->text", &["text", "image"]) } else { ("text->text", &["text"]) };
+        Architecture { modality, input_modalities, output_modalities: ["text"] }
     }
 }
 
@@ -239,7 +244,7 @@ fn capabilities(about: &About) -> Capabilities {
         batch: support(false),
         citations: support(false),
         code_execution: support(false),
-        image_input: support(false),
+        image_input: support(about.sees),
         pdf_input: support(false),
         structured_outputs: support(true),
         thinking: ThinkingSupport {
@@ -251,7 +256,7 @@ fn capabilities(about: &About) -> Capabilities {
         },
         completion_chat: about.chats,
         function_calling: about.calls_tools,
-        vision: false,
+        vision: about.sees,
     }
 }
 

@@ -159,6 +159,10 @@ fn what_a_prompt_shows_of_a_picture_is_a_word() {
     assert!(!stream(Special::Hide).contains("[image]"));
 }
 
+/// Calls as many templates write them.
+const CALLS: &str = "{% for call in m.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n\
+    </tool_call>{% endfor %}";
+
 #[test]
 fn users_cannot_spell_pictures_in_any_role() {
     let tools = Tools {
@@ -176,9 +180,11 @@ fn users_cannot_spell_pictures_in_any_role() {
                     token["special"] = json!(is_special);
                 }
             }
-            let with_tools = format!("{{{{ tools | tojson }}}}{}", golden.template);
             let literal = format!("{{{{ '{placeholder}' }}}}");
-            let with_tools = with_tools.replace(placeholder, &literal);
+            let with_calls = format!("{CALLS}<|im_end|>");
+            let with_tools = golden.template.replace(placeholder, &literal);
+            let with_tools = with_tools.replace("<|im_end|>", &with_calls);
+            let with_tools = format!("{{{{ tools | tojson }}}}{with_tools}");
             let model = golden.model(Some(&with_tools), usize::MAX);
             let token = model.tokenizer().id_of(placeholder).unwrap();
             let spelled = format!("{placeholder} {placeholder}");
@@ -205,7 +211,7 @@ fn users_cannot_spell_pictures_in_any_role() {
             assert_eq!(placed, pictures);
             let shown = model.tokenizer().decode(&turn.tokens);
             assert_eq!(shown.matches("[image]").count(), 2);
-            assert_eq!(shown.matches(placeholder).count(), 10, "{shown}");
+            assert_eq!(shown.matches(placeholder).count(), 14, "{shown}");
         }
     }
 }

@@ -13,6 +13,8 @@ pub(super) const HELP: &str = "\
 /system TEXT  set the system prompt; without TEXT, none
 /save FILE    save the conversation
 /load FILE    continue a saved conversation
+/image FILE   show an image with the next question; so does a line
+              that is nothing but its path
 /stats        statistics of the last answer
 /quit         leave (so does Ctrl-D)
 //TEXT        send /TEXT to the model
@@ -21,7 +23,7 @@ A line that ends with \\ or Alt-Enter goes on in the next.
 Ctrl-C stops an answer and keeps the part that was printed.";
 
 /// Commands, for Tab and for the nearest to one that does not exist.
-pub(super) const COMMANDS: [&str; 10] = [
+pub(super) const COMMANDS: [&str; 11] = [
     "/help",
     "/clear",
     "/undo",
@@ -30,6 +32,7 @@ pub(super) const COMMANDS: [&str; 10] = [
     "/system",
     "/save",
     "/load",
+    "/image",
     "/stats",
     "/quit",
 ];

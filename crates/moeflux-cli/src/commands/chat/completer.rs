@@ -44,7 +44,7 @@ struct Completion {
 fn completions(line: &str) -> Vec<Completion> {
     let Some((command, argument)) = line.split_once(' ') else {
         let is_begun = |command: &&str| line.starts_with('/') && command.starts_with(line);
-        let takes_more = ["/set", "/system", "/save", "/load"];
+        let takes_more = ["/set", "/system", "/save", "/load", "/image"];
         return COMMANDS
             .into_iter()
             .filter(is_begun)
@@ -62,7 +62,7 @@ fn completions(line: &str) -> Vec<Completion> {
             .filter(|name| name.starts_with(argument))
             .map(|name| Completion { value: name.to_owned(), from, is_whole: true })
             .collect(),
-        "/save" | "/load" => files(argument)
+        "/save" | "/load" | "/image" => files(argument)
             .into_iter()
             .map(|value| Completion { value, from, is_whole: false })
             .collect(),

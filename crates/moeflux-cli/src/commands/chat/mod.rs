@@ -8,6 +8,7 @@ mod recall;
 mod saved;
 mod screen;
 mod settings;
+mod shown;
 mod wrap;
 
 use std::io::{self, IsTerminal, Write};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
-use moeflux::{AnswerOptions, Finish, Model, Settings, Summary};
+use moeflux::{AnswerOptions, Ask, Finish, Model, Settings, Summary};
 use moeflux_engine::{Conversation as SavedConversation, ModelName, Session};
 use moeflux_text::{AnswerShape, Conversation, Message};
 
@@ -24,6 +25,7 @@ use self::command::{COMMANDS, HELP, at_home};
 use self::input::Input;
 use self::saved::SessionFile;
 use self::screen::{Said, Screen};
+use self::shown::{Shown, pasted};
 use super::answers::{self, refusal};
 use super::certainty::Certainty;
 use super::opening;
@@ -64,6 +66,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         has_markdown: !args.plain && has_styles(),
         is_demo: args.model.model.is_none(),
         saved_as: Vec::new(),
+        shown: Shown::default(),
         interrupted: Arc::default(),
         last: None,
     };
@@ -107,13 +110,17 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             }
             ("/save", file) if !file.is_empty() => chat.save_as(&at_home(file), &mut input),
             ("/load", file) if !file.is_empty() => chat.load(&at_home(file)),
-            ("/save" | "/load", _) => Err(anyhow::anyhow!("{command} needs a FILE")),
+            ("/image", file) if !file.is_empty() => chat.show(&at_home(file)),
+            ("/save" | "/load" | "/image", _) => Err(anyhow::anyhow!("{command} needs a FILE")),
             ("/set", argument) => chat.set(argument),
             (command, _) if command.starts_with("//") => {
                 chat.answer(text.trim_start()[1..].to_owned())
             }
             (command, _) if is_command(command) => Err(unknown(command)),
-            _ => chat.answer(text),
+            _ => match pasted(&text).filter(|_| chat.loaded.engine().vision().is_some()) {
+                Some(file) => chat.show(&file),
+                None => chat.answer(text),
+            },
         };
         match done {
             Err(err) if err.is::<OutputError>() => return Err(err),
@@ -180,6 +187,8 @@ struct Chat<'a> {
     has_markdown: bool,
     /// Whether the model is the demo, whose guesses are withheld.
     is_demo: bool,
+    /// Pictures of the messages, and of the next one.
+    shown: Shown,
     /// Files that `/save` has written.
     saved_as: Vec<PathBuf>,
     /// Set by Ctrl-C.
@@ -192,6 +201,7 @@ impl Chat<'_> {
     /// Removes all messages but the opening ones, such as the system prompt.
     fn clear(&mut self) -> Result<()> {
         self.messages.truncate(self.n_opening());
+        self.shown.forget_next();
         self.loaded.scheduler().with_session(Session::clear)?;
         self.is_saved = false;
         report::aside(self.is_quiet, "forgotten");
@@ -256,11 +266,22 @@ impl Chat<'_> {
         done
     }
 
+    /// Shows a picture with the next question.
+    fn show(&mut self, file: &Path) -> Result<()> {
+        self.shown.show(self.loaded.engine(), file)?;
+        let note = format!("{} is shown with your next question", file.display());
+        report::aside(self.is_quiet, &note);
+        Ok(())
+    }
+
     /// One turn. A turn that fails is taken back, and the conversation goes on.
     fn answer(&mut self, text: String) -> Result<()> {
-        self.messages.push(Message::new("user", text));
+        let question = self.shown.question(text);
+        self.messages.push(question);
         let done = self.turn();
-        if done.is_err() {
+        if done.is_ok() {
+            self.shown.asked();
+        } else {
             self.messages.pop();
         }
         done
@@ -269,7 +290,9 @@ impl Chat<'_> {
     /// Answers the last message.
     fn turn(&mut self) -> Result<()> {
         self.interrupted.store(false, Ordering::Relaxed);
+        let pictures = self.shown.of(&self.messages)?;
         let conversation = Conversation {
+            pictures: pictures.iter().map(|seen| seen.rows()).collect(),
             shape: self.shape.clone(),
             thinking_budget: self.thinking_budget,
             ..Conversation::new(self.messages.clone())
@@ -293,7 +316,8 @@ impl Chat<'_> {
         engine.reset_stats();
         let cancelled = Arc::clone(&self.interrupted);
         let options = AnswerOptions { cancelled, ..AnswerOptions::default() };
-        let answer = self.loaded.answer_prepared(prepared, settings, options)?;
+        let asks = vec![Ask { prepared, pictures, settings, options }];
+        let answer = self.loaded.answer_all(asks)?.remove(0);
         let answer = answers::show(answer, &mut screen);
         let said = screen.finish()?;
         let answer = answer?;

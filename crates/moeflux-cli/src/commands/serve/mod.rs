@@ -84,6 +84,7 @@ fn options(args: &ServeArgs) -> Result<ServerOptions> {
         max_waiting: args.queue,
         max_connections: args.max_connections,
         max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+        allow_image_urls: args.allow_image_urls,
         max_tokens: args.max_tokens,
         thinking_budget: args.thinking_budget,
         idle_timeout: args.idle_timeout,

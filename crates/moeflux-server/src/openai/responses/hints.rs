@@ -43,11 +43,9 @@ pub(super) const INPUT: &[&str] = &[
     "input[].content[].annotations",
     "input[].content[].logprobs",
     "input[].content[].cache_control",
-    "input[].content[].image_url",
     "input[].content[].file_id",
     "input[].content[].file_data",
     "input[].content[].file_url",
     "input[].content[].filename",
-    "input[].content[].detail",
     "input[].content[].input_audio",
 ];

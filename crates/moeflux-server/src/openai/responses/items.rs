@@ -7,13 +7,15 @@ use super::request::{Item, Tool};
 use super::tools::{TEXT_ARGUMENT, ToolTable};
 use crate::error::{ApiError, ApiResult};
 use crate::messages::Said;
+use crate::pictures::Pictures;
 use crate::request::{Ignored, read_part};
-use crate::result_text::result_text;
+use crate::result_text::{result_content, result_text};
 
 /// Reads the items of a conversation, and adds the tools that searches found.
 pub(super) struct Reader<'a> {
     pub(super) table: &'a mut ToolTable,
     pub(super) ignored: &'a mut Ignored,
+    pictures: &'a mut Pictures,
     messages: Vec<Message>,
     /// What was thought before the next message or call.
     thought: String,
@@ -23,9 +25,10 @@ impl<'a> Reader<'a> {
     pub(super) fn new(
         table: &'a mut ToolTable,
         ignored: &'a mut Ignored,
+        pictures: &'a mut Pictures,
         messages: Vec<Message>,
     ) -> Reader<'a> {
-        Reader { table, ignored, messages, thought: String::new() }
+        Reader { table, ignored, pictures, messages, thought: String::new() }
     }
 
     /// The messages of a conversation: of the turns before a request, and of its own items.
@@ -106,7 +109,7 @@ impl<'a> Reader<'a> {
             }
         };
         let mut said = Said::default();
-        said.add(content, &format!("{at}.content"))?;
+        said.add(content, &format!("{at}.content"), self.pictures)?;
         if is_last
             && role == "user"
             && let Some(part) = said.only_left_out()
@@ -114,7 +117,8 @@ impl<'a> Reader<'a> {
             let at = format!("{at}.content[{part}].type");
             return Err(ApiError::field(at, "this model reads text only"));
         }
-        let mut message = Message::new(role, said.text);
+        let mut message = Message::new(role, "");
+        message.content = Some(said.into_content());
         if role == "assistant" {
             message.reasoning_content = self.take_thought();
         }
@@ -127,7 +131,7 @@ impl<'a> Reader<'a> {
         for (field, content) in [("content", item.content), ("summary", item.summary)] {
             let mut said = Said::default();
             if let Some(content) = content {
-                said.add(content, &format!("{at}.{field}"))?;
+                said.add(content, &format!("{at}.{field}"), &mut Pictures::default())?;
             }
             if !said.text.is_empty() {
                 self.thought.push_str(&said.text);
@@ -179,13 +183,14 @@ impl<'a> Reader<'a> {
         let missing = |field: &str| ApiError::field(format!("{at}.{field}"), "it is missing");
         let id = call_id(item.call_id, item.id).ok_or_else(|| missing("call_id"))?;
         let output = item.output.ok_or_else(|| missing("output"))?;
-        self.push_result(id, result_text(Some(&output)));
+        let content = result_content(Some(output), &format!("{at}.output"), self.pictures)?;
+        self.push_result(id, content);
         Ok(())
     }
 
-    fn push_result(&mut self, id: String, text: String) {
-        let message = Message::new("tool", text);
-        self.messages.push(Message { tool_call_id: Some(Value::from(id)), ..message });
+    fn push_result(&mut self, id: String, content: Value) {
+        let (tool_call_id, content) = (Some(Value::from(id)), Some(content));
+        self.messages.push(Message { tool_call_id, content, ..Message::new("tool", "") });
     }
 
     /// A call that a server made, with its result.
@@ -196,7 +201,7 @@ impl<'a> Reader<'a> {
         item.namespace = item.server_label.take();
         item.call_id = Some(id.clone());
         self.named_call(item, arguments, at)?;
-        self.push_result(id, output);
+        self.push_result(id, Value::from(output));
         Ok(())
     }
 
@@ -211,7 +216,7 @@ impl<'a> Reader<'a> {
         } else {
             format!("Found these tools: {}.", names.join(", "))
         };
-        self.push_result(item.call_id.unwrap_or_default(), text);
+        self.push_result(item.call_id.unwrap_or_default(), Value::from(text));
     }
 }
 

@@ -33,6 +33,7 @@ use crate::events::EventStream;
 use crate::kept::{Owner, Record, refers};
 use crate::model::Model;
 use crate::offload::offload;
+use crate::pictures::Pictures;
 use crate::prepare::ask;
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read, read_part};
@@ -125,10 +126,13 @@ fn conversation(
         StringOr::Other(List(items)) => items,
         StringOr::String(text) => vec![Item::said_by_user(text)],
     };
-    let messages = Reader::new(&mut table, ignored, begin).read(before, input)?;
+    let mut pictures = Pictures::of(model);
+    let reader = Reader::new(&mut table, ignored, &mut pictures, begin);
+    let messages = reader.read(before, input)?;
     let choice = table.choice(body.tool_choice)?;
     let conversation = Conversation {
         messages,
+        pictures: Vec::new(),
         tools: table.functions.clone(),
         tool_choice: choice,
         may_call_many: body.parallel_tool_calls.unwrap_or(true),
@@ -141,7 +145,7 @@ fn conversation(
         expected: None,
     };
     let names = Names { shape: "text.format", thinking: "reasoning.effort" };
-    Ok((ConversationRequest::new(conversation, names, settings), table))
+    Ok((ConversationRequest::new(conversation, names, settings, pictures), table))
 }
 
 fn top_logprobs(body: &ResponseRequest) -> Option<usize> {
