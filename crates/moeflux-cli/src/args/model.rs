@@ -1,14 +1,19 @@
 //! Which model a command uses, and how it runs.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use moeflux_engine::{Activations, Device, EngineOptions, KvType, Speculation, isa_names};
+use moeflux_engine::{
+    Activations, DEFAULT_IMAGE_TOKENS, Device, EngineOptions, KvType, Speculation, isa_names,
+};
+use moeflux_server::parse_duration;
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::error::UsageError;
-use crate::values::{count, speculation};
+use crate::values::{count, speculation, whole_number};
 use crate::words::did_you_mean;
 use crate::{bytes, paths};
 
@@ -34,6 +39,13 @@ pub(crate) struct ModelArgs {
     /// Leave the vision tower out
     #[arg(long, help_heading = MODEL)]
     no_mmproj: bool,
+    /// Tokens of a picture at most; 0: the model's own limit
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_IMAGE_TOKENS.get(), value_parser = whole_number, allow_negative_numbers = true, help_heading = MODEL)]
+    #[arg(aliases = ["image-max-tokens"])]
+    image_tokens: usize,
+    /// How long the vision tower stays without pictures, like 5m [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_negative_numbers = true, help_heading = MODEL)]
+    tower_idle: Option<Duration>,
     /// Check the checksums of a packed model first
     #[arg(long, help_heading = MODEL)]
     pub(crate) verify: bool,
@@ -201,6 +213,10 @@ impl ModelArgs {
 
         options.vision.is_off = self.no_mmproj;
         options.vision.mmproj = self.mmproj.clone();
+        options.vision.image_tokens = NonZeroUsize::new(self.image_tokens);
+        if let Some(idle) = self.tower_idle {
+            options.vision.tower_idle = idle;
+        }
 
         let experts = &mut options.experts;
         experts.io = self.expert_io()?;

@@ -374,9 +374,13 @@ fn open_on(
     let vision = match seeing {
         Ok(None) => None,
         Ok(Some(found)) => {
+            // Answers of other sessions have rows of a step, too.
+            let most = plan.chunk.saturating_sub(plan.n_sessions - 1);
+            let most = shape.sees_pictures_whole.then_some(most);
             let experts = (options.compute.device == Device::Cpu).then(|| Arc::clone(&experts));
-            Some(found.open(options, n_threads, experts))
+            Some(found.of_at_most(most).open(options, n_threads, experts))
         }
+        Err(err) if options.vision.mmproj.is_some() => return Err(err),
         Err(err) => {
             warnings.push(format!("pictures are not seen: {err}"));
             None

@@ -1,5 +1,6 @@
 //! The vision tower of a model, found when the model is opened.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -92,6 +93,14 @@ impl FoundVision {
     pub(crate) fn bytes(&self, options: &EngineOptions) -> u64 {
         let n_tokens = self.processor.max_tokens().map_or(UNBOUNDED_TOKENS, |most| most.get());
         self.files.bytes(rows_at_once(options.compute.device), n_tokens)
+    }
+
+    /// The same for pictures of at most `most` tokens.
+    #[must_use]
+    pub(crate) fn of_at_most(self, most: Option<usize>) -> FoundVision {
+        let most = most.map(|most| NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN));
+        let most = [most, self.processor.max_tokens()].into_iter().flatten().min();
+        FoundVision { processor: self.processor.with_max_tokens(most), ..self }
     }
 
     /// The tower, to compute where the model does. `experts` are those whose cache gives it memory.
