@@ -11,7 +11,7 @@ use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult, Overflow};
 use crate::model::Model;
 use crate::offload::offload;
-use crate::pictures;
+use crate::pictures::{self, Looks};
 use crate::settings::Settings;
 
 /// Queues a conversation.
@@ -19,12 +19,26 @@ pub(crate) async fn ask(
     app: &Arc<App>,
     mut request: ConversationRequest,
 ) -> ApiResult<PendingAnswers> {
-    let looks = pictures::open(app, &mut request).await?;
+    let looks = open_pictures(app, &mut request).await?;
     let settings = request.settings.clone();
     let shared = Arc::clone(app);
     let prepared = offload(move || prepare(&shared, &request)).await??;
     let seen = looks.seen(app, &prepared.turn.pictures).await?;
     submit_prepared(app, prepared, seen, settings)
+}
+
+/// Opens the pictures of a request, and gives its conversation what stands for them in its prompt.
+///
+/// # Errors
+/// Where one cannot be had or read, and where they are too many or too large together.
+pub(crate) async fn open_pictures(
+    app: &Arc<App>,
+    request: &mut ConversationRequest,
+) -> ApiResult<Looks> {
+    let sources = std::mem::take(&mut request.pictures);
+    let looks = pictures::open(app, sources).await?;
+    request.conversation.pictures = looks.rows();
+    Ok(looks)
 }
 
 /// Queues a conversation that has been read, with what the model has seen of its pictures.
@@ -39,7 +53,8 @@ pub(crate) fn submit_prepared(
 
 /// Tokens of a conversation, its answer not counted.
 pub(crate) async fn count(app: &Arc<App>, mut request: ConversationRequest) -> ApiResult<usize> {
-    pictures::count_rows(app, &mut request).await?;
+    let sources = std::mem::take(&mut request.pictures);
+    request.conversation.pictures = pictures::count_rows(app, sources).await?;
     let shared = Arc::clone(app);
     let counted = offload(move || prepare(&shared, &request)).await?;
     match counted.map(|prepared| prepared.turn.tokens.len()) {

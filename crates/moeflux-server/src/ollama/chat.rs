@@ -17,8 +17,8 @@ use crate::conversation::ConversationRequest;
 use crate::error::ApiResult;
 use crate::messages::MAX_MESSAGES;
 use crate::offload::offload;
-use crate::pictures::{self, Pictures};
-use crate::prepare::submit_prepared;
+use crate::pictures::Pictures;
+use crate::prepare::{open_pictures, submit_prepared};
 use crate::reply::Reply;
 use crate::request::{Body, Integer, List, Request, Toggle, object, read};
 use crate::sampling::MAX_TOP;
@@ -92,7 +92,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let ignored = ignored.accept(&app)?;
     let shortening =
         Shortening { truncates: body.truncate.unwrap_or(true), shifts: body.shift.unwrap_or(true) };
-    let looks = pictures::open(&app, &mut request).await?;
+    let looks = open_pictures(&app, &mut request).await?;
     let (shared, settings) = (Arc::clone(&app), request.settings.clone());
     let shortened = offload(move || shortening.prepare(&shared, &request)).await??;
     let Shortened { prepared, left_out } = shortened;

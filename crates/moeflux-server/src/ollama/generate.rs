@@ -19,8 +19,8 @@ use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::offload::offload;
-use crate::pictures::{self, Pictures};
-use crate::prepare::{GapFields, prepare, prepare_infill, submit_prepared};
+use crate::pictures::Pictures;
+use crate::prepare::{GapFields, open_pictures, prepare, prepare_infill, submit_prepared};
 use crate::reply::Reply;
 use crate::request::{Body, Given, Integer, List, Request, Toggle, TokenNumber, object, read};
 use crate::sampling::MAX_TOP;
@@ -218,7 +218,7 @@ async fn after(
     mut request: ConversationRequest,
     shortening: Shortening,
 ) -> ApiResult<(Queued, Vec<TokenId>)> {
-    let looks = pictures::open(app, &mut request).await?;
+    let looks = open_pictures(app, &mut request).await?;
     let settings = request.settings.clone();
     let (shared, own) = (Arc::clone(app), settings.clone());
     let shortened = offload(move || {

@@ -17,18 +17,22 @@ use ureq::{Agent, Error};
 
 use super::address::is_public;
 
-/// How long a picture may take to come.
-const MAX_TIME: Duration = Duration::from_secs(30);
+/// How long the pictures of a request may take to come.
+pub(super) const MAX_TIME: Duration = Duration::from_secs(30);
 
 /// How long a connection may take to be made.
 const MAX_CONNECT: Duration = Duration::from_secs(10);
 
-/// The bytes of a picture at an address, `max_bytes` of them at most.
+/// The bytes of a picture at an address, `max_bytes` of them at most, `within` a time.
 ///
 /// # Errors
 /// Why they cannot be had, for the client.
-pub(super) fn fetch(url: &str, max_bytes: usize) -> Result<Vec<u8>, String> {
-    fetch_by(Public, url, max_bytes)
+pub(super) fn fetch(url: &str, max_bytes: usize, within: Duration) -> Result<Vec<u8>, String> {
+    if within.is_zero() {
+        let most = MAX_TIME.as_secs();
+        return Err(format!("the images of the request take more than {most} seconds to fetch"));
+    }
+    fetch_by(Public, url, max_bytes, within)
 }
 
 /// Resolves names to public addresses alone.
@@ -56,7 +60,12 @@ impl Resolver for Public {
 #[error("it is no address of the public network")]
 struct NotPublic;
 
-fn fetch_by(resolver: impl Resolver, url: &str, max_bytes: usize) -> Result<Vec<u8>, String> {
+fn fetch_by(
+    resolver: impl Resolver,
+    url: &str,
+    max_bytes: usize,
+    within: Duration,
+) -> Result<Vec<u8>, String> {
     let uri: Uri = url.parse().map_err(|_| String::from("it is no valid address"))?;
     let has_login = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
     if has_login {
@@ -67,7 +76,7 @@ fn fetch_by(resolver: impl Resolver, url: &str, max_bytes: usize) -> Result<Vec<
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(None)
-        .timeout_global(Some(MAX_TIME))
+        .timeout_global(Some(within))
         .timeout_connect(Some(MAX_CONNECT))
         .tls_config(TlsConfig::builder().root_certs(trusted()).build())
         .user_agent(concat!("moeflux/", env!("CARGO_PKG_VERSION")))
@@ -135,7 +144,7 @@ mod tests {
     #[test]
     fn what_is_there_is_fetched_within_limits() {
         let (url, served) = answering(reply("200 OK", "", b"bytes"));
-        assert_eq!(fetch_by(DefaultResolver::default(), &url, 5), Ok(b"bytes".to_vec()));
+        assert_eq!(fetch_by(DefaultResolver::default(), &url, 5, MAX_TIME), Ok(b"bytes".to_vec()));
         let head = served.join().unwrap();
         assert!(head[0].starts_with("GET /a.png "), "{head:?}");
         assert!(!head.iter().any(|line| line.to_lowercase().starts_with("authorization")));
@@ -147,7 +156,7 @@ mod tests {
             (reply("404 Not Found", "", b""), "404"),
         ] {
             let (url, served) = answering(reply);
-            let err = fetch_by(DefaultResolver::default(), &url, 5).unwrap_err();
+            let err = fetch_by(DefaultResolver::default(), &url, 5, MAX_TIME).unwrap_err();
             assert!(err.contains(problem), "{err}");
             served.join().unwrap();
         }
@@ -161,16 +170,18 @@ mod tests {
         for host in
             ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "2130706433"]
         {
-            let err = fetch(&format!("http://{host}:{port}/"), 5).unwrap_err();
+            let err = fetch(&format!("http://{host}:{port}/"), 5, MAX_TIME).unwrap_err();
             assert!(err.contains("public") || err.contains("cannot be fetched"), "{host}: {err}");
         }
         for url in ["http://10.0.0.1/", "http://169.254.169.254/latest", "http://[fd00::1]/"] {
-            let err = fetch(url, 5).unwrap_err();
+            let err = fetch(url, 5, MAX_TIME).unwrap_err();
             assert!(err.contains("no address of the public network"), "{url}: {err}");
         }
         assert!(listener.accept().is_err(), "a connection was made");
-        let err = fetch("http://me:secret@example.org/", 5).unwrap_err();
+        let err = fetch("http://me:secret@example.org/", 5, MAX_TIME).unwrap_err();
         assert!(err.contains("password"), "{err}");
-        assert!(fetch("http://", 5).is_err());
+        assert!(fetch("http://", 5, MAX_TIME).is_err());
+        let err = fetch("http://example.org/", 5, Duration::ZERO).unwrap_err();
+        assert!(err.contains("30 seconds"), "{err}");
     }
 }

@@ -24,14 +24,22 @@ pub(super) struct OpenPicture {
 /// Pictures that the model has not looked at yet. They keep their part of the room for pictures.
 #[derive(Default)]
 pub(crate) struct Looks {
+    /// What stands for them in prompts, in their order.
+    rows: Vec<PictureRows>,
     pictures: HashMap<PictureRows, PreparedPicture>,
     room: Option<SemaphorePermit<'static>>,
 }
 
 impl Looks {
     pub(super) fn new(all: Vec<OpenPicture>, room: Option<SemaphorePermit<'static>>) -> Looks {
+        let rows = all.iter().map(|picture| picture.rows).collect();
         let pictures = all.into_iter().map(|OpenPicture { rows, prepared }| (rows, prepared));
-        Looks { pictures: pictures.collect(), room }
+        Looks { rows, pictures: pictures.collect(), room }
+    }
+
+    /// What stands for the pictures in prompts, in their order.
+    pub(crate) fn rows(&self) -> Vec<PictureRows> {
+        self.rows.clone()
     }
 
     /// Looks at the pictures of a prompt, of which the request has all. Ends soon after the request is dropped.
@@ -46,7 +54,7 @@ impl Looks {
         if places.is_empty() {
             return Ok(Vec::new());
         }
-        let Looks { mut pictures, room } = self;
+        let Looks { mut pictures, room, .. } = self;
         let shared = Arc::clone(app);
         let places: Vec<PictureRows> = places.iter().map(|place| place.rows).collect();
         let waiting = Waiting(Arc::default());

@@ -1,16 +1,17 @@
 //! From where pictures are to pixels of the size that the model takes, within limits of memory.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use moeflux_core::{PictureRows, show_bytes};
 use moeflux_engine::{EngineError, Vision};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::fetch::MAX_TIME;
 use super::look::{Looks, OpenPicture};
 use super::source::Source;
 use crate::app::App;
-use crate::conversation::ConversationRequest;
 use crate::error::{ApiError, ApiResult, Overflow};
 use crate::offload::offload;
 
@@ -43,13 +44,11 @@ struct File {
     decoding: u64,
 }
 
-/// Has the pictures of a request, decodes them and gives the conversation what stands for them in its
-/// prompt.
+/// Has the pictures of a request and decodes them.
 ///
 /// # Errors
 /// Where one cannot be had or read, and where they are too many or too large together.
-pub(crate) async fn open(app: &Arc<App>, request: &mut ConversationRequest) -> ApiResult<Looks> {
-    let sources = std::mem::take(&mut request.pictures);
+pub(crate) async fn open(app: &Arc<App>, sources: Vec<Source>) -> ApiResult<Looks> {
     if sources.is_empty() {
         return Ok(Looks::default());
     }
@@ -64,25 +63,24 @@ pub(crate) async fn open(app: &Arc<App>, request: &mut ConversationRequest) -> A
         let vision = vision(&shared)?;
         files.into_iter().map(|file| prepared(vision, file)).collect::<ApiResult<Vec<_>>>()
     });
-    let opened = opened.await??;
-    request.conversation.pictures = opened.iter().map(|picture| picture.rows).collect();
-    Ok(Looks::new(opened, room))
+    Ok(Looks::new(opened.await??, room))
 }
 
-/// Gives the conversation of a request as many rows as its pictures have, without a look at their pixels.
+/// As many rows as the pictures of a request have, without a look at their pixels.
 ///
 /// # Errors
 /// As [`open`], but for damaged pixels.
-pub(crate) async fn count_rows(app: &Arc<App>, request: &mut ConversationRequest) -> ApiResult<()> {
-    let sources = std::mem::take(&mut request.pictures);
+pub(crate) async fn count_rows(
+    app: &Arc<App>,
+    sources: Vec<Source>,
+) -> ApiResult<Vec<PictureRows>> {
     if sources.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let (files, _files) = files(app, sources).await?;
     let rows =
         |file: &File| PictureRows { id: Sha256::digest(&file.bytes).into(), n_rows: file.n_rows };
-    request.conversation.pictures = files.iter().map(rows).collect();
-    Ok(())
+    Ok(files.iter().map(rows).collect())
 }
 
 /// The files of pictures, and their part of the room for files.
@@ -109,8 +107,9 @@ fn read_files(app: &App, sources: Vec<Source>) -> ApiResult<Vec<File>> {
     let (vision, ctx) = (vision(app)?, app.loaded.engine().plan().ctx);
     let (mut n_pixels, mut n_rows) = (0_u64, 0_usize);
     let mut files = Vec::with_capacity(sources.len());
+    let fetching_ends = Instant::now() + MAX_TIME;
     for mut source in sources {
-        let bytes = source.read()?;
+        let bytes = source.read(fetching_ends)?;
         let layout = vision.layout(&bytes, source.max_tokens());
         let layout = layout.map_err(|err| refusal(source.at(), &err))?;
         let (size, canvas) = (layout.source(), layout.canvas());

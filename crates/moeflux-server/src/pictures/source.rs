@@ -1,6 +1,7 @@
 //! Where the bytes of a picture are: in the request, or at an address.
 
 use std::num::NonZeroUsize;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -114,14 +115,16 @@ impl Source {
         self.max_tokens
     }
 
-    /// Takes its bytes. Fetching them takes a while.
+    /// Takes its bytes. Fetching them takes a while, until `fetching_ends` at most.
     ///
     /// # Errors
     /// Where they are no base64, are too many, or cannot be fetched.
-    pub(super) fn read(&mut self) -> ApiResult<Vec<u8>> {
+    pub(super) fn read(&mut self, fetching_ends: Instant) -> ApiResult<Vec<u8>> {
         let bytes = match &mut self.place {
             Place::Address(url) => {
-                fetch(url, MAX_BYTES).map_err(|problem| ApiError::field(&self.at, problem))?
+                let within = fetching_ends.saturating_duration_since(Instant::now());
+                fetch(url, MAX_BYTES, within)
+                    .map_err(|problem| ApiError::field(&self.at, problem))?
             }
             Place::Here(text) => {
                 let mut text = std::mem::take(text).into_bytes();
@@ -154,7 +157,7 @@ mod tests {
 
     fn read(url: &str) -> Result<Vec<u8>, String> {
         let source = Source::of_url(url.to_owned(), "field", false);
-        source.and_then(|mut source| source.read()).map_err(|err| err.message)
+        source.and_then(|mut source| source.read(Instant::now())).map_err(|err| err.message)
     }
 
     #[test]
@@ -186,7 +189,7 @@ mod tests {
         let err = Source::of_base64(long, "field").unwrap_err();
         assert!(err.message.contains(&show_bytes(MAX_BYTES as u64)), "{}", err.message);
         let over = "A".repeat(MAX_BYTES / 3 * 4 + 8);
-        let err = Source::of_base64(over, "field").unwrap().read().unwrap_err();
+        let err = Source::of_base64(over, "field").unwrap().read(Instant::now()).unwrap_err();
         assert!(err.message.contains(&show_bytes(MAX_BYTES as u64)), "{}", err.message);
         let address = format!("http://example.org/{}", "a".repeat(MAX_URL));
         let err = Source::of_url(address, "field", true).unwrap_err();
