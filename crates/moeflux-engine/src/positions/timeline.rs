@@ -108,29 +108,30 @@ impl Timeline {
         }
     }
 
-    /// The rotary positions of rows that begin within the timeline or continue it.
+    /// The rotary positions of rows of the timeline, of such as follow it, or of both.
     pub(crate) fn rotary(&self, rows: Range<usize>) -> RotaryPositions {
+        let from = rows.start.min(self.position());
+        let mut next = self.next(from);
         let has_parts = self.pictures.iter().any(|picture| picture.shape.is_some());
-        if !has_parts || !self.pictures.overlap(&rows) {
-            let first = self.next(rows.start);
-            return RotaryPositions::Shifted(first as isize - rows.start as isize);
+        if !has_parts || !self.pictures.overlap(&(from..rows.end)) {
+            return RotaryPositions::Shifted(next as isize - from as isize);
         }
-        let mut next = self.next(rows.start.min(self.position()));
-        let mut base = None;
-        let mut position_of = |at: usize| {
+        // Where the picture begins whose rows these are.
+        let mut base = next;
+        let position_of = |at: usize| {
             let picture = self.pictures.at(at);
-            let base = match picture {
-                Some(picture) if picture.start < rows.start => self.next(picture.start),
-                Some(picture) if picture.start == at => *base.insert(next),
-                Some(_) => base.unwrap_or(next),
-                None => next,
-            };
+            match picture {
+                Some(picture) if picture.start < from => base = self.next(picture.start),
+                Some(picture) if picture.start == at => base = next,
+                Some(_) | None => {}
+            }
             let position = picture.and_then(|picture| picture.position(at - picture.start, base));
             let position = position.unwrap_or(RowPosition::text(next));
             next = next.max(position.greatest() + 1);
             position
         };
-        RotaryPositions::Each(rows.clone().map(&mut position_of).collect())
+        let positions: Vec<RowPosition> = (from..rows.end).map(position_of).collect();
+        RotaryPositions::Each(positions[rows.start - from..].into())
     }
 
     /// The rotary positions of the last `n` rows that the caches hold; none where these go by their own.

@@ -138,7 +138,7 @@ fn prompts_are_the_references() {
     for family in &towers::families() {
         check_family(&open(family, &exact()), family);
         check_family(&open(family, &EngineOptions::default()), family);
-        let streamed = exact().expert_io(IoChoice::Pread).expert_cache(Some(64 << 10));
+        let streamed = exact().expert_io(IoChoice::Pread).expert_cache(Some(128 << 10));
         let whole = open(family, &exact()).shape().sees_pictures_whole;
         let chunk = if whole { 66 } else { 7 };
         check_family(&open(family, &streamed.chunk(Some(chunk))), family);

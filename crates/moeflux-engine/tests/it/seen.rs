@@ -199,7 +199,7 @@ fn open(folder: &Path, options: &EngineOptions) -> Engine {
 fn prompts_with_pictures_agree_with_the_reference_however_they_are_cut_and_experts_come() {
     let exact = EngineOptions::default().activations(Activations::Full);
     // As few experts as one row needs.
-    let streamed = exact.clone().expert_io(IoChoice::Pread).expert_cache(Some(64 << 10));
+    let streamed = exact.clone().expert_io(IoChoice::Pread).expert_cache(Some(128 << 10));
     let streamed = streamed.prefetch(Prefetch::Lookahead);
     for family in &towers::families() {
         let folder = towers::dir().join(family);

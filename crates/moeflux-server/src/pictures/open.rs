@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use moeflux_core::{PictureRows, show_bytes};
+use moeflux_core::PictureRows;
 use moeflux_engine::{EngineError, Vision};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};

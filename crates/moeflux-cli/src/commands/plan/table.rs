@@ -58,6 +58,7 @@ fn note(plan: &Plan, kind: RowKind) -> String {
             Some(_) => "beside the cache: the GPU shares the memory",
         }),
         RowKind::Prompts => String::from("evaluated ones whose sessions others have"),
+        RowKind::Tower => String::from("with pictures; the expert cache has it without"),
         RowKind::Rows => {
             let share = 100.0 * plan.row_cache_bytes as f64 / plan.table_bytes.max(1) as f64;
             let share = if share < 1.0 { 0.0 } else { share.min(100.0) };
