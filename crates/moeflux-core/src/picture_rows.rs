@@ -5,7 +5,7 @@ use crate::ids::TokenId;
 /// The first number of rows of pictures, above all vocabularies.
 const FIRST: u32 = 1 << 31;
 
-/// A picture as a prompt holds it: rows that vocabularies do not have, by which pictures are told apart.
+/// A picture as a prompt holds it: rows that vocabularies do not have, by which pictures are distinguished.
 ///
 /// What compares prompts by their tokens, such as the search for the longest known prefix, so compares
 /// pictures too.

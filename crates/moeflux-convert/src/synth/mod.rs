@@ -1,6 +1,7 @@
 //! Random-weight checkpoints of real shapes, for benchmarks: they read, plan
 //! and run as the real ones do, and say nothing.
 
+mod error;
 mod fill;
 mod gguf;
 mod mix;
@@ -20,14 +21,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use moeflux_core::checkpoint::{
-    Config, Container, FormatError, PackedFile, PackedLayer, SourceIdentity, part_checksum_hex,
+    Config, Container, PackedFile, PackedLayer, SourceIdentity, part_checksum_hex,
 };
 use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::Affine;
 use moeflux_model::DeclaredTower;
 use serde_json::{Map, Value, json};
 
-use crate::error::PackError;
 use crate::files::{CHUNK_BYTES, FileWriter, require_space, safetensors_header, write_atomically};
 use crate::pack::plan::{container, layer_entry, record_ranges, resident_sums, tensor_ranges};
 use crate::pack::{publish_container, require_empty};
@@ -39,6 +39,7 @@ use plan::{GATE_BITS, Made};
 use work_dir::WorkDir;
 
 pub use crate::synth::options::SynthOptions;
+pub use error::SynthError;
 pub use mix::GgufMix;
 pub use options::{SynthFormat, ToolFormat};
 pub use shapes::{shape_family, shape_like, shape_names};
@@ -53,47 +54,6 @@ pub struct SynthProgress<'a> {
     pub done: u64,
     /// All of them.
     pub total: u64,
-}
-
-/// A checkpoint that could not be made up.
-#[derive(Debug, thiserror::Error)]
-pub enum SynthError {
-    /// There is no such shape.
-    #[error("no shape is called {name:?}; there are {known}")]
-    UnknownShape {
-        /// The name.
-        name: String,
-        /// Names that would do.
-        known: String,
-    },
-    /// An option has a value that does not exist.
-    #[error("{what} cannot be {value}; allowed are {allowed}")]
-    Option {
-        /// Which.
-        what: &'static str,
-        /// Its value.
-        value: usize,
-        /// What would do.
-        allowed: String,
-    },
-    /// A working directory that this program did not make is in the way.
-    #[error("{}: in the way; move it or choose another name", path.display())]
-    InTheWay {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The family does not accept the shape.
-    #[error("{0}")]
-    Manifest(Box<dyn Error + Send + Sync>),
-    /// The config does not hold together.
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    /// The destination cannot be used.
-    #[error(transparent)]
-    Pack(#[from] PackError),
-    /// A file could not be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
 }
 
 /// Declares what a config's model is made of.

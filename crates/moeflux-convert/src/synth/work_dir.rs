@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use moeflux_core::WriteError;
 
-use super::SynthError;
+use super::error::SynthError;
 use crate::files::sync_dir;
 
 /// The directory in which the files of `out` are made, before it gets that name.

@@ -6,12 +6,12 @@ use moeflux_model::Declared;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, headroom, resolve_io, usable_memory};
 
 use super::{ModelFacts, prompts};
-use crate::device::{Device, DeviceLimits};
+use crate::device::DeviceLimits;
 use crate::error::EngineError;
 use crate::options::{EngineOptions, MemoryOptions};
 use crate::plan::Plan;
 use crate::speculation::options::Speculation;
-use crate::vision::find_vision;
+use crate::vision::tower_bytes;
 
 /// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
 const DEFAULT_CHUNK: usize = 512;
@@ -602,12 +602,4 @@ impl MemoryPlanner {
 
 fn refuse(option: OptionId, value: usize, remedy: String) -> EngineError {
     EngineError::Option { option, value: value.to_string(), remedy }
-}
-
-/// What a model's vision tower takes of the processor's memory. What is wrong with its files is said when
-/// the model is opened.
-fn tower_bytes(checkpoint: &Checkpoint, options: &EngineOptions) -> u64 {
-    let is_there = options.compute.device == Device::Cpu;
-    let found = is_there.then(|| find_vision(checkpoint, options).ok().flatten()).flatten();
-    found.map_or(0, |found| found.bytes(options))
 }

@@ -105,7 +105,7 @@ impl SessionState {
     }
 
     /// The spans of some positions: one, or with pictures that see themselves whole one for each of these
-    /// and for what lies between.
+    /// and for the rows between them.
     fn spans(&self, positions: Range<usize>, n_before: usize) -> Vec<Span> {
         let timeline = &self.timeline;
         let (start, end) = (positions.start, positions.end);

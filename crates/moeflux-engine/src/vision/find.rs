@@ -12,6 +12,7 @@ use moeflux_store::ExpertStore;
 use super::Vision;
 use super::processor::processor_of;
 use super::tower::{TowerPlace, rows_at_once};
+use crate::device::Device;
 use crate::error::EngineError;
 use crate::options::{EngineOptions, precision};
 
@@ -121,4 +122,12 @@ impl FoundVision {
         };
         Vision::new(self.files, self.processor, place)
     }
+}
+
+/// What a model's vision tower takes of the processor's memory. What is wrong with its files is said when
+/// the model is opened.
+pub(crate) fn tower_bytes(checkpoint: &Checkpoint, options: &EngineOptions) -> u64 {
+    let is_there = options.compute.device == Device::Cpu;
+    let found = is_there.then(|| find_vision(checkpoint, options).ok().flatten()).flatten();
+    found.map_or(0, |found| found.bytes(options))
 }

@@ -7,7 +7,6 @@ mod seen;
 mod tower;
 
 use std::num::NonZeroUsize;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use moeflux_core::PictureRows;
@@ -15,18 +14,15 @@ use moeflux_image::{DecodeLimits, Layout, Picture, Prepared, Processor, picture_
 use moeflux_model::TowerFiles;
 
 pub use self::find::{PictureFacts, TowerFacts};
-pub(crate) use self::find::{find_vision, tower_facts};
+pub(crate) use self::find::{find_vision, tower_bytes, tower_facts};
 use self::known::KnownPictures;
 pub use self::seen::SeenPicture;
+pub use self::tower::LookProgress;
 use self::tower::{TowerHost, TowerPlace};
 use crate::error::EngineError;
 
 /// Bytes of rows of pictures that are kept, so that a tower need not see them again.
 const KNOWN_BYTES: usize = 256 << 20;
-
-/// Is called before each block of a tower with the number of blocks done and of all, and may end the
-/// work. While another picture is computed, it is called with zeros.
-pub type LookProgress<'a> = dyn FnMut(usize, usize) -> ControlFlow<()> + 'a;
 
 /// A model's vision tower, which stays on the drive until the first picture, and the rows of pictures
 /// that it has seen. Can be shared between threads, which take turns.

@@ -2,6 +2,7 @@
 //! while.
 
 use std::mem;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,6 @@ use moeflux_image::{Frames, Prepared};
 use moeflux_model::{Grid, Picture, Tower, TowerFiles};
 use moeflux_store::{ExpertStore, usable_memory};
 
-use super::LookProgress;
 use super::seen::SeenPicture;
 use crate::device::{self, Device};
 use crate::error::EngineError;
@@ -21,11 +21,15 @@ use crate::error::EngineError;
 const ROWS: usize = 256;
 const GPU_ROWS: usize = 1024;
 
-/// How often somebody who waits for the tower asks whether to go on.
+/// How often a thread that waits for the tower asks whether to go on.
 const ASKED: Duration = Duration::from_millis(50);
 
 /// How long the thread that frees an idle tower sleeps at most, so that it ends soon after its model.
 const WATCHED: Duration = Duration::from_secs(1);
+
+/// Is called before each block of a tower with the number of blocks done and of all, and may end the
+/// work. While another picture is computed, it is called with zeros.
+pub type LookProgress<'a> = dyn FnMut(usize, usize) -> ControlFlow<()> + 'a;
 
 /// Rows that a tower computes at a time on a device.
 pub(super) fn rows_at_once(device: Device) -> usize {

@@ -59,7 +59,10 @@ impl Asked {
         let mut at = 0;
         for seen in &seen {
             let rows = seen.rows();
-            at += prompt.is_picture[at..].iter().position(|it| *it).expect("another picture");
+            at += prompt.is_picture[at..]
+                .iter()
+                .position(|is_picture| *is_picture)
+                .expect("another picture");
             let placeholder = turn.tokens[at];
             turn.tokens.splice(at..at + rows.n_rows, rows.tokens());
             turn.pictures.push(PicturePlace { start: at, rows, placeholder });

@@ -43,7 +43,7 @@ enum Calls {
     One,
     /// A call ends at every row whose logits are known.
     Known,
-    /// So many rows each.
+    /// This number of rows each.
     Each(usize),
 }
 
@@ -86,7 +86,7 @@ impl SeenPrompt {
         };
         let deepstack = (0..).map_while(|nth| of_all(&format!("deep.{nth}"))).collect();
         let of = |part: &str| floats(&logits.tensor(&format!("{name}.{part}")).unwrap());
-        let is_picture = numbers(&facts["is_picture"]).into_iter().map(|it| it == 1);
+        let is_picture = numbers(&facts["is_picture"]).into_iter().map(|flag| flag == 1);
         SeenPrompt {
             name: name.to_owned(),
             tokens: tokens(&facts["tokens"]),
@@ -156,7 +156,7 @@ impl SeenPrompt {
             }
         }
         // A session that returns into its rows goes on as if the others had not been.
-        let first = self.is_picture.iter().position(|it| *it).unwrap();
+        let first = self.is_picture.iter().position(|is_picture| *is_picture).unwrap();
         session.truncate(first).unwrap();
         let last = session.eval_rows(&rows[session.position()..]).unwrap();
         see(&last, &self.logits[self.logits.len() - vocab..]);
@@ -182,7 +182,8 @@ pub(crate) fn check(engine: &Engine, family: &str) -> Vec<Vec<Vec<f32>>> {
 /// Checks them, and that logits have the same bits however the rows are shared out. Returns these.
 #[track_caller]
 fn check_bits(engine: &Engine, family: &str) -> Vec<Vec<u32>> {
-    let to_bits = |logits: &Vec<f32>| logits.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+    let to_bits =
+        |logits: &Vec<f32>| logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>();
     let same = |ways: Vec<Vec<f32>>| {
         let ways: Vec<Vec<u32>> = ways.iter().map(to_bits).collect();
         assert!(ways.windows(2).all(|pair| pair[0] == pair[1]), "{family}: calls change a bit");

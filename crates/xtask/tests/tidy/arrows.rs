@@ -28,9 +28,10 @@ const ARROWS: &[Arrows] = &[
             "moeflux-store",
             "moeflux-backend",
             "moeflux-wgpu",
+            "moeflux-image",
             "moeflux-core",
         ],
-        &["moeflux-convert", "moeflux-image"],
+        &["moeflux-convert"],
     ),
     Arrows(
         "moeflux-convert",
