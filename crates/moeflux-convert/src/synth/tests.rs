@@ -7,6 +7,7 @@ use moeflux_model::{Declared, Variant, WithMtp, open_checkpoint};
 
 use crate::pack::{open_and_claim, verify};
 
+use super::work_dir::MARKER;
 use super::*;
 
 fn manifest_of(config: &Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> {

@@ -22,7 +22,7 @@ pub(super) struct WorkDir {
 }
 
 /// Marks a working directory as this program's own.
-const MARKER: &str = "moeflux.synth.partial";
+pub(super) const MARKER: &str = "moeflux.synth.partial";
 
 /// The file in `out` that says that it is not whole, for a moment after it has got its name.
 pub fn marker_of(out: &Path) -> PathBuf {
