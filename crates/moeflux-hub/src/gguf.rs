@@ -351,6 +351,20 @@ mod tests {
     ];
 
     #[test]
+    fn a_model_comes_with_one_tower() {
+        let towers = ["mmproj-F32.gguf", "mmproj-BF16.gguf", "imatrix.gguf"];
+        let alone = sets(&[&["a-Q4_0.gguf"][..], &towers].concat());
+        let set = &alone.models[0];
+        assert_eq!(alone.tower(set).map(String::as_str), Some("mmproj-BF16.gguf"));
+        let own: Vec<&String> = alone.own_towers(set).collect();
+        assert_eq!(own, ["mmproj-F32.gguf", "mmproj-BF16.gguf"]);
+        let two = sets(&[&["a-Q4_0.gguf", "a-Q8_0.gguf"][..], &towers].concat());
+        assert!(two.tower(&two.models[0]).is_some() && two.own_towers(&two.models[0]).count() == 0);
+        let none = sets(&["a-Q4_0.gguf", "imatrix.gguf"]);
+        assert_eq!(none.tower(&none.models[0]), None);
+    }
+
+    #[test]
     fn tags_match_the_ends_of_names() {
         for (tag, want) in [
             ("Q4_K_M", "Qwen3-30B-A3B-Q4_K_M.gguf"),

@@ -219,8 +219,6 @@ fn weights_that_are_no_numbers_are_refused() {
     for name in ["v.blk.1.attn_qkv.weight", "v.patch_embd.weight"] {
         let bytes = file.tensor_mut(name).bytes.clone();
         file.tensor_mut(name).bytes[8..12].copy_from_slice(&f32::NAN.to_le_bytes());
-        let files = open(&file, &model("kimi_k25"));
-        drop(files);
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("mmproj.gguf");
         file.write(&path);

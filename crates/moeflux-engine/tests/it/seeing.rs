@@ -8,57 +8,29 @@ use moeflux_backend::ActivationPrecision;
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_convert::pack::{PackOptions, verify};
 use moeflux_convert::pack_checkpoint;
-use moeflux_core::ShapedPart;
 use moeflux_core::checkpoint::Container;
 use moeflux_engine::{EngineOptions, inspect};
-use moeflux_model::{Declared, Seen, TowerFiles, WithMtp, open_checkpoint};
+use moeflux_model::{Seen, TowerFiles, open_checkpoint};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors, serialize};
 
 use crate::mmproj::file::{Matrices, mmproj};
-use crate::towers::{Run, dir, look_at_all};
+use crate::towers::{Run, dir, families, look_at_all};
 
-/// Families whose text has no tables of rows.
-const FAMILIES: [&str; 5] = ["gemma4", "glm4v_moe", "kimi_k25", "qwen3_5_moe", "qwen3_vl_moe"];
-
-/// Writes a folder with the tower of a family, if asked for, and a text of zeros.
+/// Writes a copy of the model of a family, with its tower or without.
 fn write_model(family: &str, has_tower: bool, to: &Path) {
     let from = dir().join(family);
-    for name in ["config.json", "preprocessor_config.json"] {
-        fs::copy(from.join(name), to.join(name)).expect("a copy");
+    for entry in from.read_dir().expect("the folder") {
+        let path = entry.expect("an entry").path();
+        fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("a copy");
     }
     let bytes = fs::read(from.join("model.safetensors")).expect("weights");
-    let tower = SafeTensors::deserialize(&bytes).expect("tensors");
-    let config = fs::read(from.join("config.json")).expect("a config");
-    let config = moeflux_core::checkpoint::Config::from_slice(&from, &config).expect("a config");
-    let declared = Declared::of_config(&config, WithMtp::Never).expect("a family");
-    let mut shapes: Vec<(String, Vec<usize>)> = Vec::new();
-    for decl in &declared.manifest.matrices {
-        shapes.push((format!("{}.weight", decl.name), vec![decl.rows, decl.cols]));
-    }
-    for decl in &declared.manifest.vectors {
-        shapes.push((decl.name.clone(), decl.shapes[0].clone()));
-    }
-    for decl in &declared.manifest.experts {
-        let parts = decl.matrices.stacked_names().shaped(decl.hidden, decl.intermediate);
-        for ShapedPart { part, rows, cols } in parts {
-            let name = format!("{}.switch_mlp.{part}.weight", decl.prefix);
-            shapes.push((name, vec![decl.n_experts, rows, cols]));
-        }
-    }
-    shapes.sort();
-    shapes.dedup();
-    let zeros: Vec<Vec<u8>> =
-        shapes.iter().map(|(_, shape)| vec![0; 2 * shape.iter().product::<usize>()]).collect();
-    let text = shapes.iter().zip(&zeros).map(|((name, shape), bytes)| {
-        let view = TensorView::new(Dtype::BF16, shape.clone(), bytes).expect("a tensor");
-        (name.clone(), view)
-    });
-    let mut all: Vec<(String, TensorView<'_>)> = text.collect();
-    if has_tower {
-        all.extend(tower.tensors());
-    }
-    let bytes = serialize(all, None).expect("tensors");
+    let tensors = SafeTensors::deserialize(&bytes).expect("tensors").tensors();
+    let is_tower = |name: &str| {
+        ["visual.", "vision_tower.", "embed_vision."].iter().any(|part| name.contains(part))
+    };
+    let kept = tensors.into_iter().filter(|(name, _)| has_tower || !is_tower(name));
+    let bytes = serialize(kept, None).expect("tensors");
     fs::write(to.join("model.safetensors"), bytes).expect("a file");
 }
 
@@ -79,7 +51,7 @@ fn pack(source: &Path) -> tempfile::TempDir {
 
 #[test]
 fn containers_keep_towers_and_processors() {
-    for family in FAMILIES {
+    for family in &families() {
         let model = tempfile::tempdir().expect("a folder");
         write_model(family, true, model.path());
         let packed = pack(model.path());
@@ -156,4 +128,60 @@ fn files_of_towers_are_shown_with_their_model() {
     let missing = EngineOptions::default().mmproj(model.path().join("no.gguf"));
     let err = inspect(model.path(), &missing).expect_err("no file").to_string();
     assert!(err.contains("no.gguf"), "{err}");
+}
+
+/// MLX's names, and its convolutions, whose inputs come last.
+#[test]
+fn towers_of_mlx_are_the_same() {
+    for family in &families() {
+        let model = tempfile::tempdir().expect("a folder");
+        write_model(family, true, model.path());
+        let own = look(family, model.path());
+        let path = model.path().join("model.safetensors");
+        let bytes = fs::read(&path).expect("weights");
+        let mut tensors: Vec<(String, Vec<usize>, Dtype, Vec<u8>)> = Vec::new();
+        for (name, view) in SafeTensors::deserialize(&bytes).expect("tensors").tensors() {
+            let (mut shape, mut data) = (view.shape().to_vec(), view.data().to_vec());
+            let is_convolution = ["patch_embed.proj.weight", "downsample.weight"]
+                .iter()
+                .any(|end| name.ends_with(end));
+            if is_convolution {
+                data = inputs_last(&shape, &data);
+                let inputs = shape.remove(1);
+                shape.push(inputs);
+            }
+            tensors.push((mlx_name(&name), shape, view.dtype(), data));
+        }
+        let views = tensors.iter().map(|(name, shape, dtype, data)| {
+            (name.clone(), TensorView::new(*dtype, shape.clone(), data).expect("a tensor"))
+        });
+        fs::write(&path, serialize(views, None).expect("tensors")).expect("a file");
+        assert!(look(family, model.path()) == own, "{family}");
+    }
+}
+
+fn mlx_name(name: &str) -> String {
+    let tower = ["model.visual.", "visual.", "model.vision_tower.", "vision_tower."];
+    if let Some(rest) = tower.iter().find_map(|prefix| name.strip_prefix(prefix)) {
+        // Of Kimi's towers alone.
+        let rest = rest.replace("encoder.blocks.", "blocks.").replace(".wqkv.", ".attn.wqkv.");
+        let rest = rest.replace("encoder.final_layernorm.", "final_layernorm.");
+        return format!("vision_tower.{}", rest.replace(".wo.", ".attn.wo."));
+    }
+    name.strip_prefix("model.embed_vision.")
+        .map_or_else(|| name.to_owned(), |rest| format!("embed_vision.{rest}"))
+}
+
+/// Elements of two bytes of `(outputs, inputs, ...)` as `(outputs, ..., inputs)`.
+fn inputs_last(shape: &[usize], bytes: &[u8]) -> Vec<u8> {
+    let (inputs, places) = (shape[1], shape[2..].iter().product::<usize>());
+    let mut out = Vec::with_capacity(bytes.len());
+    for output in bytes.chunks(2 * inputs * places) {
+        for place in 0..places {
+            for input in 0..inputs {
+                out.extend_from_slice(&output[2 * (input * places + place)..][..2]);
+            }
+        }
+    }
+    out
 }

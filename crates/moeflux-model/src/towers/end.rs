@@ -6,7 +6,7 @@ use super::block::{Chunk, Scratch};
 use super::linear::{Linear, Norm, NormKind, load_vector};
 use super::positions::{Grid, Order};
 use super::stem::load_floats;
-use crate::load::{LoadError, Weights};
+use crate::load::{HostVector, LoadError, Weights};
 use crate::model::Build;
 
 /// The end of a tower.
@@ -348,20 +348,23 @@ fn gated(plan: &GatedPlan, width: usize, build: &mut Build<'_>) -> Result<Gated,
     })
 }
 
-/// A convolution over a square of patches, stored as `(hidden, width, merge, merge)`, as a product with
-/// patches side by side.
+/// A convolution over a square of patches as a product with patches side by side. It is stored as
+/// `(hidden, width, merge, merge)`; MLX has the columns of a patch last.
 fn fold(
     name: &str,
     [hidden, width, merge]: [usize; 3],
     weights: &mut dyn Weights,
 ) -> Result<Linear, LoadError> {
-    let shape = vec![hidden, width, merge, merge];
-    let stored = weights.vector(&format!("{name}.weight"), &[shape])?.values;
+    let shapes = [vec![hidden, width, merge, merge], vec![hidden, merge, merge, width]];
+    let HostVector { shape, values: stored } =
+        weights.vector(&format!("{name}.weight"), &shapes)?;
     let (n_patches, square) = (merge * merge, merge * merge * width);
-    let mut values = vec![0.0; stored.len()];
-    for (from, to) in stored.chunks(square).zip(values.chunks_mut(square)) {
-        for (nth, value) in from.iter().enumerate() {
-            to[nth % n_patches * width + nth / n_patches] = *value;
+    let mut values = stored.clone();
+    if shape == shapes[0] {
+        for (from, to) in stored.chunks(square).zip(values.chunks_mut(square)) {
+            for (nth, value) in from.iter().enumerate() {
+                to[nth % n_patches * width + nth / n_patches] = *value;
+            }
         }
     }
     let weight = load_floats(weights.backend(), hidden, square, &values);

@@ -118,13 +118,12 @@ pub(crate) fn mmproj(folder: &Path, matrices: Matrices) -> GgufWriter {
     let all = SafeTensors::deserialize(&bytes).expect("tensors");
     let mut named: Vec<(String, Floats)> = Vec::new();
     for (name, view) in all.tensors() {
+        let Some(stored) = renamed(&name, &config) else { continue };
         assert_eq!(view.dtype(), Dtype::BF16, "{name}");
         let wide = |half: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16);
         let values = view.data().as_chunks::<2>().0.iter().map(wide).collect();
         let floats = Floats { shape: view.shape().to_vec(), values };
-        if let Some(stored) = renamed(&name, &config) {
-            named.extend(changed(stored, floats, &config));
-        }
+        named.extend(changed(stored, floats, &config));
     }
     named.sort_by(|a, b| a.0.cmp(&b.0));
     for (name, floats) in named {

@@ -2,7 +2,7 @@
 //! head, a few dense layers first, then DeepSeek-V3's experts. As in
 //! transformers' `modeling_glm4_moe`.
 
-mod gguf;
+pub(super) mod gguf;
 pub(super) mod shapes;
 mod tokenizer;
 

@@ -1,6 +1,7 @@
 //! The text of GLM-4.5V and GLM-4.6V: GLM-4.5's layers. Positions have three parts; those of text are
 //! equal, with which the rotation is a plain one. As in transformers' `modeling_glm4v_moe`.
 
+mod gguf;
 mod shapes;
 
 use moeflux_core::checkpoint::Config;
@@ -16,6 +17,7 @@ use crate::model::{Build, Model};
 use crate::towers;
 
 pub(crate) const FAMILY: Family = Family {
+    gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     tower: Some(towers::gated::TOWER),
     ..Family::new("glm4v_moe", &["glm4v_moe", "glm4v_moe_text"], include_str!("keys.json"), build)
