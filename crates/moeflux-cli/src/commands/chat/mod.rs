@@ -268,8 +268,9 @@ impl Chat<'_> {
 
     /// Shows a picture with the next question.
     fn show(&mut self, file: &Path) -> Result<()> {
-        self.shown.show(self.loaded.engine(), file)?;
-        let note = format!("{} is shown with your next question", file.display());
+        let is_next = self.shown.show(self.loaded.engine(), file, &self.messages)?;
+        let place = if is_next { "is shown with your next question" } else { "is known again" };
+        let note = format!("{} {place}", file.display());
         report::aside(self.is_quiet, &note);
         Ok(())
     }

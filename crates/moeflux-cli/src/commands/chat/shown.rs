@@ -23,11 +23,23 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Looks at the picture in a file, which belongs to the next question.
-    pub(super) fn show(&mut self, engine: &Engine, file: &Path) -> Result<()> {
+    /// Looks at the picture in a file. It belongs to the next question, unless it is missing in `messages`:
+    /// returns whether it does.
+    pub(super) fn show(
+        &mut self,
+        engine: &Engine,
+        file: &Path,
+        messages: &[Message],
+    ) -> Result<bool> {
         let seen = see_files(engine, &[file.to_path_buf()], "/image")?;
-        self.next.extend(seen);
-        Ok(())
+        let is_missing = |seen: &Arc<SeenPicture>| {
+            let id = picture_id(seen);
+            self.find(&id).is_none() && ids(messages).any(|own| own == id)
+        };
+        let was_missing = !seen.is_empty() && seen.iter().all(is_missing);
+        let pictures = if was_missing { &mut self.known } else { &mut self.next };
+        pictures.extend(seen);
+        Ok(!was_missing)
     }
 
     /// A question about the pictures that were shown for it.
@@ -50,24 +62,26 @@ impl Shown {
     /// # Errors
     /// Where one was shown in an earlier run of the program: files keep hashes alone.
     pub(super) fn of(&self, messages: &[Message]) -> Result<Vec<Arc<SeenPicture>>> {
-        let mut all = Vec::new();
-        for message in messages {
-            let parts = message.content.as_ref().and_then(Value::as_array);
-            for part in parts.into_iter().flatten().filter(|part| part["type"] == "image") {
-                let id = part["picture"].as_str().unwrap_or_default();
-                let seen = self.known.iter().chain(&self.next).find(|seen| picture_id(seen) == id);
-                let Some(seen) = seen else {
-                    let short = id.get(..12).unwrap_or(id);
-                    bail!(
-                        "the conversation has an image that is not in its file (SHA-256 {short}…): show it \
-                         again with /image FILE, or /undo the question about it"
-                    );
-                };
-                all.push(Arc::clone(seen));
-            }
-        }
-        Ok(all)
+        let seen = |id: &str| match self.find(id) {
+            Some(seen) => Ok(Arc::clone(seen)),
+            None => bail!(
+                "the conversation has an image that is not in its file: show it again with /image FILE, or \
+                 /undo the question about it"
+            ),
+        };
+        ids(messages).map(seen).collect()
     }
+
+    fn find(&self, id: &str) -> Option<&Arc<SeenPicture>> {
+        self.known.iter().chain(&self.next).find(|seen| picture_id(seen) == id)
+    }
+}
+
+/// Hashes of the pictures of messages.
+fn ids(messages: &[Message]) -> impl Iterator<Item = &str> {
+    let parts = messages.iter().filter_map(|message| message.content.as_ref()?.as_array());
+    let images = parts.flatten().filter(|part| part["type"] == "image");
+    images.map(|part| part["picture"].as_str().unwrap_or_default())
 }
 
 /// The file of a picture, where a line is nothing but its path: so terminals paste files that are dropped
