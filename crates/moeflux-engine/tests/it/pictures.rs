@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
-    Activations, Answer, DecodingOptions, Engine, EngineError, EngineOptions, Event, Job, Prompt,
-    PromptCacheOptions, PromptPicture, RowError, Scheduler, SchedulerOptions, SeenPicture, Session,
-    TokenId,
+    Activations, Answer, DecodingOptions, Engine, EngineError, EngineOptions, Event, Job,
+    PictureRows, Prompt, PromptCacheOptions, PromptPicture, RowError, Scheduler, SchedulerOptions,
+    SeenPicture, Session, TokenId,
 };
 use moeflux_image::Picture;
+use moeflux_model::Seen;
 use moeflux_store::IoChoice;
 use moeflux_text::{PicturePlace, Turn};
 
@@ -265,10 +266,10 @@ fn pictures_that_are_not_where_they_are_said_to_be_are_refused() {
     wrong[0].placeholder = TokenId(u32::MAX - 7);
     assert!(matches!(refused(tokens, &wrong), EngineError::TokenOutOfRange { .. }));
     // Rows of another model's tower.
-    let others = open("kimi_k25", &exact());
-    let all = towers::pictures();
-    let seen = see(&others, &all[0].1);
-    assert_ne!(seen.hidden(), engine.shape().hidden);
+    let rows = PictureRows { id: [7; 32], n_rows: 2 };
+    let hidden = engine.shape().hidden + 8;
+    let seen = Seen { rows: vec![0.5; 2 * hidden], deepstack: Vec::new() };
+    let seen = Arc::new(SeenPicture::new(rows, [1, 2], hidden, seen));
     let tokens: Vec<TokenId> = seen.rows().tokens().chain([TokenId(5)]).collect();
     let picture = PromptPicture { start: 0, placeholder: TokenId(314), seen };
     let err = refused(&tokens, &[picture]);

@@ -7,7 +7,6 @@ use anyhow::{Result, bail};
 use moeflux::{picture_id, picture_message};
 use moeflux_engine::{Engine, SeenPicture};
 use moeflux_text::Message;
-use serde_json::Value;
 
 use super::command::at_home;
 use crate::pictures::see_files;
