@@ -96,7 +96,8 @@ fn fetch_by(
     if !status.is_success() {
         return Err(format!("it cannot be fetched: the server there answers {status}"));
     }
-    let body = response.body_mut().with_config().limit(max_bytes as u64);
+    // The library also refuses a body that has all of its limit.
+    let body = response.body_mut().with_config().limit(max_bytes as u64 + 1);
     body.read_to_vec().map_err(failed)
 }
 
