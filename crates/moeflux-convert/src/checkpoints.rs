@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use moeflux_core::OptionId;
-use moeflux_model::{Declared, LoadError, TowerFiles, Variant, WithMtp, open_checkpoint};
+use moeflux_model::{Declared, LoadError, Variant, WithMtp, open_checkpoint};
 
+use crate::described::described_tower;
 use crate::error::ConvertError;
 use crate::pack::{OnPackProgress, PackOptions, PackReport, pack};
 use crate::synth::options::SynthOptions;
@@ -23,7 +24,7 @@ pub fn pack_checkpoint(
 ) -> Result<PackReport, ConvertError> {
     let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
     let declared = Declared::of(&checkpoint, Variant::default())?;
-    let tower = TowerFiles::of_model(&checkpoint, None)?;
+    let tower = described_tower(&checkpoint)?;
     Ok(pack(&checkpoint, &declared.manifest, tower.as_ref(), dst, options, progress)?)
 }
 

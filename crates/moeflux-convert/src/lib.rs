@@ -9,6 +9,7 @@
 
 mod calibrate;
 mod checkpoints;
+mod described;
 mod error;
 mod files;
 mod importance;

@@ -28,6 +28,7 @@ use moeflux_core::checkpoint::{
 use moeflux_core::manifest::Manifest;
 use moeflux_model::{TowerFiles, open_checkpoint};
 
+use crate::described::described_tower;
 use crate::files::{
     FileWriter, Written, available_space, checksum_of, checksums_of, require_space,
     write_atomically,
@@ -338,7 +339,7 @@ impl<'a> Packing<'a, '_> {
     /// Opens the tower of the container as an engine would.
     fn open_tower(&self) -> Result<(), PackError> {
         let Some(tower) = self.tower else { return Ok(()) };
-        match TowerFiles::of_model(&open_checkpoint(self.dst)?, None)? {
+        match described_tower(&open_checkpoint(self.dst)?)? {
             Some(_) => Ok(()),
             None => {
                 Err(PackError::damaged(&self.dst.join(tower.file().0), "holds no vision tower"))

@@ -204,7 +204,9 @@ fn rows_of_tables_have_values_around_one_or_are_holes() {
     {
         let out = dir.path().join(name);
         let table_rows = Some(if has_sparse_tables { 1_000_000 } else { 1000 });
-        let options = SynthOptions { bits, table_rows, has_sparse_tables, ..Default::default() };
+        let has_vision = false;
+        let options =
+            SynthOptions { bits, table_rows, has_sparse_tables, has_vision, ..Default::default() };
         let made = synth("qwen3.8-flash-next", &out, &options, &tables_of, &mut |_| {}).unwrap();
         let values = first_values(&out);
         let mean_square =

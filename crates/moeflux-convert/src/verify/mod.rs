@@ -9,8 +9,9 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 use moeflux_core::checkpoint::{CheckpointKind, Container};
-use moeflux_model::{LoadError, TowerFiles, open_checkpoint};
+use moeflux_model::{LoadError, open_checkpoint};
 
+use crate::described::described_tower;
 use crate::error::ConvertError;
 use crate::verify::run::Run;
 
@@ -42,12 +43,11 @@ pub fn verify(
         }
         Err(err) => return Err(LoadError::from(err).into()),
     };
-    let weights = weights::verify(&opened, &mut run).and_then(|()| {
-        match TowerFiles::of_model(&opened, None)? {
+    let weights =
+        weights::verify(&opened, &mut run).and_then(|()| match described_tower(&opened)? {
             Some(tower) => weights::verify_tower(&tower, &mut run),
             None => Ok(()),
-        }
-    });
+        });
     match weights {
         Ok(()) => {}
         Err(_) if !run.found.damage.is_empty() => return Ok(run.found),
