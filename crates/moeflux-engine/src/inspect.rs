@@ -33,6 +33,8 @@ pub struct Inspection {
     pub storage: Vec<Storage>,
     /// Its vision tower, where it has one that is run.
     pub tower: Option<TowerFacts>,
+    /// Why the vision tower that its files have cannot be used.
+    pub tower_problem: Option<String>,
     /// Tensors that are not used and passed over: other parts than text and vision tower, buffers that
     /// follow from the config, scales of caches.
     pub n_passed_over: usize,
@@ -100,7 +102,12 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
     let options = &options.clone().device(device.device);
     let planner = MemoryPlanner::new(&checkpoint, &declared, &bank, options)?;
     let plan = planner.plan();
-    let tower = tower_facts(&checkpoint, options)?;
+    let (tower, tower_problem) = match tower_facts(&checkpoint, options) {
+        Ok(tower) => (tower, None),
+        // A text needs no tower, so that only one that was asked for has to be there.
+        Err(err) if options.vision.mmproj.is_none() => (None, Some(err.to_string())),
+        Err(err) => return Err(err),
+    };
     let own_tower = tower.as_ref().filter(|tower| tower.mmproj.is_none());
     let n_of_tower = own_tower.map_or(0, |tower| tower.n_tensors);
     let mut files = files(&checkpoint, &bank);
@@ -111,6 +118,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
     Ok(Inspection {
         device,
         tower,
+        tower_problem,
         root: checkpoint.root().to_path_buf(),
         text: TextSource::of(&checkpoint),
         kind: checkpoint.kind(),

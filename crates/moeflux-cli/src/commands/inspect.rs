@@ -143,6 +143,9 @@ fn to_text(found: &Inspected) -> String {
     if let Some(tower) = &facts.tower {
         text.push_str(&format!("vision     {}\n", tower_text(tower)));
     }
+    if let Some(why) = &facts.tower_problem {
+        text.push_str(&format!("vision     none that can be used: {why}\n"));
+    }
     match &found.tokenizer {
         Some(Ok(tokenizer)) => text.push_str(&format!("tokenizer  {tokenizer}\n")),
         Some(Err(why)) => text.push_str(&format!("tokenizer  none that can be used: {why}\n")),
