@@ -16,9 +16,8 @@ use crate::vision::tower_bytes;
 /// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
 const DEFAULT_CHUNK: usize = 512;
 
-/// Most rows where experts are read from the drive, or fetched to a device: once a
-/// chunk. Also where a device has all of them in memory of its own: with more rows an
-/// expert it computes more at a time.
+/// Most rows where experts are read from the drive, or fetched to a device: once a chunk. Also where a device
+/// has all of them in memory of its own: with more rows an expert it computes more at a time.
 const WIDE_CHUNK: usize = 2048;
 
 /// Part of the free memory that the activations of such a chunk may take.
@@ -49,8 +48,7 @@ const MIN_CHECKPOINTS: u64 = 2;
 /// it cannot read them in the cache, which has them too.
 const DEVICE_TOKENS: u64 = 2;
 
-/// Experts that the cache has room for where it serves only to load all of them into
-/// a device.
+/// Experts that the cache has room for where it serves only to load all of them into a device.
 const LOADED_EXPERTS: u64 = 256;
 
 /// The part of the memory that weights and program leave which sessions may take where the expert
@@ -219,6 +217,7 @@ impl MemoryPlanner {
         let free = self.free_after(&sizes, &device, cache_bytes);
         let follows_memory =
             self.options.experts.cache.is_none() || self.options.experts.cache_min.is_some();
+        let has_headroom = follows_memory && device.io_mode != IoMode::Mmap;
         Plan {
             resident_bytes: model.resident_bytes,
             kv_bytes_per_position: model.kv_bytes_per_position,
@@ -239,11 +238,7 @@ impl MemoryPlanner {
             prompt_cache_bytes: prompts::bytes(self.options.memory.prompts, free, scratch_bytes),
             cache_bytes,
             min_cache_bytes: self.min_cache_bytes(&device, cache_bytes),
-            headroom_bytes: if follows_memory && device.io_mode != IoMode::Mmap {
-                headroom(self.memory.available)
-            } else {
-                0
-            },
+            headroom_bytes: if has_headroom { headroom(self.memory.available) } else { 0 },
             device_expert_bytes: device.copies,
             tower_bytes: self.tower_bytes,
             io_mode: device.io_mode,

@@ -63,6 +63,7 @@ const NAMING: &[&str] = &[
     "crates/moeflux-model/src/families/deepseek_v32/shapes.rs",
     "crates/moeflux-model/src/families/glm4_moe_lite/mod.rs",
     "crates/moeflux-model/src/families/glm4_moe_lite/shapes.rs",
+    "crates/moeflux-model/src/families/glm4v_moe/gguf.rs",
     "crates/moeflux-model/src/families/glm4v_moe/shapes.rs",
     "crates/moeflux-model/src/families/glm_moe_dsa/shapes.rs",
     "crates/moeflux-model/src/families/keys_tests.rs",
