@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use moeflux_core::checkpoint::Checkpoint;
+use moeflux_core::checkpoint::{Checkpoint, FormatError};
 use moeflux_image::Processor;
-use moeflux_model::{TowerFiles, TowerShape};
+use moeflux_model::{LoadError, TowerFiles, TowerShape};
 use moeflux_store::ExpertStore;
 
 use super::Vision;
@@ -37,7 +37,12 @@ pub(crate) fn find_vision(
         return Ok(None);
     }
     let named = options.vision.mmproj.as_deref();
-    let Some(files) = TowerFiles::of_model(checkpoint, named)? else { return Ok(None) };
+    let files = match TowerFiles::of_model(checkpoint, named) {
+        // Conversions that left a tower out keep some of its keys.
+        Err(LoadError::Format(FormatError::ConfigMissing { .. })) if named.is_none() => None,
+        found => found?,
+    };
+    let Some(files) = files else { return Ok(None) };
     let processor = processor_of(checkpoint, &files)?;
     let processor = processor.with_max_tokens(options.vision.image_tokens);
     Ok(Some(FoundVision { files, processor }))
