@@ -33,19 +33,26 @@ pub(crate) fn find_vision(
     checkpoint: &Checkpoint,
     options: &EngineOptions,
 ) -> Result<Option<FoundVision>, EngineError> {
+    let Some(files) = tower_files(checkpoint, options)? else { return Ok(None) };
+    let processor = processor_of(checkpoint, &files)?;
+    let processor = processor.with_max_tokens(options.vision.image_tokens);
+    Ok(Some(FoundVision { files, processor }))
+}
+
+/// The files of a model's tower, unless options leave it out.
+fn tower_files(
+    checkpoint: &Checkpoint,
+    options: &EngineOptions,
+) -> Result<Option<TowerFiles>, EngineError> {
     if options.vision.is_off {
         return Ok(None);
     }
     let named = options.vision.mmproj.as_deref();
-    let files = match TowerFiles::of_model(checkpoint, named) {
+    match TowerFiles::of_model(checkpoint, named) {
         // Conversions that left a tower out keep some of its keys.
-        Err(LoadError::Format(FormatError::ConfigMissing { .. })) if named.is_none() => None,
-        found => found?,
-    };
-    let Some(files) = files else { return Ok(None) };
-    let processor = processor_of(checkpoint, &files)?;
-    let processor = processor.with_max_tokens(options.vision.image_tokens);
-    Ok(Some(FoundVision { files, processor }))
+        Err(LoadError::Format(FormatError::ConfigMissing { .. })) if named.is_none() => Ok(None),
+        found => Ok(found?),
+    }
 }
 
 /// A model's vision tower, as its files describe it.
@@ -78,11 +85,7 @@ pub(crate) fn tower_facts(
     checkpoint: &Checkpoint,
     options: &EngineOptions,
 ) -> Result<Option<TowerFacts>, EngineError> {
-    if options.vision.is_off {
-        return Ok(None);
-    }
-    let named = options.vision.mmproj.as_deref();
-    let Some(files) = TowerFiles::of_model(checkpoint, named)? else { return Ok(None) };
+    let Some(files) = tower_files(checkpoint, options)? else { return Ok(None) };
     Ok(Some(TowerFacts {
         shape: files.shape(),
         mmproj: files.mmproj().map(|metadata| metadata.path().to_path_buf()),
