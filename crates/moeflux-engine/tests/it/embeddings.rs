@@ -217,7 +217,7 @@ fn pictures_that_a_step_cannot_have_whole_are_refused() {
     let rows = [&[token; 9][..], &[seen; 9]].concat();
     let refused = session.eval_rows(&rows).unwrap_err().to_string();
     let message = "row 9: a picture of 9 rows; a step of this model must have all rows of a picture, and has \
-         8 (chunk)";
+         8: choose a larger chunk, or a smaller image_tokens";
     assert_eq!(refused, message);
     assert_eq!(session.position(), 0);
     let chunk = SequenceChunk {
