@@ -175,13 +175,17 @@ fn tensors_that_cannot_be_end_in_a_line() {
             let may_be_other =
                 ["patch_embd", "deepstack", "std_bias"].iter().any(|part| name.contains(part));
             assert!(missing.contains(name.as_str()) || may_be_other, "{name}: {missing}");
-            refused(&|file| {
+            let longer = |file: &mut GgufWriter| {
                 let tensor = &mut file.tensors[nth];
                 let rows = tensor.dims.last_mut().expect("rows");
                 let n_bytes = tensor.bytes.len() / *rows as usize;
                 *rows += 1;
                 tensor.bytes.resize(tensor.bytes.len() + n_bytes, 0);
-            });
+            };
+            // A table of positions may have any sides.
+            if !(name.contains("position_embd") && tensor.dims.len() == 3) {
+                refused(&longer);
+            }
             refused(&|file| {
                 let tensor = &mut file.tensors[nth];
                 tensor.dims = vec![tensor.dims.iter().product()];
