@@ -11,7 +11,7 @@ use crate::error::UsageError;
 use crate::files;
 use crate::progress::{Bar, Unit};
 
-/// Looks at pictures. `flag` named their files.
+/// Looks at pictures, whose files `flag` named; shows how far that is unless `is_quiet`.
 ///
 /// # Errors
 /// Where the model takes no pictures, a file is none, or the tower fails.
@@ -19,6 +19,7 @@ pub(crate) fn see_files(
     engine: &Engine,
     paths: &[PathBuf],
     flag: &str,
+    is_quiet: bool,
 ) -> Result<Vec<Arc<SeenPicture>>> {
     if paths.is_empty() {
         return Ok(Vec::new());
@@ -29,13 +30,13 @@ pub(crate) fn see_files(
     let read = |path: &PathBuf| prepare(vision, path).with_context(|| named(path));
     let pictures = paths.iter().map(read).collect::<Result<Vec<_>>>()?;
     let see = |(picture, path): (&PreparedPicture, &PathBuf)| {
-        see(vision, picture).with_context(|| named(path))
+        see(vision, picture, is_quiet).with_context(|| named(path))
     };
     pictures.iter().zip(paths).map(see).collect()
 }
 
 /// The vision tower of a model that has one.
-pub(crate) fn vision<'a>(engine: &'a Engine, flag: &str) -> Result<&'a Vision> {
+fn vision<'a>(engine: &'a Engine, flag: &str) -> Result<&'a Vision> {
     let Some(vision) = engine.vision() else {
         let path = engine.root().display();
         let message = format!(
@@ -50,17 +51,17 @@ pub(crate) fn vision<'a>(engine: &'a Engine, flag: &str) -> Result<&'a Vision> {
 ///
 /// # Errors
 /// Where it cannot be read, or is no picture that the model takes.
-pub(crate) fn prepare(vision: &Vision, path: &Path) -> Result<PreparedPicture> {
+fn prepare(vision: &Vision, path: &Path) -> Result<PreparedPicture> {
     let bytes = files::read(path)?;
     Ok(vision.prepare(&bytes, None)?)
 }
 
-/// Looks at a picture, and shows how far that is.
+/// Looks at a picture.
 ///
 /// # Errors
 /// Where the tower cannot be loaded, or its device fails.
-pub(crate) fn see(vision: &Vision, picture: &PreparedPicture) -> Result<Arc<SeenPicture>> {
-    let mut bar = Bar::new("looking at the picture", Unit::Layers, false);
+fn see(vision: &Vision, picture: &PreparedPicture, is_quiet: bool) -> Result<Arc<SeenPicture>> {
+    let mut bar = Bar::new("looking at the picture", Unit::Layers, is_quiet);
     let seen = vision.see(picture, &mut |n_done, n| {
         bar.set(n_done as u64, n as u64);
         ControlFlow::Continue(())

@@ -15,7 +15,7 @@ pub(crate) struct LogitsArgs {
     /// JSON array of arrays of token ids
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: PathBuf,
-    /// Picture for the placeholders of the tokens, one for each run, in order (repeatable)
+    /// Picture in place of placeholders, in order; repeatable
     #[arg(long, value_name = "FILE")]
     pub(crate) images: Vec<PathBuf>,
     /// Safetensors file to write: logits.0, logits.1, ... as f32 [tokens, vocab]

@@ -39,11 +39,11 @@ pub(crate) struct ModelArgs {
     /// Leave the vision tower out
     #[arg(long, help_heading = MODEL)]
     no_mmproj: bool,
-    /// Tokens of a picture at most; 0: the model's own limit
+    /// Most tokens of a picture, 0 for no limit
     #[arg(long, value_name = "N", default_value_t = DEFAULT_IMAGE_TOKENS.get(), value_parser = whole_number, allow_negative_numbers = true, help_heading = MODEL)]
     #[arg(aliases = ["image-max-tokens"])]
     image_tokens: usize,
-    /// How long the vision tower stays without pictures, like 5m [default: 5m]
+    /// Free an unused vision tower after this [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_negative_numbers = true, help_heading = MODEL)]
     tower_idle: Option<Duration>,
     /// Check the checksums of a packed model first

@@ -21,10 +21,10 @@ Examples:
   moeflux serve -m ./models --hub --idle-timeout 10m
   moeflux serve -m ./model --host 0.0.0.0 --api-key-file keys.txt")]
 pub(crate) struct ServeArgs {
-    /// Where to listen; unix:PATH for a Unix socket
+    /// Address, or unix:PATH
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = place, conflicts_with_all = ["host", "port"])]
     addr: Place,
-    /// Only the host; 0.0.0.0 needs --api-key-file or --keys
+    /// The host alone; 0.0.0.0 needs a file of keys
     #[arg(long, value_name = "HOST", value_parser = host)]
     host: Option<IpAddr>,
     /// Only the port

@@ -75,7 +75,7 @@ fn with_pictures(
         return Ok(sequences.into_iter().map(plain).collect());
     }
     let tokenizer = engine.tokenizer()?;
-    let seen = pictures::see_files(engine, &args.images, "--images")?;
+    let seen = pictures::see_files(engine, &args.images, "--images", false)?;
     let mut left = &seen[..];
     let placed = sequences.into_iter().enumerate().map(|(i, tokens)| {
         let n_rows = tokenizer.n_placeholders(&tokens);

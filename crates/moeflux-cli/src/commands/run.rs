@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let engine = model::open_cached(&args.model, args.prompt_cache.kept(), 1, args.quiet)?;
     let model = answers::model(engine, args.quiet)?;
     let mut settings = answers::settings(&args.sample, model.tokenizer());
-    let pictures = see_files(model.engine(), &args.image, "--image")?;
+    let pictures = see_files(model.engine(), &args.image, "--image", args.quiet)?;
     let prepared = if args.raw {
         prepare_raw(&model, &prompt, &shape)?
     } else {

@@ -81,7 +81,7 @@ impl MtpDrafter<'_, '_> {
             let Some(history) = state.speculation.drafting() else { continue };
             let end = state.position();
             let first = history.n_entries.min(end);
-            let mut tokens = state.timeline.vocabulary_at(first..end);
+            let mut tokens = state.timeline.vocabulary_at(first..end).into_owned();
             tokens.push(*token);
             let hidden = history.rows(first, tokens.len()).to_vec();
             self.active.push(Entries { request, tokens, hidden });

@@ -1,5 +1,6 @@
 //! Pictures among the rows of a session.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
@@ -158,7 +159,14 @@ impl Pictures {
     }
 
     /// Tokens of the vocabulary for those from position `start` on.
-    pub(crate) fn in_vocabulary(&self, start: usize, tokens: &[TokenId]) -> Vec<TokenId> {
+    pub(crate) fn in_vocabulary<'a>(
+        &self,
+        start: usize,
+        tokens: &'a [TokenId],
+    ) -> Cow<'a, [TokenId]> {
+        if !self.overlap(&(start..start + tokens.len())) && !tokens.contains(&EMBEDDED) {
+            return Cow::Borrowed(tokens);
+        }
         let stands_for = |(position, token): (usize, &TokenId)| match self.at(position) {
             Some(picture) => picture.placeholder,
             // Rows that are embeddings and no picture's need any token.

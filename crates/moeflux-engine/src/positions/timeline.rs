@@ -1,5 +1,6 @@
 //! The tokens of a session, and how many of its positions the caches hold.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use moeflux_backend::{RotaryPositions, RowPosition};
@@ -175,14 +176,14 @@ impl Timeline {
     }
 
     /// Tokens of the vocabulary for those of some positions, which are known.
-    pub(crate) fn vocabulary_at(&self, positions: Range<usize>) -> Vec<TokenId> {
+    pub(crate) fn vocabulary_at(&self, positions: Range<usize>) -> Cow<'_, [TokenId]> {
         self.pictures.in_vocabulary(positions.start, self.tokens_at(positions))
     }
 
     /// Tokens of the vocabulary for the known ones of the last `n` before a position.
     pub(crate) fn vocabulary_before(&self, position: usize, n: usize) -> Vec<TokenId> {
         let first = position.saturating_sub(n).max(self.n_unknown);
-        self.vocabulary_at(first..position.max(first))
+        self.vocabulary_at(first..position.max(first)).into_owned()
     }
 
     /// The tokens that the caches do not hold.

@@ -215,7 +215,7 @@ impl<'a> Layout<'a> {
         let all = [timeline.pending(), tokens].concat();
         let (position, n_rows) = (timeline.n_cached(), all.len());
         let rows = state.step_rows(position, &all, engine.shape())?;
-        self.tokens.extend(rows.tokens);
+        self.tokens.extend_from_slice(&rows.tokens);
         let spans = rows
             .spans
             .into_iter()
@@ -240,7 +240,7 @@ impl<'a> Layout<'a> {
         }
         let listed: Vec<TokenId> = rows.iter().map(InputRow::listed).collect();
         let position = timeline.n_cached();
-        self.tokens.extend(timeline.pictures().in_vocabulary(position, &listed));
+        self.tokens.extend_from_slice(&timeline.pictures().in_vocabulary(position, &listed));
         let its = first..self.tokens.len();
         let placed = timeline.place(rows);
         let is_plain = timeline.are_plain(&placed);

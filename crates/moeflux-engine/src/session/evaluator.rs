@@ -3,6 +3,7 @@
 use moeflux_backend::Span;
 use moeflux_core::TokenId;
 use moeflux_model::EmbeddedRow;
+use smallvec::SmallVec;
 
 use super::cache_copy::{read_states, write_states, zero_mtp_caches};
 use super::state::{SessionState, StepRows};
@@ -121,7 +122,7 @@ impl Evaluator<'_> {
         }
         let before =
             spans.iter().map(|span| state.tokens_before(span.position, engine.rows(), chunk));
-        let before: Vec<Vec<TokenId>> = before.collect();
+        let before: SmallVec<[Vec<TokenId>; 1]> = before.collect();
         let deepstack: Vec<Vec<&[f32]>> = pictures.iter().map(PictureRow::deepstack).collect();
         let embedded: Vec<EmbeddedRow<'_>> = embedded_rows(&pictures, &deepstack).collect();
         let batch = Batch {

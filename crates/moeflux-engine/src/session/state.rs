@@ -1,10 +1,12 @@
 //! What a session has computed, and what it can return to.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use moeflux_backend::{Sequence, Span, StateSnapshot};
 use moeflux_core::TokenId;
 use moeflux_model::ModelShape;
+use smallvec::SmallVec;
 
 use crate::engine::Engine;
 use crate::error::{EngineError, RowError};
@@ -17,11 +19,11 @@ use crate::speculation::options::Speculation;
 use crate::speculation::state::SpeculationState;
 
 /// What a step takes of one session.
-pub(super) struct StepRows {
+pub(super) struct StepRows<'a> {
     /// Tokens of the vocabulary.
-    pub(super) tokens: Vec<TokenId>,
-    /// Their spans, of rows from 0 on.
-    pub(super) spans: Vec<Span>,
+    pub(super) tokens: Cow<'a, [TokenId]>,
+    /// Their spans, of rows from 0 on. A step that decodes one token allocates nothing for them.
+    pub(super) spans: SmallVec<[Span; 1]>,
     /// The rows among them that are pictures'.
     pub(super) pictures: Vec<PictureRow>,
 }
@@ -80,7 +82,7 @@ impl SessionState {
         let mut before =
             self.timeline.vocabulary_before(n_cached, context.saturating_sub(of_step.len()));
         let at = position - of_step.len();
-        before.extend(self.timeline.pictures().in_vocabulary(at, of_step));
+        before.extend_from_slice(&self.timeline.pictures().in_vocabulary(at, of_step));
         before
     }
 
@@ -89,12 +91,12 @@ impl SessionState {
     ///
     /// # Errors
     /// Where a picture among them is in memory no more.
-    pub(super) fn step_rows(
+    pub(super) fn step_rows<'a>(
         &self,
         position: usize,
-        tokens: &[TokenId],
+        tokens: &'a [TokenId],
         shape: &ModelShape,
-    ) -> Result<StepRows, RowError> {
+    ) -> Result<StepRows<'a>, RowError> {
         let (timeline, end) = (&self.timeline, position + tokens.len());
         let pictures = timeline.pictures();
         Ok(StepRows {
@@ -106,13 +108,13 @@ impl SessionState {
 
     /// The spans of some positions: one, or with pictures that see themselves whole one for each of these
     /// and for the rows between them.
-    fn spans(&self, positions: Range<usize>, n_before: usize) -> Vec<Span> {
+    fn spans(&self, positions: Range<usize>, n_before: usize) -> SmallVec<[Span; 1]> {
         let timeline = &self.timeline;
         let (start, end) = (positions.start, positions.end);
         let whole = timeline.pictures().iter().filter(|picture| picture.is_whole);
         let whole = whole.map(PlacedPicture::range);
         let whole = whole.filter(|range| start <= range.start && range.end <= end);
-        let mut spans = Vec::new();
+        let mut spans = SmallVec::new();
         let mut push = |range: Range<usize>, ahead_to: Option<usize>| {
             if range.is_empty() {
                 return;

@@ -211,7 +211,7 @@ impl TowerHost {
         let device = self.device();
         let lent = experts.as_ref().and_then(|experts| Lent::of(experts, *bytes));
         let available = usable_memory().available;
-        if device == Device::Cpu && available < *bytes {
+        if device == Device::Cpu && lent.is_none() && available < *bytes {
             return Err(EngineError::TowerMemory { needed: *bytes, available });
         }
         let mut backend = device::open_for_tower(device, *n_threads, isa.as_deref())?;

@@ -30,7 +30,7 @@ impl Shown {
         file: &Path,
         messages: &[Message],
     ) -> Result<bool> {
-        let seen = see_files(engine, &[file.to_path_buf()], "/image")?;
+        let seen = see_files(engine, &[file.to_path_buf()], "/image", false)?;
         let is_missing = |seen: &Arc<SeenPicture>| {
             let id = picture_id(seen);
             self.find(&id).is_none() && ids(messages).any(|own| own == id)
