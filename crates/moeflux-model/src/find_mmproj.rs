@@ -49,10 +49,26 @@ pub fn find_mmproj(model_file: &Path) -> Result<Option<PathBuf>, LoadError> {
     }
 }
 
-/// Whether two files are quantisations of one model, whose names begin alike for two thirds of the shorter.
+/// Whether two files are quantisations of one model, by their names before the types of their weights.
 fn are_of_one_model(one: &str, other: &str) -> bool {
-    let n_alike = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
-    3 * n_alike >= 2 * one.len().min(other.len())
+    model_name(one).eq_ignore_ascii_case(model_name(other))
+}
+
+/// The name of a file before `-Q4_K_M`, `.i1-IQ3_XS`, `-UD-Q2_K_XL` and the like, or before its extension.
+fn model_name(file: &str) -> &str {
+    let is_end = |c: char| matches!(c, '-' | '_' | '.' | ' ');
+    let words = file.match_indices(is_end).map(|(at, _)| (at, file[at + 1..].split(is_end).next()));
+    let is_type = |word: &str| {
+        let word = word.to_ascii_lowercase();
+        let has_bits = |kind: &&str| {
+            let bits = word.strip_prefix(kind);
+            bits.is_some_and(|bits| !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let is_other = matches!(&word[..], "ud" | "i1" | "gguf" | "mxfp4" | "nvfp4");
+        is_other || ["q", "iq", "tq", "f", "bf", "fp"].iter().any(has_bits)
+    };
+    let end = words.into_iter().find(|(_, word)| word.is_some_and(is_type));
+    &file[..end.map_or(file.len(), |(at, _)| at)]
 }
 
 /// Whether a GGUF file is neither a tower nor an importance matrix, by its name.
@@ -98,6 +114,16 @@ mod tests {
         assert_eq!(find_mmproj(&model).expect("one"), Some(root.join("mmproj-F16.gguf")));
         std::fs::write(root.join("Kimi-K2.5-Q8_0.gguf"), b"GGUF").expect("a file");
         assert_eq!(find_mmproj(&model).expect("one"), Some(root.join("mmproj-F16.gguf")));
+        for other in
+            ["Kimi-K2.5-UD-Q2_K_XL.gguf", "kimi-k2.5.i1-IQ3_XXS.gguf", "Kimi-K2.5-mxfp4_moe.gguf"]
+        {
+            std::fs::write(root.join(other), b"GGUF").expect("a file");
+            assert_eq!(
+                find_mmproj(&model).expect("one"),
+                Some(root.join("mmproj-F16.gguf")),
+                "{other}"
+            );
+        }
         std::fs::write(root.join("Qwen3-VL-30B.gguf"), b"GGUF").expect("a file");
         assert_eq!(find_mmproj(&model).expect("none"), None);
     }

@@ -36,13 +36,14 @@ pub(crate) const ASSETS: &[Asset] = assets! {
     "text/css; charset=utf-8": "base.css", "chat.css", "content.css", "panels.css";
     "text/javascript; charset=utf-8":
         "answer.js", "api.js", "charts.js", "chats.js", "composer.js", "dom.js", "facts.js",
-        "files.js", "introduction.js", "keys.js", "main.js", "markdown.js", "message.js", "models.js", "options.js", "search.js",
-        "settings.js", "sidebar.js", "storage.js", "theme.js", "thread.js", "transfer.js",
+        "files.js", "introduction.js", "keys.js", "main.js", "markdown.js", "message.js", "models.js", "options.js",
+        "pictures.js", "search.js", "settings.js", "sidebar.js", "storage.js", "theme.js", "thread.js", "transfer.js",
         "tree.js";
 };
 
-/// What the page may do: nothing with other servers, and no script or style of other files.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+/// What the page may do: nothing with other servers, and no script or style of other files. Pictures of
+/// questions are data URLs.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 

@@ -91,9 +91,10 @@ impl PictureRoles {
         }
     }
 
-    /// A conversation whose pictures stand where the template takes them, in the order that they had.
+    /// A conversation whose pictures stand where the template takes them, in the order that they had. They
+    /// stay where they are if it takes none.
     pub(super) fn apply(self, messages: Vec<Message>) -> Vec<Message> {
-        if count_all(&messages) == 0 {
+        if !self.takes_any() || count_all(&messages) == 0 {
             return messages;
         }
         let mut placed = Vec::with_capacity(messages.len());
@@ -212,6 +213,7 @@ mod tests {
         assert_eq!(tools.apply(given.clone()), given);
         let plain = messages(&[("tool", json!([text("Shown.")]))]);
         assert_eq!(USERS.apply(plain.clone()), plain, "lists without pictures stay");
+        assert_eq!(PictureRoles::default().apply(given.clone()), given, "no role takes any");
     }
 
     #[test]

@@ -4,7 +4,7 @@ import { Problem, events, problemFrom, send, status } from "./api.js";
 import * as chats from "./chats.js";
 import { chosen, chosenStatus, loadsFirst, models, thinks } from "./models.js";
 import { requestFields, settings } from "./settings.js";
-import { pathTo, textForModel } from "./tree.js";
+import { contentForModel, pathTo } from "./tree.js";
 
 /** How often a full queue is tried again. */
 const MAX_TRIES = 8;
@@ -43,6 +43,8 @@ class Run {
     this.isGuess = false;
     /** The model that is loaded first, or `null`. */
     this.loads = null;
+    /** Pictures of the question, which the model looks at before it reads the prompt. */
+    this.nPictures = 0;
   }
 
   get rate() {
@@ -60,7 +62,7 @@ function requestMessages(parent, begun) {
     // A question whose answer is nothing but an error is no part of what the model reads.
     const isVoid = one.role === "user" && answer?.role === "assistant" && !answer.content;
     if (isVoid || (one.role === "assistant" && !one.content)) return;
-    const content = one.role === "user" ? textForModel(one) : one.content;
+    const content = one.role === "user" ? contentForModel(one) : one.content;
     messages.push({ role: one.role, content });
   });
   if (settings.system.trim()) messages.unshift({ role: "system", content: settings.system });
@@ -106,6 +108,7 @@ export async function answer(parent, message = null) {
   const run = new Run(written);
   if (loadsFirst()) run.loads = model;
   run.isContinued = isContinued;
+  run.nPictures = (parent.files ?? []).filter(file => file.image).length;
   running.set(chat, run);
   chats.writing.add(written.id);
   chats.liveMessages.set(chat, written);

@@ -5,6 +5,7 @@ import * as chats from "./chats.js";
 import { byId } from "./dom.js";
 import { Files, LONG_PASTE, takeDrops } from "./files.js";
 import { thinks } from "./models.js";
+import { isPicture } from "./pictures.js";
 import * as settings from "./settings.js";
 import * as storage from "./storage.js";
 import { editLast, toEnd } from "./thread.js";
@@ -94,12 +95,15 @@ function onKey(event) {
 
 function onPaste(event) {
   const data = event.clipboardData;
-  if (data?.files.length) {
+  const text = data?.getData("text/plain") ?? "";
+  const pasted = Array.from(data?.files ?? []);
+  // Programs for tables and documents give a picture of a text along with it.
+  const isOfText = text.trim() && pasted.every(isPicture) && !pasted.some(file => text.includes(file.name));
+  if (pasted.length && !isOfText) {
     event.preventDefault();
-    files.add(data.files);
+    files.add(pasted);
     return;
   }
-  const text = data?.getData("text/plain") ?? "";
   if (text.length > LONG_PASTE) {
     event.preventDefault();
     files.addText("pasted.txt", text);

@@ -1,13 +1,15 @@
-// Text files that go with a question.
+// Files that go with a question: texts and pictures.
 
 import { byId, byteText, count, h, icon, iconButton, notice } from "./dom.js";
+import { chosen, sees } from "./models.js";
+import { isPicture, readPicture, thumbnail } from "./pictures.js";
 
 const MAX_FILE_BYTES = 512 << 10;
 const MAX_ALL_BYTES = 1 << 20;
 /** A paste that is longer becomes a file. */
 export const LONG_PASTE = 4000;
 
-const sizeOf = text => new Blob([text]).size;
+const sizeOf = text => new Blob([text ?? ""]).size;
 
 /** The text of a file; an `Error` with a sentence where it is none, or too large. */
 async function readText(file) {
@@ -15,9 +17,9 @@ async function readText(file) {
     throw new Error(`${file.name} has ${byteText(file.size)}: a file may have ${byteText(MAX_FILE_BYTES)} at most.`);
   }
   const kind = /^(image|audio|video)\//.exec(file.type)?.[1] ?? (/\.pdf$|\.docx?$/i.test(file.name) ? "document" : null);
-  const isImage = kind && !file.type.includes("svg");
-  const text = isImage ? null : decoded(await file.arrayBuffer());
-  if (text === null) throw new Error(`${file.name} is no text file: only text can be read here.`);
+  const isOther = kind && !file.type.includes("svg");
+  const text = isOther ? null : decoded(await file.arrayBuffer());
+  if (text === null) throw new Error(`${file.name} is no text file and no picture: only these can be read here.`);
   if (!text) throw new Error(`${file.name} is empty.`);
   return text;
 }
@@ -49,7 +51,8 @@ export class Files {
   async add(some) {
     for (const file of some) {
       try {
-        this.addText(file.name || "file.txt", await readText(file));
+        if (isPicture(file)) await this.addPicture(file);
+        else this.addText(file.name || "file.txt", await readText(file));
       } catch (error) {
         notice(error.message, { isError: true });
       }
@@ -62,9 +65,20 @@ export class Files {
       notice(`${name} does not fit: the files of a question may have ${byteText(MAX_ALL_BYTES)} together.`, { isError: true });
       return;
     }
+    this.push({ name, text });
+  }
+
+  async addPicture(file) {
+    if (!sees()) throw new Error(`${chosen()} sees no pictures: ${file.name} was left out.`);
+    const picture = await readPicture(file);
+    this.push({ name: file.name || "picture", ...picture });
+  }
+
+  /** Adds a file by a name of its own. */
+  push({ name, ...file }) {
     let unique = name;
-    for (let n = 2; this.list.some(file => file.name === unique); n += 1) unique = `${name} (${n})`;
-    this.list.push({ name: unique, text });
+    for (let n = 2; this.list.some(other => other.name === unique); n += 1) unique = `${name} (${n})`;
+    this.list.push({ name: unique, ...file });
     this.draw();
     this.onChange();
   }
@@ -72,8 +86,8 @@ export class Files {
   draw() {
     const box = byId("files");
     box.hidden = !this.list.length;
-    box.replaceChildren(...this.list.map(file => h("span.chip", { title: `${count(file.text.length)} characters` },
-      icon("file"), h("span", {}, file.name), h("small", {}, byteText(sizeOf(file.text))),
+    box.replaceChildren(...this.list.map(file => h(file.image ? "span.chip.shown" : "span.chip", {},
+      ...(file.image ? [thumbnail(file)] : textChip(file)),
       iconButton("close", `Remove ${file.name}`, () => {
         this.list = this.list.filter(other => other !== file);
         this.draw();
@@ -82,6 +96,12 @@ export class Files {
       }))));
   }
 }
+
+const textChip = ({ name, text }) => [
+  icon("file"),
+  h("span", { title: `${count(text.length)} characters` }, name),
+  h("small", {}, byteText(sizeOf(text))),
+];
 
 /** Takes files that are dropped anywhere on the page. */
 export function takeDrops(files) {

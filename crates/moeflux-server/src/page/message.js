@@ -3,6 +3,7 @@
 import { copyButton, count, h, icon, iconButton } from "./dom.js";
 import { guessRemark } from "./introduction.js";
 import { LiveText, renderWhole } from "./markdown.js";
+import { gallery } from "./pictures.js";
 
 /** What a view asks for: edit, again, goOn, show (a sibling), giveKey. */
 export class MessageView {
@@ -24,7 +25,7 @@ export class MessageView {
     this.item.classList.toggle("writing", isWriting);
     if (isWriting && !this.live) this.goLive();
     if (!isWriting && this.live) this.settle();
-    const parts = message.role === "user" ? [this.files(), this.body] : [this.thought(), this.body];
+    const parts = message.role === "user" ? [gallery(this.message.files ?? []), this.files(), this.body] : [this.thought(), this.body];
     if (message.role === "user") this.body.textContent = message.content;
     this.body.hidden = !message.content && !isWriting;
     this.item.replaceChildren(...parts.filter(part => part), ...this.problems(isElsewhere));
@@ -82,7 +83,7 @@ export class MessageView {
   }
 
   files() {
-    const files = this.message.files ?? [];
+    const files = (this.message.files ?? []).filter(file => file.text);
     if (!files.length) return null;
     return h("div.chips", {}, ...files.map(file => h("details.chip", {},
       h("summary", { title: `${file.name}, ${count(file.text.length)} characters` }, icon("file"), h("span", {}, file.name)),
@@ -154,8 +155,8 @@ export class MessageView {
     const done = () => {
       const text = box.value.trim();
       close();
-      if (text && text !== this.message.content) send(text);
-      else if (text && isUser) send(text);
+      const hasFiles = isUser && this.message.files?.length > 0;
+      if (hasFiles || (text && (isUser || text !== this.message.content))) send(text);
     };
     const form = h("form.editor", { onsubmit: event => { event.preventDefault(); done(); } }, box,
       h("div.row", {},

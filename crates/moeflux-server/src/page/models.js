@@ -44,6 +44,11 @@ export function thinks() {
   return chosenStatus()?.thinks ?? card?.capabilities?.thinking?.supported ?? card?.can.includes("thinking") ?? false;
 }
 
+/** Whether the chosen model sees pictures; it may where that is not known. */
+export function sees() {
+  return cardOf(chosen())?.capabilities?.vision ?? true;
+}
+
 /** What the chosen model can do, in words. */
 export function abilities() {
   const card = cardOf(chosen());
@@ -51,7 +56,7 @@ export function abilities() {
   const size = context();
   return [
     size && `${count(size)} tokens of context`, thinks() && "thinking", callsTools && "tools",
-    card?.can.includes("insert") && "infill",
+    card?.capabilities?.vision && "pictures", card?.can.includes("insert") && "infill",
   ].filter(part => part);
 }
 

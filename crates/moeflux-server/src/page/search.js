@@ -35,7 +35,7 @@ async function find(query) {
   await eachMessage(message => {
     const chat = chats.state.chats.get(message.chat);
     if (!chat || found.get(chat.id)?.match !== undefined) return;
-    const texts = [message.content, ...(message.files ?? []).map(file => `${file.name} ${file.text}`)];
+    const texts = [message.content, ...(message.files ?? []).map(file => `${file.name} ${file.text ?? ""}`)];
     for (const text of texts) {
       const at = text.toLowerCase().indexOf(needle);
       if (at < 0) continue;

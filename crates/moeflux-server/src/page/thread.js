@@ -145,7 +145,7 @@ export async function showMessage(id) {
 function showProgress(run) {
   const box = byId("progress");
   const isShown = run && run.message.chat === chats.state.open && run.first === null;
-  box.hidden = !isShown || !(run.progress || run.waitUntil || run.loads);
+  box.hidden = !isShown || !(run.progress || run.waitUntil || run.loads || run.nPictures);
   if (box.hidden) return;
   const bar = byId("progress-bar");
   if (run.waitUntil) {
@@ -156,7 +156,8 @@ function showProgress(run) {
   }
   if (!run.progress) {
     bar.removeAttribute("value");
-    byId("progress-text").textContent = `Loading ${run.loads}`;
+    const looks = run.nPictures === 1 ? "Looking at the picture" : `Looking at ${run.nPictures} pictures`;
+    byId("progress-text").textContent = run.loads ? `Loading ${run.loads}` : looks;
     return;
   }
   const { processed, total, cache } = run.progress;

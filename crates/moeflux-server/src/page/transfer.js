@@ -2,6 +2,7 @@
 
 import * as chats from "./chats.js";
 import { h, newId, notice } from "./dom.js";
+import { isDataUrl } from "./pictures.js";
 import * as storage from "./storage.js";
 import { newestLeaf, pathTo, textForModel } from "./tree.js";
 
@@ -37,13 +38,23 @@ export async function exportMarkdown(id) {
   const messages = new Map((await storage.messagesOf(id)).map(message => [message.id, message]));
   const running = chats.liveMessages.get(id);
   if (running) messages.set(running.id, running);
-  const parts = pathTo(messages, chat.leaf).map(markdownOf);
+  const path = pathTo(messages, chat.leaf);
+  const pictures = path.flatMap(picturesOf);
+  let nth = 0;
+  const parts = path.map(message => {
+    const shown = picturesOf(message).map(({ name }) => `![${name.replace(/[[\]\\]/g, "\\$&")}][picture-${(nth += 1)}]`);
+    return markdownOf(message, shown);
+  });
+  // What pictures hold is at the end, where it disturbs no reader.
+  if (nth) parts.push(pictures.map(({ image }, i) => `[picture-${i + 1}]: ${image}`).join("\n"));
   download(chat.title, ".md", "text/markdown;charset=utf-8", [`# ${chat.title}`, ...parts].join("\n\n") + "\n");
 }
 
-/** A message with its role as a heading; thoughts are a quotation. */
-function markdownOf(message) {
-  if (message.role === "user") return `## User\n\n${textForModel(message).trim()}`;
+const picturesOf = message => (message.files ?? []).filter(file => file.image);
+
+/** A message with its role as a heading, after it its pictures; thoughts are a quotation. */
+function markdownOf(message, pictures) {
+  if (message.role === "user") return ["## User", ...pictures, textForModel(message).trim()].filter(part => part).join("\n\n");
   const name = message.model ? `## Assistant (${message.model})` : "## Assistant";
   const thought = message.thought?.trim().split("\n").map(line => `> ${line}`.trimEnd()).join("\n");
   return [name, thought, message.content.trim()].filter(part => part).join("\n\n");
@@ -124,6 +135,15 @@ function readChat(value, i) {
   return { chat: { id: value.id, title: value.title.slice(0, 200), created, updated, leaf }, messages };
 }
 
+/** A text or a picture; `null` where it is neither. */
+function readFile(value) {
+  if (!isText(value?.name)) return null;
+  const { name, text, image, width, height } = value;
+  if (isText(text)) return { name, text };
+  if (!isDataUrl(image)) return null;
+  return [width, height].every(Number.isSafeInteger) ? { name, image, width, height } : { name, image };
+}
+
 function readMessage(value, chat, at) {
   if (!value || !["user", "assistant"].includes(value.role) || !isText(value.content)) {
     throw new Error(`${at} lacks a role or its content`);
@@ -144,7 +164,7 @@ function readMessage(value, chat, at) {
   if (isText(value.thought)) message.thought = value.thought;
   if (isText(value.model)) message.model = value.model;
   if (Array.isArray(value.files)) {
-    message.files = value.files.filter(file => isText(file?.name) && isText(file?.text)).map(({ name, text }) => ({ name, text }));
+    message.files = value.files.map(readFile).filter(file => file);
   }
   const facts = Object.entries(value.facts ?? {}).filter(([, fact]) => Number.isFinite(fact) || isText(fact));
   if (facts.length) message.facts = Object.fromEntries(facts);

@@ -44,9 +44,18 @@ export function titleOf(text) {
   return `${cut.replace(/\s+\S*$/, "") || cut}…`;
 }
 
-/** A question as the model reads it: its files, each with its name, before the text. */
+/** A question as the model reads it: its pictures, its files, each with its name, and the text. */
+export function contentForModel(message) {
+  const text = textForModel(message);
+  const pictures = (message.files ?? []).filter(file => file.image);
+  if (!pictures.length) return text;
+  const parts = pictures.map(file => ({ type: "image_url", image_url: { url: file.image } }));
+  return text ? [...parts, { type: "text", text }] : parts;
+}
+
+/** A question as the model reads it, without its pictures. */
 export function textForModel(message) {
-  const files = (message.files ?? []).map(file => {
+  const files = (message.files ?? []).filter(file => file.text).map(file => {
     const longest = Math.max(2, ...Array.from(file.text.matchAll(/`{3,}/g), found => found[0].length));
     const fence = "`".repeat(longest + 1);
     return `File: ${file.name}\n${fence}\n${file.text}${file.text.endsWith("\n") ? "" : "\n"}${fence}`;
