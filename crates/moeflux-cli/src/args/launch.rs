@@ -22,7 +22,7 @@ pub(crate) struct LaunchArgs {
     /// Model to serve [default: what a running server has]
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Context window in tokens [default: as memory allows]
+    /// Context window in tokens [default: by memory]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     #[arg(aliases = ["ctx-size", "context", "max-model-len"])]
     pub(crate) ctx: Option<usize>,

@@ -26,7 +26,7 @@ pub(crate) struct ModelArgs {
     /// auto (the fastest), cpu, gpu or gpu:N
     #[arg(long, default_value = "auto", value_name = "NAME", help_heading = MODEL)]
     device: String,
-    /// Context window in tokens [default: as memory allows]
+    /// Context window in tokens [default: by memory]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
     #[arg(aliases = ["ctx-size", "context", "max-model-len"])]
     pub(crate) ctx: Option<usize>,
@@ -39,11 +39,11 @@ pub(crate) struct ModelArgs {
     /// Leave the vision tower out
     #[arg(long, help_heading = MODEL)]
     no_mmproj: bool,
-    /// Most tokens of a picture, 0 for no limit
+    /// Most tokens of a picture, or 0: no limit
     #[arg(long, value_name = "N", default_value_t = DEFAULT_IMAGE_TOKENS.get(), value_parser = whole_number, allow_negative_numbers = true, help_heading = MODEL)]
     #[arg(aliases = ["image-max-tokens"])]
     image_tokens: usize,
-    /// Free an unused vision tower after this [default: 5m]
+    /// Free an unused tower after this [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_negative_numbers = true, help_heading = MODEL)]
     tower_idle: Option<Duration>,
     /// Check the checksums of a packed model first

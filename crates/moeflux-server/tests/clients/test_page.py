@@ -413,7 +413,7 @@ def test_files_go_with_a_question(page):
     picture.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00")
     large = page.folder / "large.txt"
     large.write_text("x" * 600_000)
-    for path, problem in [(picture, "no text file"), (large, "at most")]:
+    for path, problem in [(picture, "sees no pictures"), (large, "at most")]:
         page.find("#file-input").send_keys(str(path))
         page.wait(lambda: problem in page.text("#notices"))
     page.find("#file-input").send_keys(str(file))
