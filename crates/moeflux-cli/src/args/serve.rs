@@ -55,7 +55,7 @@ pub(crate) struct ServeArgs {
     /// Accept any model name in requests
     #[arg(long)]
     pub(crate) any_model: bool,
-    /// Answers at once, or auto [default: 8; auto with --ctx]
+    /// Answers at once [default: 8; auto with --ctx]
     #[arg(long, value_name = "N", value_parser = sessions, allow_negative_numbers = true)]
     #[arg(aliases = ["parallel", "max-num-seqs"])]
     pub(crate) sessions: Option<Sessions>,
