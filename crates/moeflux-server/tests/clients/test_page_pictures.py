@@ -140,8 +140,10 @@ def test_pictures_are_exported_and_imported(sees):
     sees.reload()
     sees.wait(lambda: shown(sees, ".user .picture img") == ["a [b].png"])
     # What is no picture is left out.
-    conversation["messages"][0]["files"] = [{"name": "x", "image": "https://example.com/x.png"},
-                                            {"name": "y", "image": 'data:image/png;base64,"><script>'}]
+    # The store has them in the order of their ids.
+    [question] = [message for message in conversation["messages"] if message["role"] == "user"]
+    question["files"] = [{"name": "x", "image": "https://example.com/x.png"},
+                         {"name": "y", "image": 'data:image/png;base64,"><script>'}]
     sees.clear()
     file.write_text(json.dumps({"format": "moeflux-conversations", "version": 1, "conversations": [conversation]}))
     sees.reload()
@@ -151,3 +153,19 @@ def test_pictures_are_exported_and_imported(sees):
     sees.reload()
     sees.wait(lambda: sees.count(".user .body") == 1)
     assert sees.count(".picture") == 0
+
+
+def test_markdown_has_pictures_at_its_end(sees):
+    sees.script_model([{"choices": [{"delta": {"content": "Seen."}}]}])
+    give(sees, "paste", "a [b].png", "c.png")
+    sees.wait(lambda: sees.count("#files img") == 2)
+    sees.ask("What is it?")
+    text = sees.browser.execute_async_script("""
+        const done = arguments[0];
+        const real = URL.createObjectURL;
+        URL.createObjectURL = blob => { blob.text().then(done); return real.call(URL, blob); };
+        Promise.all(["page/chats.js", "page/transfer.js"].map(path => import(new URL(path, document.baseURI))))
+            .then(([chats, transfer]) => transfer.exportMarkdown(chats.state.open));""")
+    head, _, rest = text.partition("[picture-1]: ")
+    assert "## User\n\n![a \\[b\\].png][picture-1]\n\n![c.png][picture-2]\n\nWhat is it?\n\n## Assistant" in head
+    assert rest == f"{URL}\n[picture-2]: {URL}\n" and "base64" not in head
