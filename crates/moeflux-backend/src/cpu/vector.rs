@@ -47,10 +47,37 @@ pub(super) fn store_first(out: &mut [f32], value: __m512) {
     unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), first_lanes(out.len()), value) };
 }
 
+/// The mask of the first `n` lanes.
 #[inline]
-fn first_lanes(n: usize) -> __mmask16 {
+pub(super) fn first_lanes(n: usize) -> __mmask16 {
     assert!(n <= 16, "lanes of a vector");
     ((1u32 << n) - 1) as __mmask16
+}
+
+/// `math::tree_sum` of sixteen vectors: of `sums[a][b]` at `4 * b + a`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn tree_sums(sums: [[__m512; 4]; 4]) -> __m512 {
+    const LOW: i32 = 0b01_00_01_00;
+    const HIGH: i32 = 0b11_10_11_10;
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    // Each four vectors, reduced to four lanes each.
+    let mut fours = [_mm512_setzero_ps(); 4];
+    for (four, [a, b, c, d]) in fours.iter_mut().zip(sums) {
+        let low =
+            _mm512_add_ps(_mm512_shuffle_f32x4::<LOW>(a, b), _mm512_shuffle_f32x4::<HIGH>(a, b));
+        let high =
+            _mm512_add_ps(_mm512_shuffle_f32x4::<LOW>(c, d), _mm512_shuffle_f32x4::<HIGH>(c, d));
+        *four = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<EVEN>(low, high),
+            _mm512_shuffle_f32x4::<ODD>(low, high),
+        );
+    }
+    let [a, b, c, d] = fours;
+    let low = _mm512_add_ps(_mm512_shuffle_ps::<LOW>(a, b), _mm512_shuffle_ps::<HIGH>(a, b));
+    let high = _mm512_add_ps(_mm512_shuffle_ps::<LOW>(c, d), _mm512_shuffle_ps::<HIGH>(c, d));
+    _mm512_add_ps(_mm512_shuffle_ps::<EVEN>(low, high), _mm512_shuffle_ps::<ODD>(low, high))
 }
 
 /// Has what will be read soon brought into the second cache.

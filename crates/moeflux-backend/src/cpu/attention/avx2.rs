@@ -31,7 +31,7 @@ const COLS: usize = 16;
 /// whole pages apart and drive each other out of the first cache.
 const PACKED_QUERIES: usize = 4;
 
-/// As [`super::kernels::score`], for dimensions of whole blocks of lanes.
+/// As [`super::kernels::score`].
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn score(
     out: Scores<'_>,
@@ -118,21 +118,53 @@ fn products<const Q: usize, const UPPER: usize>(
     k: [&[f32]; KEYS],
 ) -> [[__m256; KEYS]; Q] {
     let n = q[0].len() / LANES;
-    let (q, k) = (blocks(q, n), blocks(k, n));
+    let (whole_q, k_blocks) = (blocks(q, n), blocks(k, n));
     let mut sums = [[_mm256_setzero_ps(); KEYS]; Q];
     for c in 0..n {
         let mut x = [_mm256_setzero_ps(); Q];
         for i in 0..Q {
-            x[i] = load(&q[i][c].as_chunks().0[UPPER]);
+            x[i] = load(&whole_q[i][c].as_chunks().0[UPPER]);
         }
         for r in 0..KEYS {
-            let y = load(&k[r][c].as_chunks().0[UPPER]);
+            let y = load(&k_blocks[r][c].as_chunks().0[UPPER]);
             for i in 0..Q {
                 sums[i][r] = _mm256_fmadd_ps(x[i], y, sums[i][r]);
             }
         }
     }
+    let end = n * LANES + UPPER * HALF;
+    if end < q[0].len() {
+        add_ends(&mut sums, q, k, end);
+    }
     sums
+}
+
+/// Adds the products of the floats from `start` on that have a lane of these halves. Other lanes stay as they are:
+/// adding a zero product would turn -0 into 0.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add_ends<const Q: usize>(
+    sums: &mut [[__m256; KEYS]; Q],
+    q: [&[f32]; Q],
+    k: [&[f32]; KEYS],
+    start: usize,
+) {
+    let n = HALF.min(q[0].len() - start);
+    let mut lanes = [0; HALF];
+    lanes[..n].fill(-1);
+    let [a, b, c, d, e, f, g, h] = lanes;
+    let lanes = _mm256_setr_epi32(a, b, c, d, e, f, g, h);
+    // SAFETY: the mask lets only the slice's own elements be read.
+    let end =
+        |vector: &[f32]| unsafe { _mm256_maskload_ps(vector[start..start + n].as_ptr(), lanes) };
+    let queries = q.map(end);
+    for (r, k) in k.into_iter().enumerate() {
+        let k = end(k);
+        for i in 0..Q {
+            let sum = _mm256_fmadd_ps(queries[i], k, sums[i][r]);
+            sums[i][r] = _mm256_blendv_ps(sums[i][r], sum, _mm256_castsi256_ps(lanes));
+        }
+    }
 }
 
 /// As [`super::kernels::mix`].

@@ -8,7 +8,7 @@ use super::views::{Mix, Scores};
 use crate::cpu::kv_cache::Rows;
 use crate::cpu::math::LANES;
 use crate::cpu::prefetcher::Prefetcher;
-use crate::cpu::vector::{load, load_first, store, store_first, transpose};
+use crate::cpu::vector::{first_lanes, load, load_first, store, store_first, transpose, tree_sums};
 
 /// Queries and keys of a tile: as many sums as a vector has lanes.
 const SIDE: usize = 4;
@@ -23,7 +23,7 @@ const NEAR_VALUES: usize = 64;
 /// Columns that are mixed at a time.
 const COLS: usize = 4 * LANES;
 
-/// As [`super::kernels::score`], for dimensions of whole blocks of lanes.
+/// As [`super::kernels::score`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(super) fn score(
     out: Scores<'_>,
@@ -101,6 +101,7 @@ fn blocks([a, b, c, d]: [&[f32]; SIDE]) -> [&[[f32; LANES]]; SIDE] {
 #[target_feature(enable = "avx512f")]
 fn products(q: [&[f32]; SIDE], k: [&[f32]; SIDE]) -> [[__m512; SIDE]; SIDE] {
     let ([q0, q1, q2, q3], [k0, k1, k2, k3]) = (blocks(q), blocks(k));
+    let queries_end = q[0].as_chunks::<LANES>().1;
     let mut sums = [[_mm512_setzero_ps(); SIDE]; SIDE];
     let queries = q0.iter().zip(q1).zip(q2.iter().zip(q3));
     let keys = k0.iter().zip(k1).zip(k2.iter().zip(k3));
@@ -113,33 +114,29 @@ fn products(q: [&[f32]; SIDE], k: [&[f32]; SIDE]) -> [[__m512; SIDE]; SIDE] {
             }
         }
     }
+    if !queries_end.is_empty() {
+        add_ends(&mut sums, q, k, queries_end.len());
+    }
     sums
 }
 
-/// `math::tree_sum` of sixteen dots: four of every query, query by query.
+/// Adds the products of the last `n` floats, fewer than there are lanes. Other lanes stay as they are: adding a zero
+/// product would turn -0 into 0.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn tree_sums(sums: [[__m512; SIDE]; SIDE]) -> __m512 {
-    const LOW: i32 = 0b01_00_01_00;
-    const HIGH: i32 = 0b11_10_11_10;
-    const EVEN: i32 = 0b10_00_10_00;
-    const ODD: i32 = 0b11_01_11_01;
-    // Of each key: four queries' sums, reduced to four lanes.
-    let mut fours = [_mm512_setzero_ps(); SIDE];
-    for (four, [a, b, c, d]) in fours.iter_mut().zip(sums) {
-        let low =
-            _mm512_add_ps(_mm512_shuffle_f32x4::<LOW>(a, b), _mm512_shuffle_f32x4::<HIGH>(a, b));
-        let high =
-            _mm512_add_ps(_mm512_shuffle_f32x4::<LOW>(c, d), _mm512_shuffle_f32x4::<HIGH>(c, d));
-        *four = _mm512_add_ps(
-            _mm512_shuffle_f32x4::<EVEN>(low, high),
-            _mm512_shuffle_f32x4::<ODD>(low, high),
-        );
+fn add_ends(sums: &mut [[__m512; SIDE]; SIDE], q: [&[f32]; SIDE], k: [&[f32]; SIDE], n: usize) {
+    let end = |vector: &[f32]| load_first(&vector[vector.len() - n..]);
+    let lanes = first_lanes(n);
+    let mut queries = [_mm512_setzero_ps(); SIDE];
+    for (query, q) in queries.iter_mut().zip(q) {
+        *query = end(q);
     }
-    let [a, b, c, d] = fours;
-    let low = _mm512_add_ps(_mm512_shuffle_ps::<LOW>(a, b), _mm512_shuffle_ps::<HIGH>(a, b));
-    let high = _mm512_add_ps(_mm512_shuffle_ps::<LOW>(c, d), _mm512_shuffle_ps::<HIGH>(c, d));
-    _mm512_add_ps(_mm512_shuffle_ps::<EVEN>(low, high), _mm512_shuffle_ps::<ODD>(low, high))
+    for (sums, k) in sums.iter_mut().zip(k) {
+        let k = end(k);
+        for i in 0..SIDE {
+            sums[i] = _mm512_mask3_fmadd_ps(queries[i], k, sums[i], lanes);
+        }
+    }
 }
 
 /// As [`super::kernels::mix`].

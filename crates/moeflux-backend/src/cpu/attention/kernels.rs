@@ -30,29 +30,22 @@ pub(in crate::cpu) fn score(
 ) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = prefetcher;
-    let whole_blocks = queries.first().is_none_or(|query| query.len().is_multiple_of(LANES));
     #[cfg(target_arch = "x86_64")]
-    if whole_blocks {
-        match isa.level() {
-            Level::Scalar => {}
-            // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
-            Level::Avx2 | Level::AvxVnni => unsafe {
-                return avx2::score(out, queries, keys, prefetcher, scale);
-            },
-            // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-            Level::Avx512 | Level::Amx => unsafe {
-                return avx512::score(out, queries, keys, prefetcher, scale);
-            },
-        }
+    match isa.level() {
+        Level::Scalar => {}
+        // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
+        Level::Avx2 | Level::AvxVnni => unsafe {
+            return avx2::score(out, queries, keys, prefetcher, scale);
+        },
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        Level::Avx512 | Level::Amx => unsafe {
+            return avx512::score(out, queries, keys, prefetcher, scale);
+        },
     }
     for near in near(keys) {
         let scores = &mut out.scores[near.start..];
         let (out, keys) = (Scores { scores, stride: out.stride }, keys.slice(near));
-        if !whole_blocks {
-            score_one_by_one(isa, out, queries, keys, scale);
-        } else {
-            score_plain(isa, out, queries, keys, scale);
-        }
+        score_plain(isa, out, queries, keys, scale);
     }
 }
 
@@ -63,17 +56,6 @@ const NEAR_BYTES: usize = 32 << 10;
 fn near(rows: Rows<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
     let (n, len) = (rows.len(), (NEAR_BYTES / (4 * rows.stride)).max(8));
     (0..n).step_by(len).map(move |start| start..n.min(start + len))
-}
-
-for_every_isa! {
-    /// For keys that end within a block of lanes.
-    fn score_one_by_one(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
-        for (q, scores) in queries.iter().zip(out.scores.chunks_mut(out.stride)) {
-            for (j, score) in scores[..keys.len()].iter_mut().enumerate() {
-                *score = dot(q, keys.row(j, q.len())) * scale;
-            }
-        }
-    }
 }
 
 for_every_isa! {
@@ -133,6 +115,15 @@ fn add_products(sums: &mut Lanes, a: &Lanes, b: &Lanes) {
     }
 }
 
+/// Adds the products of what is behind the last whole block of lanes.
+#[inline(always)]
+fn add_ends(sums: &mut Lanes, a: &[f32], b: &[f32]) {
+    let (a, b) = (a.as_chunks::<LANES>().1, b.as_chunks::<LANES>().1);
+    for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+        *sum = a.mul_add(*b, *sum);
+    }
+}
+
 /// [`tree_sum`] of one dot alone: compilers that see the sums of several dots
 /// take their lanes apart in the loop before.
 #[inline(always)]
@@ -140,18 +131,20 @@ fn finish(lanes: Lanes) -> f32 {
     tree_sum(std::hint::black_box(lanes))
 }
 
-// Each of these dots of whole blocks has the bits of `dot`. Their accumulators
+// Each of these dots has the bits of `dot`. Their accumulators
 // have names because compilers keep an array of them in memory.
 
 #[inline(always)]
 fn dots_1x2(q: &[f32], k: [&[f32]; 2]) -> [f32; 2] {
     let (mut s0, mut s1) = ([0.0; LANES], [0.0; LANES]);
-    let q = q.as_chunks::<LANES>().0;
+    let blocks = q.as_chunks::<LANES>().0;
     let [k0, k1] = k.map(|vector| vector.as_chunks::<LANES>().0);
-    for (q, (k0, k1)) in q.iter().zip(k0.iter().zip(k1)) {
+    for (q, (k0, k1)) in blocks.iter().zip(k0.iter().zip(k1)) {
         add_products(&mut s0, q, k0);
         add_products(&mut s1, q, k1);
     }
+    add_ends(&mut s0, q, k[0]);
+    add_ends(&mut s1, q, k[1]);
     [finish(s0), finish(s1)]
 }
 
@@ -159,13 +152,16 @@ fn dots_1x2(q: &[f32], k: [&[f32]; 2]) -> [f32; 2] {
 fn dots_1x4(q: &[f32], k: [&[f32]; 4]) -> [f32; 4] {
     let (mut s0, mut s1) = ([0.0; LANES], [0.0; LANES]);
     let (mut s2, mut s3) = ([0.0; LANES], [0.0; LANES]);
-    let q = q.as_chunks::<LANES>().0;
+    let blocks = q.as_chunks::<LANES>().0;
     let [k0, k1, k2, k3] = k.map(|vector| vector.as_chunks::<LANES>().0);
-    for (q, ((k0, k1), (k2, k3))) in q.iter().zip(k0.iter().zip(k1).zip(k2.iter().zip(k3))) {
+    for (q, ((k0, k1), (k2, k3))) in blocks.iter().zip(k0.iter().zip(k1).zip(k2.iter().zip(k3))) {
         add_products(&mut s0, q, k0);
         add_products(&mut s1, q, k1);
         add_products(&mut s2, q, k2);
         add_products(&mut s3, q, k3);
+    }
+    for (sums, k) in [&mut s0, &mut s1, &mut s2, &mut s3].into_iter().zip(k) {
+        add_ends(sums, q, k);
     }
     [finish(s0), finish(s1), finish(s2), finish(s3)]
 }
@@ -182,6 +178,10 @@ fn dots_2x2(q: [&[f32]; 2], k: [&[f32]; 2]) -> [[f32; 2]; 2] {
         add_products(&mut b0, qb, k0);
         add_products(&mut b1, qb, k1);
     }
+    add_ends(&mut a0, q[0], k[0]);
+    add_ends(&mut a1, q[0], k[1]);
+    add_ends(&mut b0, q[1], k[0]);
+    add_ends(&mut b1, q[1], k[1]);
     [[finish(a0), finish(a1)], [finish(b0), finish(b1)]]
 }
 

@@ -1,6 +1,7 @@
 //! The product in full precision: rows are decoded to `f32` piece by piece,
 //! and each piece multiplies all rows of the activations.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use moeflux_core::quant::{
@@ -22,11 +23,32 @@ use crate::cpu::Isa;
 use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::parallel::prefetch;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::vector::{load, store, tree_sums};
 
-/// Rows of the activations whose partial sums are kept together.
-const X_ROWS: usize = 16;
-/// Decoded columns of [`ROWS`] rows.
-type Decoded = [[[f32; LANES]; COLS / LANES]; ROWS];
+/// Rows of the activations, and of the matrix, whose partial sums are kept together: sums, decoded columns and
+/// activations fit into the second cache.
+const X_ROWS: usize = 64;
+const W_ROWS: usize = 32;
+
+/// Rows of the activations that are multiplied together.
+const STRIP: usize = 4;
+
+/// Rows of the activations of which a piece stays in the first cache, while decoded columns pass.
+const NEAR_X_ROWS: usize = 8;
+
+/// Decoded columns of [`ROWS`] rows, which take turns: one stream of memory.
+type Decoded = [[Line; ROWS]; COLS / LANES];
+
+/// A vector in one line of the cache.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line(Partial);
+
+/// The partial sums of one row of the activations, in lines of the cache.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Sums(Partials);
 
 pub(super) fn full_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, out: OutPart<'_>) {
     match product.weight.format {
@@ -246,33 +268,151 @@ struct IntegerPiece<'a> {
     biases: [&'a [u8]; ROWS],
 }
 
-/// Any number of rows of activations: each piece is decoded once for all.
+/// Decoded columns of some rows of the matrix, and partial sums of these with rows of activations.
+#[derive(Default)]
+struct Block {
+    /// Fours of rows of the matrix.
+    n_fours: usize,
+    /// Of each.
+    decoded: Vec<Decoded>,
+    /// Of each [`STRIP`] of rows of activations, those with each four rows of the matrix.
+    sums: Vec<[Sums; STRIP]>,
+}
+
+thread_local! {
+    static BLOCK: Cell<Block> = Cell::default();
+}
+
+/// Any number of rows of activations: each piece is decoded once for [`X_ROWS`] of them.
 fn decoded_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
     let FullProduct { weight, x, x_rows } = product;
-    let mut decoded: Decoded = [[[0.0; LANES]; COLS / LANES]; ROWS];
-    let mut sums = [[[0f32; LANES]; ROWS]; X_ROWS];
-    for row in rows.clone().step_by(ROWS) {
-        let n_rows = ROWS.min(rows.end - row);
+    let mut block = BLOCK.take();
+    // What few rows need of the matrix stays in the first cache.
+    let w_rows = if x_rows.len() > NEAR_X_ROWS { W_ROWS } else { ROWS };
+    for first_row in rows.clone().step_by(w_rows) {
+        let rows = first_row..rows.end.min(first_row + w_rows);
         for first in (0..x_rows.len()).step_by(X_ROWS) {
             let n_x_rows = X_ROWS.min(x_rows.len() - first);
-            let sums = &mut sums[..n_x_rows];
-            sums.fill([[0.0; LANES]; ROWS]);
+            block.begin(rows.len().div_ceil(ROWS), n_x_rows);
             for col in (0..weight.cols).step_by(COLS) {
-                let n_cols = COLS.min(weight.cols - col);
-                for (r, it) in decoded[..n_rows].iter_mut().enumerate() {
-                    decode(isa, &weight, row + r, col, &mut it.as_flattened_mut()[..n_cols]);
-                }
-                let piece = |i: usize| &x.row(x_rows.at(first + i))[col..col + n_cols];
-                multiply(isa, &decoded, piece, sums);
+                let cols = col..weight.cols.min(col + COLS);
+                block.decode(isa, &weight, rows.clone(), cols.clone());
+                let piece = |i: usize| &x.row(x_rows.at(first + i))[cols.clone()];
+                block.multiply(isa, n_x_rows, piece);
             }
-            for (i, sums) in sums.iter().enumerate() {
-                out.put(first + i, row, &sums.map(add_tree)[..n_rows]);
+            for i in 0..n_x_rows {
+                let mut totals = [[0.0; ROWS]; W_ROWS / ROWS];
+                add_trees(isa, block.sums_of(i), i % STRIP, &mut totals);
+                out.put(first + i, rows.start, &totals.as_flattened()[..rows.len()]);
+            }
+        }
+    }
+    BLOCK.set(block);
+}
+
+impl Block {
+    /// Makes room, with sums of zero.
+    fn begin(&mut self, n_fours: usize, n_x_rows: usize) {
+        self.n_fours = n_fours;
+        if self.decoded.len() < n_fours {
+            self.decoded.resize(n_fours, [[Line([0.0; LANES]); ROWS]; COLS / LANES]);
+        }
+        self.sums.clear();
+        let n_sums = n_fours * n_x_rows.div_ceil(STRIP);
+        self.sums.resize(n_sums, [Sums([[0.0; LANES]; ROWS]); STRIP]);
+    }
+
+    /// Those of the strip that has a row of activations.
+    fn sums_of(&self, x_row: usize) -> &[[Sums; STRIP]] {
+        &self.sums[x_row / STRIP * self.n_fours..][..self.n_fours]
+    }
+
+    /// Decodes some columns, at most [`COLS`], of rows.
+    fn decode(
+        &mut self,
+        isa: Isa,
+        weight: &MatrixView<'_>,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) {
+        let mut row_of = [[0.0; LANES]; COLS / LANES];
+        let row_bytes = weight.format.row_bytes(weight.cols);
+        let bytes = weight.format.row_bytes(cols.start)..weight.format.row_bytes(cols.end);
+        for row in rows.clone() {
+            // Rows are too far apart for hardware prefetchers.
+            if row + ROWS < rows.end {
+                prefetch(&weight.weight[(row + ROWS) * row_bytes..][bytes.clone()]);
+            }
+            let floats = &mut row_of.as_flattened_mut()[..cols.len()];
+            decode(isa, weight, row, cols.start, floats);
+            let (four, nth) = ((row - rows.start) / ROWS, (row - rows.start) % ROWS);
+            let n_lines = cols.len().div_ceil(LANES);
+            for (lines, line) in self.decoded[four].iter_mut().zip(&row_of[..n_lines]) {
+                lines[nth] = Line(*line);
+            }
+        }
+    }
+
+    /// Adds the products of decoded columns with a piece of every row of activations.
+    fn multiply<'x>(&mut self, isa: Isa, n_x_rows: usize, x: impl Fn(usize) -> &'x [f32]) {
+        let strips = n_x_rows.div_ceil(STRIP);
+        for near in (0..strips).step_by(NEAR_X_ROWS / STRIP) {
+            for (four, decoded) in self.decoded[..self.n_fours].iter().enumerate() {
+                for strip in near..strips.min(near + NEAR_X_ROWS / STRIP) {
+                    let sums = &mut self.sums[strip * self.n_fours + four];
+                    let rows = strip * STRIP..n_x_rows.min((strip + 1) * STRIP);
+                    multiply(isa, decoded, rows.map(&x), sums);
+                }
             }
         }
     }
 }
 
+/// The outputs of one row of activations, the `nth` of its strip.
+fn add_trees(
+    isa: Isa,
+    sums: &[[Sums; STRIP]],
+    nth: usize,
+    totals: &mut [[f32; ROWS]; W_ROWS / ROWS],
+) {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        Level::Avx512 | Level::Amx => unsafe { add_sixteen_trees(sums, nth, totals) },
+        _ => {
+            for (totals, sums) in totals.iter_mut().zip(sums) {
+                *totals = sums[nth].0.map(add_tree);
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn add_sixteen_trees(
+    sums: &[[Sums; STRIP]],
+    nth: usize,
+    totals: &mut [[f32; ROWS]; W_ROWS / ROWS],
+) {
+    use std::arch::x86_64::_mm512_setzero_ps;
+
+    let (sixteens, _) = totals.as_chunks_mut::<4>();
+    for (sums, totals) in sums.chunks(4).zip(sixteens) {
+        let mut lanes = [[_mm512_setzero_ps(); 4]; ROWS];
+        for (four, sums) in sums.iter().enumerate() {
+            for (lanes, sums) in lanes.iter_mut().zip(&sums[nth].0) {
+                lanes[four] = load(sums);
+            }
+        }
+        let all = tree_sums(lanes);
+        if let Ok(totals) = totals.as_flattened_mut().try_into() {
+            store(totals, all);
+        }
+    }
+}
+
 /// The sum of the lanes in the order of the contract.
+#[inline(always)]
 fn add_tree(mut lanes: Partial) -> f32 {
     for half in [8, 4, 2, 1] {
         for i in 0..half {
@@ -282,19 +422,20 @@ fn add_tree(mut lanes: Partial) -> f32 {
     lanes[0]
 }
 
-/// Adds the products of decoded columns with a piece of every row of `x`.
-fn multiply<'x>(isa: Isa, w: &Decoded, x: impl Fn(usize) -> &'x [f32], sums: &mut [Partials]) {
-    let mut i = 0;
+/// Adds the products of decoded columns with a piece of every row of a strip.
+fn multiply<'x>(
+    isa: Isa,
+    w: &Decoded,
+    mut x: impl ExactSizeIterator<Item = &'x [f32]>,
+    sums: &mut [Sums; STRIP],
+) {
     // Sixteen accumulators fill the registers of AVX-512, and too many for the others.
-    if registers_hold_sixteen_sums(isa) {
-        while i + 4 <= sums.len() {
-            let (block, _) = sums[i..].as_chunks_mut();
-            multiply_four(isa, w, &[x(i), x(i + 1), x(i + 2), x(i + 3)], &mut block[0]);
-            i += 4;
-        }
+    if x.len() == STRIP && registers_hold_sixteen_sums(isa) {
+        let pieces: [&[f32]; STRIP] = std::array::from_fn(|_| x.next().unwrap_or_default());
+        return multiply_four(isa, w, &pieces, sums);
     }
-    for (i, sums) in sums.iter_mut().enumerate().skip(i) {
-        multiply_one(isa, w, x(i), sums);
+    for (x, sums) in x.zip(sums) {
+        multiply_one(isa, w, x, sums);
     }
 }
 
@@ -400,43 +541,44 @@ for_every_isa! {
 }
 
 for_every_isa! {
-    fn multiply_one(w: &Decoded, x: &[f32], sums: &mut Partials) {
+    fn multiply_one(w: &Decoded, x: &[f32], sums: &mut Sums) {
         multiply_block(w, &[x], std::array::from_mut(sums));
     }
 }
 
 for_every_isa! {
-    fn multiply_four(w: &Decoded, x: &[&[f32]; 4], sums: &mut [Partials; 4]) {
+    fn multiply_four(w: &Decoded, x: &[&[f32]; STRIP], sums: &mut [Sums; STRIP]) {
         multiply_block(w, x, sums);
     }
 }
 
 #[inline(always)]
-fn multiply_block<const T: usize>(w: &Decoded, x: &[&[f32]; T], sums: &mut [Partials; T]) {
+fn multiply_block<const T: usize>(w: &Decoded, x: &[&[f32]; T], sums: &mut [Sums; T]) {
     let n_cols = x[0].len();
     let n = n_cols / LANES;
     assert!(n_cols <= COLS && x.iter().all(|piece| piece.len() == n_cols), "pieces of one length");
     let chunks: [&[Partial]; T] = std::array::from_fn(|t| &x[t].as_chunks().0[..n]);
     // A copy whose address is not taken stays in registers.
-    let mut acc = *sums;
-    for i in 0..n {
+    let mut acc: [Partials; T] = std::array::from_fn(|t| sums[t].0);
+    for (i, w) in w[..n].iter().enumerate() {
         for t in 0..T {
             let x = &chunks[t][i];
             for r in 0..ROWS {
-                let w = &w[r][i];
                 for lane in 0..LANES {
-                    acc[t][r][lane] = w[lane].mul_add(x[lane], acc[t][r][lane]);
+                    acc[t][r][lane] = w[r].0[lane].mul_add(x[lane], acc[t][r][lane]);
                 }
             }
         }
     }
-    *sums = acc;
+    for (sums, acc) in sums.iter_mut().zip(acc) {
+        sums.0 = acc;
+    }
     // Only lanes that have a column: adding a zero product would turn -0 into 0.
     for col in n * LANES..n_cols {
         for (x, sums) in x.iter().zip(sums.iter_mut()) {
-            for (w, sums) in w.iter().zip(sums) {
+            for (w, sums) in w[n].iter().zip(&mut sums.0) {
                 let sum = &mut sums[col % LANES];
-                *sum = w[n][col % LANES].mul_add(x[col], *sum);
+                *sum = w.0[col % LANES].mul_add(x[col], *sum);
             }
         }
     }

@@ -411,9 +411,15 @@ fn check_full(matrix: &TestMatrix, x: &[f32]) {
 fn the_full_product_follows_its_definition_on_every_isa() {
     let mut noise = Noise(4);
     for float in [Float::BF16, Float::F16, Float::F32] {
-        for (rows, cols, n) in
-            [(1, 1, 1), (18, 1029, 1), (3, 15, 2), (4, 16, 4), (7, 33, 5), (18, 1029, 21)]
-        {
+        for (rows, cols, n) in [
+            (1, 1, 1),
+            (18, 1029, 1),
+            (3, 15, 2),
+            (4, 16, 4),
+            (7, 33, 5),
+            (18, 1029, 21),
+            (50, 531, 71),
+        ] {
             let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Dense(float));
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
             check_full(&matrix, &x);
