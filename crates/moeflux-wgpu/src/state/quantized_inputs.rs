@@ -151,7 +151,7 @@ pub(crate) struct KernelInput {
 /// the sums of its groups, in pairs, as often as there are parts.
 pub(crate) fn f16_stride(cols: usize, quant: ActivationQuant) -> usize {
     let n_groups = if quant.have_sums { cols / quant.group_size } else { 0 };
-    let n_blocks = cols / BLOCK + n_groups.div_ceil(16);
+    let n_blocks = cols.div_ceil(BLOCK) + n_groups.div_ceil(16);
     quant.parts as usize * n_blocks.next_multiple_of(2) * BLOCK / 8
 }
 

@@ -75,6 +75,10 @@ impl Case {
             MatrixFormat::Ggml(it) if it.block_cols() > BLOCK => WIDE,
             _ => COLS,
         };
+        Case::of_cols(format, cols)
+    }
+
+    fn of_cols(format: MatrixFormat, cols: usize) -> Case {
         let mut random = SplitMix64::new(7);
         let mut drawn = || u32::from(random_word(&mut random));
         let (mut weight, mut scales, mut biases) = (Vec::new(), Vec::new(), Vec::new());
@@ -243,6 +247,22 @@ fn one_half_is_off_by_what_it_rounds_off() {
         let (worst, in_singles) = worst(&context, tiles, &case, inputs, share);
         // Else they were not taken as halves at all, and nothing was tested.
         assert!(!is_one || worst > in_singles, "{worst:e}: singles differ by {in_singles:e}");
+    }
+}
+
+#[test]
+fn rows_may_end_within_a_block() {
+    let Some(context) = context() else { return };
+    let Some(tiles) = tiles(&context) else { return };
+    for (float, cols) in
+        [(Float::BF16, COLS + 8), (Float::BF16, COLS - 16), (Float::F32, 2 * BLOCK + 24)]
+    {
+        let case = Case::of_cols(MatrixFormat::Dense(float), cols);
+        let inputs = ActivationPrecision::Int16;
+        worst(&context, tiles, &case, inputs, 0.0);
+        let halves = case.product(&context, tiles, None, inputs);
+        let singles = case.product(&context, Tiles::F32, None, inputs);
+        assert!(halves != singles, "{cols} columns: these were multiplied as singles");
     }
 }
 

@@ -9,6 +9,9 @@ use crate::ops::matmul::jobs::{GROUP_ROWS, Job, is_narrow};
 use crate::state::gpu::Wgpu;
 use crate::state::quantized_inputs::ActivationQuant;
 
+/// Columns that `matmul/split_f16.wgsl` writes at a time.
+const EIGHT: usize = 8;
+
 /// How products without cooperative matrices are laid out, with a matrix of this many rows. Bits
 /// depend on it, so it depends on the matrix alone.
 pub(crate) fn f32_tiles(quant: Option<ActivationQuant>, n_rows: usize) -> F32Tiles {
@@ -84,9 +87,11 @@ pub(crate) fn effective(mut layout: Layout, kind: ProductKind, lanes: u32) -> La
     layout.within(n_units, lanes)
 }
 
-/// Whether products with many rows go through `coop_matmul.wgsl`.
+/// Whether products with many rows go through `coop_matmul.wgsl`. A last block that is not whole ends with zeros of
+/// the matrix; sums of groups stand behind whole blocks alone.
 pub(crate) fn uses_coop_matrix(b: &Wgpu, quant: Option<ActivationQuant>, cols: usize) -> bool {
-    b.tiles != Tiles::F32 && quant.is_some() && cols.is_multiple_of(BLOCK)
+    let step = |quant: ActivationQuant| if quant.have_sums { BLOCK } else { EIGHT };
+    b.tiles != Tiles::F32 && quant.is_some_and(|quant| cols.is_multiple_of(step(quant)))
 }
 
 /// Rows that an expert may get in a step with more than a few, and are few all the same: none
