@@ -1,5 +1,6 @@
 //! What the GGUF file of a tower holds: the way back of `mmproj`, for files that are made up.
 
+use moeflux_backend::GatedActivation;
 use moeflux_core::checkpoint::Config;
 use moeflux_core::gguf::{Array, Value};
 use moeflux_core::manifest::Manifest;
@@ -75,7 +76,18 @@ fn keys(family: &TowerFamily, plan: &TowerPlan, config: &Config) -> Vec<(String,
         ("clip.has_vision_encoder".to_owned(), Value::Bool(true)),
         ("clip.projector_type".to_owned(), text(family.mmproj.projector)),
     ];
+    let activation = match plan.block.mlp.gate {
+        None => Some("clip.use_gelu"),
+        Some((_, GatedActivation::Swiglu)) => Some("clip.use_silu"),
+        Some(_) => None,
+    };
+    let activation = activation.map(|key| (key.to_owned(), Value::Bool(true)));
+    keys.extend(activation);
     let mut vision = |key: &str, value: Value| keys.push((format!("clip.vision.{key}"), value));
+    // llama.cpp opens no file without them.
+    for key in ["image_mean", "image_std"] {
+        vision(key, Value::Array(Array::Floats(vec![0.5; 3])));
+    }
     let side = config.usize("patch_size").unwrap_or(14);
     let numbers = [
         ("patch_size", side),

@@ -15,6 +15,7 @@ pub(super) enum Value {
     Text(String),
     Bools(Vec<bool>),
     I32s(Vec<i32>),
+    F32s(Vec<f32>),
     I64s(Vec<i64>),
     Texts(Vec<String>),
 }
@@ -40,7 +41,11 @@ impl Value {
             Value::F32(_) => 6,
             Value::Bool(_) => 7,
             Value::Text(_) => 8,
-            Value::Bools(_) | Value::I32s(_) | Value::I64s(_) | Value::Texts(_) => 9,
+            Value::Bools(_)
+            | Value::I32s(_)
+            | Value::I64s(_)
+            | Value::F32s(_)
+            | Value::Texts(_) => 9,
         }
     }
 
@@ -60,6 +65,9 @@ impl Value {
             Value::Bools(all) => list(7, all.len(), all.iter().copied().map(u8::from).collect()),
             Value::I64s(all) => {
                 list(11, all.len(), all.iter().flat_map(|number| number.to_le_bytes()).collect());
+            }
+            Value::F32s(all) => {
+                list(6, all.len(), all.iter().flat_map(|number| number.to_le_bytes()).collect());
             }
             Value::I32s(all) => {
                 list(5, all.len(), all.iter().flat_map(|number| number.to_le_bytes()).collect());

@@ -86,6 +86,9 @@ pub(super) fn mmproj(shape: &MmprojShape, seed: u64) -> Part {
         gguf::Value::Bool(value) => Value::Bool(*value),
         gguf::Value::Text(text) => Value::Text(text.clone()),
         gguf::Value::Array(gguf::Array::Bools(all)) => Value::Bools(all.clone()),
+        gguf::Value::Array(gguf::Array::Floats(all)) => {
+            Value::F32s(all.iter().map(|number| *number as f32).collect())
+        }
         gguf::Value::Array(_) => Value::Bools(Vec::new()),
     };
     let keys: Vec<Key> =
