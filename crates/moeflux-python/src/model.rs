@@ -9,6 +9,7 @@ use moeflux::{AnswerOptions, Ask, Model, Request};
 use moeflux_engine::TokenId;
 use moeflux_text::{AnswerShape, Conversation, Markup, ToolChoice, Tools};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use serde_json::Value;
 
 use crate::answer::{PyAnswer, TICK};
@@ -17,7 +18,7 @@ use crate::error::{Failure, OrRaise};
 use crate::facts;
 use crate::news::Bell;
 use crate::process::Owned;
-use crate::request::{PromptArg, RequestArg, messages};
+use crate::request::{PromptArg, RequestArg, Shown};
 use crate::score::{Scores, score};
 use crate::session::PySession;
 
@@ -95,7 +96,7 @@ impl PyModel {
         prompts: Vec<PromptArg>,
         requests: Vec<String>,
     ) -> PyResult<Vec<PyAnswer>> {
-        let n_bytes = prompts.iter().map(PromptArg::n_bytes).sum();
+        let n_bytes = prompts.iter().map(PromptArg::n_bytes).fold(0, usize::saturating_add);
         self.read(py, n_bytes, move |model| answer(model, prompts, &requests))
     }
 
@@ -135,23 +136,27 @@ impl PyModel {
         &self,
         py: Python<'_>,
         conversation: String,
+        pictures: Vec<PyBackedBytes>,
         tools: String,
         thinking: Option<bool>,
         continues: bool,
     ) -> PyResult<(String, Vec<u32>)> {
-        self.read(py, conversation.len(), move |model| {
+        // Towers take seconds for a picture.
+        let n_bytes = if pictures.is_empty() { conversation.len() } else { usize::MAX };
+        self.read(py, n_bytes, move |model| {
             let functions: Vec<Value> = serde_json::from_str(&tools)
                 .map_err(|err| Failure::of_request("tools", format!("tools: {err}")))?;
-            let messages = messages(&conversation)?;
+            let Shown { messages, pictures } = Shown::see(model, &conversation, &pictures)?;
             let conversation = Conversation {
                 tools: Tools { functions: functions.clone(), strict: Vec::new() },
                 tool_choice: ToolChoice::Auto,
                 shape: AnswerShape::Text,
                 thinking,
                 continues,
+                pictures: pictures.iter().map(|seen| seen.rows()).collect(),
                 ..Conversation::new(messages.clone())
             };
-            let mut request = Request::default().tools(functions);
+            let mut request = Request::default().tools(functions).pictures(pictures);
             (request.thinking, request.continues) = (thinking, continues);
             let prepared = model.prepare(&messages, &request)?;
             // What can be prepared can be rendered.
@@ -203,7 +208,7 @@ fn answer(
     let (mut asks, mut handles) = (Vec::new(), Vec::new());
     for (prompt, request) in prompts.into_iter().zip(requests) {
         let request = RequestArg::read(request)?.of_model(model);
-        let prepared = prompt.prepare(model, &request)?;
+        let (prepared, pictures) = prompt.prepare(model, &request)?;
         let settings = request.settings(model.tokenizer());
         let (cancelled, bell) = (Arc::<AtomicBool>::default(), Bell::new());
         let options = AnswerOptions {
@@ -211,7 +216,7 @@ fn answer(
             news: Some(bell.ring()),
             ..AnswerOptions::default()
         };
-        asks.push(Ask { prepared, pictures: Vec::new(), settings, options });
+        asks.push(Ask { prepared, pictures, settings, options });
         handles.push((cancelled, bell));
     }
     let answers = model.answer_all(asks)?.into_iter().zip(handles);

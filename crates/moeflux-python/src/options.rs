@@ -1,6 +1,8 @@
 //! Options of a model, from the keywords of Python.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use moeflux::{
     Activations, Device, KvType, MIN_PROMPT_TOKENS, Options, PromptCacheOptions, PromptMemory,
@@ -21,7 +23,7 @@ const MOST_SESSIONS: usize = 8;
 const PROMPT_CACHE_BYTES: u64 = 4 << 30;
 
 /// The keywords.
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 28] = [
     "activations",
     "allow_missing_experts",
     "cache_policy",
@@ -36,8 +38,10 @@ const NAMES: [&str; 25] = [
     "expert_stats",
     "experts_per_token",
     "gpu_tuning",
+    "image_tokens",
     "isa",
     "kv_type",
+    "mmproj",
     "prefetch",
     "prompt_cache",
     "prompt_cache_size",
@@ -47,6 +51,7 @@ const NAMES: [&str; 25] = [
     "sessions",
     "speculation",
     "threads",
+    "tower_idle",
 ];
 
 /// A keyword and what was written for it.
@@ -114,7 +119,7 @@ fn unknown(name: &str) -> OptionsError {
 }
 
 fn set(options: &mut Options, keyword: &Keyword<'_>) -> Result<(), Failure> {
-    let Options { compute, memory, experts, speculation, .. } = options;
+    let Options { compute, memory, experts, speculation, vision, .. } = options;
     match keyword.name {
         "activations" => compute.activations = keyword.one_of(&ACTIVATIONS)?,
         "allow_missing_experts" => experts.allow_missing = keyword.flag()?,
@@ -130,8 +135,11 @@ fn set(options: &mut Options, keyword: &Keyword<'_>) -> Result<(), Failure> {
         "expert_stats" => experts.stats = Some(keyword.path()?),
         "experts_per_token" => experts.per_token = Some(keyword.count()?),
         "gpu_tuning" => compute.gpu_tuning = Some(keyword.path()?),
+        "image_tokens" => vision.image_tokens = keyword.image_tokens()?,
         "isa" => compute.isa = Some(keyword.text()?.to_owned()),
         "kv_type" => memory.kv_type = keyword.one_of(&KV_TYPES)?,
+        "mmproj" if keyword.value == false => vision.is_off = true,
+        "mmproj" => vision.mmproj = Some(keyword.path()?),
         "prefetch" => experts.prefetch = keyword.one_of(&PREFETCHES)?,
         "prompt_memory" => memory.prompts = keyword.prompt_memory()?,
         "record_routing" => experts.record_routing = Some(keyword.path()?),
@@ -141,6 +149,7 @@ fn set(options: &mut Options, keyword: &Keyword<'_>) -> Result<(), Failure> {
         }
         "speculation" => *speculation = keyword.speculation()?,
         "threads" => compute.threads = Some(keyword.count()?),
+        "tower_idle" => vision.tower_idle = keyword.duration()?,
         _ => {}
     }
     Ok(())
@@ -211,6 +220,19 @@ impl<'a> Keyword<'a> {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
             self.wrong(&format!("choose {}", names.join(", ")))
         })
+    }
+
+    /// Tokens of a picture at most; `None` where the model's processor is the only limit.
+    fn image_tokens(&self) -> Result<Option<NonZeroUsize>, Failure> {
+        let number = self.value.as_u64().and_then(|n| usize::try_from(n).ok());
+        let remedy = "a whole number is needed; 0 leaves the limit to the model";
+        number.map(NonZeroUsize::new).ok_or_else(|| self.wrong(remedy))
+    }
+
+    /// A time in seconds.
+    fn duration(&self) -> Result<Duration, Failure> {
+        let seconds = self.value.as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok());
+        seconds.ok_or_else(|| self.wrong("seconds are needed, as a number of 0 and more"))
     }
 
     fn prompt_memory(&self) -> Result<PromptMemory, Failure> {

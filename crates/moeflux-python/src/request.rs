@@ -1,9 +1,14 @@
 //! Prompts and requests, from the JSON of the package.
 
-use moeflux::{Bias, Error, Format, Message, Model, Request, Sampling, ToolChoice};
+use std::sync::Arc;
+
+use moeflux::{
+    Bias, Error, Format, Message, Model, Request, Sampling, SeenPicture, ToolChoice, picture_id,
+};
 use moeflux_engine::TokenId;
 use moeflux_text::Prepared;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,8 +19,10 @@ use crate::error::Failure;
 pub(crate) enum PromptArg {
     /// Tokens.
     Tokens(Vec<u32>),
-    /// `text` with a raw prompt, or `messages` with a conversation as JSON.
-    Text(String, String),
+    /// A raw prompt.
+    Text(String),
+    /// A conversation as JSON, and its pictures as files, whose parts have their numbers.
+    Conversation(String, Vec<PyBackedBytes>),
 }
 
 /// How an answer is made. Names are those of the package's keywords.
@@ -104,7 +111,7 @@ fn tool_choice(choice: &str) -> ToolChoice {
 }
 
 /// Reads the messages of a conversation.
-pub(crate) fn messages(json: &str) -> Result<Vec<Message>, Failure> {
+fn messages(json: &str) -> Result<Vec<Message>, Failure> {
     let mut messages: Vec<Message> = serde_json::from_str(json).map_err(|err| {
         let text = format!(
             "messages: {}; write a list like [{{\"role\": \"user\", \"content\": \"Hi\"}}]",
@@ -116,26 +123,63 @@ pub(crate) fn messages(json: &str) -> Result<Vec<Message>, Failure> {
     Ok(messages)
 }
 
+/// A conversation, and what the model has seen of its pictures, in their order.
+pub(crate) struct Shown {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) pictures: Vec<Arc<SeenPicture>>,
+}
+
+impl Shown {
+    /// Looks at the pictures of a conversation, and names each by its hash.
+    pub(crate) fn see(
+        model: &Model,
+        json: &str,
+        pictures: &[PyBackedBytes],
+    ) -> Result<Shown, Failure> {
+        let mut messages = messages(json)?;
+        let seen = pictures.iter().map(|bytes| model.see(bytes));
+        let pictures = seen.collect::<Result<Vec<_>, Error>>()?;
+        let contents = messages.iter_mut().filter_map(|message| message.content.as_mut());
+        let parts = contents.filter_map(Value::as_array_mut).flatten();
+        for part in parts.filter(|part| part["type"] == "image") {
+            let number = part["picture"].as_str().and_then(|number| number.parse::<usize>().ok());
+            if let Some(seen) = number.and_then(|number| pictures.get(number)) {
+                part["picture"] = Value::from(picture_id(seen));
+            }
+        }
+        Ok(Shown { messages, pictures })
+    }
+}
+
 impl PromptArg {
     /// Bytes of its text.
     pub(crate) fn n_bytes(&self) -> usize {
         match self {
             PromptArg::Tokens(tokens) => size_of_val(&tokens[..]),
-            PromptArg::Text(_, text) => text.len(),
+            PromptArg::Text(text) => text.len(),
+            // Towers take seconds for a picture.
+            PromptArg::Conversation(_, pictures) if !pictures.is_empty() => usize::MAX,
+            PromptArg::Conversation(text, _) => text.len(),
         }
     }
 
-    /// Reads a prompt as the model does.
-    pub(crate) fn prepare(self, model: &Model, request: &Request) -> Result<Prepared, Failure> {
+    /// Reads a prompt as the model does, and looks at its pictures.
+    pub(crate) fn prepare(
+        self,
+        model: &Model,
+        request: &Request,
+    ) -> Result<(Prepared, Vec<Arc<SeenPicture>>), Failure> {
         let prepared: Result<Prepared, Error> = match self {
             PromptArg::Tokens(tokens) => {
                 model.prepare_tokens(tokens.into_iter().map(TokenId).collect(), request)
             }
-            PromptArg::Text(kind, text) if kind == "messages" => {
-                model.prepare(&messages(&text)?, request)
+            PromptArg::Text(text) => model.prepare_text(&text, request),
+            PromptArg::Conversation(text, pictures) => {
+                let shown = Shown::see(model, &text, &pictures)?;
+                let request = request.clone().pictures(shown.pictures.clone());
+                return Ok((model.prepare(&shown.messages, &request)?, shown.pictures));
             }
-            PromptArg::Text(_, text) => model.prepare_text(&text, request),
         };
-        Ok(prepared?)
+        Ok((prepared?, Vec::new()))
     }
 }

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole
+from llama_index.core.base.llms.types import AudioBlock, ChatMessage, ImageBlock, MessageRole
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from pydantic import BaseModel
@@ -126,5 +126,8 @@ def test_mistakes_are_errors_of_the_package(llm: MoefluxLLM) -> None:
     with pytest.raises(moeflux.Error, match="temperature"):
         llm.complete("Hi", temperature=-1)
     picture: Any = ChatMessage(role=MessageRole.USER, blocks=[ImageBlock(image=b"x", image_mimetype="image/png")])
-    with pytest.raises(moeflux.Error, match="'image'"):
+    with pytest.raises(moeflux.Error, match="does not take pictures"):
         llm.chat([picture])
+    sound: Any = ChatMessage(role=MessageRole.USER, blocks=[AudioBlock(audio=b"x", format="wav")])
+    with pytest.raises(moeflux.Error, match="'audio'"):
+        llm.chat([sound])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from moeflux._api import Api
 from moeflux._errors import Error
-from moeflux._requests import messages_of, params_of, prompt_of, request_of, schema_of, tokens_of, tools_of
+from moeflux._requests import PromptArg, messages_of, params_of, prompt_of, request_of, schema_of, tokens_of, tools_of
 from moeflux._session import Session, numpy
 from moeflux._stream import Stream
 from moeflux._types import (
@@ -134,10 +134,10 @@ class Tokenizer:
             continue_final_message: Whether the last message is the beginning of the answer.
             tokenize: Whether token ids are returned, in place of text.
         """
-        _, conversation = messages_of(messages)
+        conversation, pictures = messages_of(messages)
         thinks = None if thinking is None else flag_of(thinking, "thinking")
         continues = flag_of(continue_final_message, "continue_final_message")
-        text, tokens = self._model.render(conversation, tools_of(tools), thinks, continues)
+        text, tokens = self._model.render(conversation, pictures, tools_of(tools), thinks, continues)
         return tokens if tokenize else text
 
 
@@ -329,7 +329,7 @@ class Model:
 
     def _streams(
         self,
-        asked: Sequence[tuple[list[int] | tuple[str, str], SamplingParams | None]],
+        asked: Sequence[tuple[PromptArg, SamplingParams | None]],
         response_format: object,
         asking: Mapping[str, Any],
     ) -> list[Stream[Any]]:

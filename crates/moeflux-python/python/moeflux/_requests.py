@@ -8,9 +8,10 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from moeflux._errors import Error
+from moeflux._pictures import taken_out
 from moeflux._types import Completion, FinishReason, Logprob, SamplingParams, Timing, ToolCall, Usage
 from moeflux._values import flag_of, is_list, json_of, list_of, number_of, refused, short, text_of, whole_number_of
 
@@ -21,10 +22,14 @@ if TYPE_CHECKING:
 _SEED_BYTES = 8
 
 
-def prompt_of(prompt: object) -> list[int] | tuple[str, str]:
+#: A prompt as the module takes it: token ids, a raw text, or a conversation as JSON with its pictures.
+PromptArg: TypeAlias = "list[int] | str | tuple[str, list[bytes]]"
+
+
+def prompt_of(prompt: object) -> PromptArg:
     """A prompt as the module takes it."""
     if isinstance(prompt, str):
-        return ("text", text_of(prompt, "prompt"))
+        return text_of(prompt, "prompt")
     values: Any = getattr(prompt, "tolist", lambda: prompt)()
     if not is_list(values):
         name = type(prompt).__name__
@@ -32,11 +37,11 @@ def prompt_of(prompt: object) -> list[int] | tuple[str, str]:
     parts: list[Any] = [*cast("Sequence[object]", values)]
     if parts and not isinstance(parts[0], Mapping):
         return tokens_of(parts)
-    return ("messages", json_of(parts, "messages"))
+    return _conversation_of(parts)
 
 
-def messages_of(messages: object) -> tuple[str, str]:
-    """A conversation as the module takes it."""
+def messages_of(messages: object) -> tuple[str, list[bytes]]:
+    """A conversation as the module takes it: its JSON, and its pictures."""
     if not is_list(messages) or any(isinstance(message, int) for message in cast("Sequence[object]", messages)):
         raise Error(
             f"messages {short(messages)}: a list is needed, like "
@@ -44,7 +49,12 @@ def messages_of(messages: object) -> tuple[str, str]:
             "request",
             "messages",
         )
-    return ("messages", json_of([*cast("Sequence[object]", messages)], "messages"))
+    return _conversation_of(cast("Sequence[object]", messages))
+
+
+def _conversation_of(messages: Sequence[object]) -> tuple[str, list[bytes]]:
+    texts, pictures = taken_out(messages)
+    return (json_of(texts, "messages"), pictures)
 
 
 def tokens_of(tokens: Sequence[int]) -> list[int]:

@@ -93,6 +93,13 @@ class LoadOptions(TypedDict, total=False):
     """The file for the routing of every token; none where absent."""
     speculation: int | Literal["auto", "off"]
     """Tokens that are drafted in a step. Changes the speed and no token."""
+    mmproj: StrPath | Literal[False]
+    """The GGUF file of the vision tower; the one in the model's folder where absent. ``False``: the model sees no
+    pictures."""
+    image_tokens: int
+    """Tokens of a picture at most, 1,024 where absent: larger pictures are made smaller. 0: the model's own limit."""
+    tower_idle: float
+    """Seconds without a picture after which the vision tower leaves memory; 300 where absent."""
 
 
 class Sampling(TypedDict, total=False):

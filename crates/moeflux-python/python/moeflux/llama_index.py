@@ -25,6 +25,7 @@ from llama_index.core.base.llms.types import (
     CompletionResponseAsyncGen,
     CompletionResponseGen,
     ContentBlock,
+    ImageBlock,
     LLMMetadata,
     LogProb,
     MessageRole,
@@ -307,7 +308,7 @@ def _written(message: ChatMessage) -> dict[str, Any]:
     """A message as OpenAI's API has it."""
     written: dict[str, Any] = {
         "role": _ROLES.get(message.role, message.role.value),
-        "content": "".join(block.text for block in message.blocks if isinstance(block, TextBlock)),
+        "content": _content(message.blocks),
     }
     calls: list[dict[str, Any]] = []
     for block in message.blocks:
@@ -317,12 +318,34 @@ def _written(message: ChatMessage) -> dict[str, Any]:
             calls.append({"id": block.tool_call_id or block.tool_name, "type": "function", "function": function})
         elif isinstance(block, ThinkingBlock):
             written["reasoning_content"] = block.content
-        elif not isinstance(block, TextBlock):
+        elif not isinstance(block, (TextBlock, ImageBlock)):
             kind = block.block_type
-            raise moeflux.Error(f"messages: a part is {kind!r}, and the model reads text alone", "request", "messages")
+            raise moeflux.Error(
+                f"messages: a part is {kind!r}, and models read text and pictures alone", "request", "messages"
+            )
     calls = calls or message.additional_kwargs.get("tool_calls") or []
     if calls:
         written["tool_calls"] = calls
     if "tool_call_id" in message.additional_kwargs:
         written["tool_call_id"] = message.additional_kwargs["tool_call_id"]
     return written
+
+
+def _content(blocks: Sequence[Any]) -> str | list[dict[str, Any]]:
+    """The text of a message; parts where there are pictures."""
+    if not any(isinstance(block, ImageBlock) for block in blocks):
+        return "".join(block.text for block in blocks if isinstance(block, TextBlock))
+    parts: list[dict[str, Any]] = []
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            parts.append({"type": "text", "text": block.text})
+        elif isinstance(block, ImageBlock):
+            parts.append({"type": "image", "image": _picture(block)})
+    return parts
+
+
+def _picture(block: ImageBlock) -> object:
+    """A picture's address or path, or its bytes."""
+    if block.image is None:
+        return block.path if block.url is None else str(block.url)
+    return block.resolve_image().read()
