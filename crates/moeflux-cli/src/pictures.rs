@@ -53,7 +53,7 @@ fn vision<'a>(engine: &'a Engine, flag: &str) -> Result<&'a Vision> {
 /// Where it cannot be read, or is no picture that the model takes.
 fn prepare(vision: &Vision, path: &Path) -> Result<PreparedPicture> {
     let bytes = files::read(path)?;
-    Ok(vision.prepare(&bytes, None)?)
+    Ok(vision.reader().prepare(&bytes, None)?)
 }
 
 /// Looks at a picture.

@@ -79,4 +79,6 @@ pub use session::{LogitsSink, Prompt, Read, SequenceChunk, Session, eval_batch};
 pub use speculation::limits::MAX_DRAFT;
 pub use speculation::options::{Speculation, SpeculationStats};
 pub use step::Logits;
-pub use vision::{LookProgress, PictureFacts, SeenPicture, TowerFacts, Vision};
+pub use vision::{
+    LookProgress, PictureFacts, PictureReader, SeenPicture, TowerFacts, Vision, picture_reader,
+};

@@ -87,5 +87,5 @@ pub use local::{LocalApi, LocalPart, LocalReply, LocalRequest};
 pub use log::LogFormat;
 pub use options::{Introduction, ServerOptions, UnixSocket};
 pub use origins::{AllowedOrigin, AllowedPort, OriginError};
-pub use prompt::{ChatPrompt, Piece, PromptToken, RequestError};
+pub use prompt::{ChatPrompt, PicturesOfModel, Piece, PromptToken, RequestError};
 pub use tls::TlsFiles;

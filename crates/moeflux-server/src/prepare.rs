@@ -51,10 +51,22 @@ pub(crate) fn submit_prepared(
     submit(app, PreparedRequest::of_one(prepared, pictures, settings))
 }
 
-/// Tokens of a conversation, its answer not counted.
-pub(crate) async fn count(app: &Arc<App>, mut request: ConversationRequest) -> ApiResult<usize> {
+/// Gives the conversation of a request as many rows as its pictures have; no picture is decoded.
+///
+/// # Errors
+/// As [`open_pictures`], but for damaged pixels.
+pub(crate) async fn count_pictures(
+    app: &Arc<App>,
+    request: &mut ConversationRequest,
+) -> ApiResult<()> {
     let sources = std::mem::take(&mut request.pictures);
     request.conversation.pictures = pictures::count_rows(app, sources).await?;
+    Ok(())
+}
+
+/// Tokens of a conversation, its answer not counted.
+pub(crate) async fn count(app: &Arc<App>, mut request: ConversationRequest) -> ApiResult<usize> {
+    count_pictures(app, &mut request).await?;
     let shared = Arc::clone(app);
     let counted = offload(move || prepare(&shared, &request)).await?;
     match counted.map(|prepared| prepared.turn.tokens.len()) {

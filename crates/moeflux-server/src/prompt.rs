@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use moeflux_engine::TokenId;
-use moeflux_text::{ChatModel, LeftToModel, Markup, OutputFormat, Prepared, Tokenizer, ToolSyntax};
+use moeflux_engine::{EngineError, PictureReader, TokenId};
+use moeflux_text::{
+    ChatModel, LeftToModel, Markup, OutputFormat, Prepared, Tokenizer, ToolSyntax, Turn,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -15,7 +17,8 @@ use crate::error::{ApiError, ApiResult};
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
 use crate::openai::{ChatRequest, chat};
-use crate::prepare::{check_constraint, prepare, prompt_text};
+use crate::pictures::rows_of;
+use crate::prepare::{check_constraint, count_pictures, prepare, prompt_text};
 use crate::reply::{self, Reply};
 use crate::request::{self, Accepted, Body, Request, TokenNumber, object};
 use crate::sampling::Sampled;
@@ -70,24 +73,33 @@ impl Piece<'_> {
     }
 }
 
+/// How a model takes pictures; `None` where it takes none.
+pub type PicturesOfModel = Result<Option<PictureReader>, EngineError>;
+
 /// Why a chat request is refused.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct RequestError(String);
 
 impl ChatPrompt {
-    /// Reads the body of a chat request as the server does, for the model of a tokenizer.
+    /// Reads the body of a chat request as the server does, for the model of a tokenizer, which takes pictures
+    /// where it has a reader. The rows of a picture are placeholders among the tokens.
     ///
     /// # Errors
-    /// Where the server would refuse it; only a request that is too long is not refused.
-    pub fn of(tokenizer: Tokenizer, request: Value) -> Result<ChatPrompt, RequestError> {
-        let (model, request) = ChatPrompt::read(tokenizer, request)?;
+    /// Where the server would refuse it; only a request that is too long is not refused, and pictures are not
+    /// decoded. Where it has pictures, and how the model takes them could not be read.
+    pub fn of(
+        tokenizer: Tokenizer,
+        pictures: &PicturesOfModel,
+        request: Value,
+    ) -> Result<ChatPrompt, RequestError> {
+        let (model, request) = ChatPrompt::read(tokenizer, pictures, request)?;
         let refuse = |err: ApiError| RequestError(err.message);
         let text = prompt_text(&model, &request).map_err(refuse)?;
         let Prepared { turn, constraint, .. } = prepare(&model, &request).map_err(refuse)?;
         Ok(ChatPrompt {
             text,
-            tokens: turn.tokens,
+            tokens: with_placeholders(turn),
             format: model.text.format().clone(),
             grammar: constraint.as_ref().map(|constraint| constraint.text().to_owned()),
             left_to_model: constraint
@@ -100,8 +112,12 @@ impl ChatPrompt {
     ///
     /// # Errors
     /// As [`ChatPrompt::of`], but for a text that has no tokens.
-    pub fn text_of(tokenizer: Tokenizer, request: Value) -> Result<String, RequestError> {
-        let (model, request) = ChatPrompt::read(tokenizer, request)?;
+    pub fn text_of(
+        tokenizer: Tokenizer,
+        pictures: &PicturesOfModel,
+        request: Value,
+    ) -> Result<String, RequestError> {
+        let (model, request) = ChatPrompt::read(tokenizer, pictures, request)?;
         let refuse = |err: ApiError| RequestError(err.message);
         check_constraint(&model, &request).map_err(refuse)?;
         prompt_text(&model, &request).map_err(refuse)
@@ -110,20 +126,28 @@ impl ChatPrompt {
     /// The model of a tokenizer, which reads prompts of any length, and a request to it.
     fn read(
         tokenizer: Tokenizer,
+        pictures: &PicturesOfModel,
         request: Value,
     ) -> Result<(Model, ConversationRequest), RequestError> {
+        let refuse = |err: ApiError| RequestError(err.message);
         let facts = ModelFacts {
             names: Vec::new(),
             any_name: true,
             n_logits: tokenizer.vocab_size(),
             thinking_budget: None,
-            sees: false,
+            sees: !matches!(pictures, Ok(None)),
             fetches_pictures: false,
         };
         let text = Arc::new(ChatModel::new(Arc::new(tokenizer), usize::MAX));
         text.read_templates().map_err(|err| RequestError(err.to_string()))?;
         let model = Model::new(text, facts, Arc::default());
-        let (request, _) = read(&model, request).map_err(|err| RequestError(err.message))?;
+        let (mut request, _) = read(&model, request).map_err(refuse)?;
+        let sources = std::mem::take(&mut request.pictures);
+        request.conversation.pictures = match pictures {
+            Ok(Some(reader)) => rows_of(reader, sources).map_err(refuse)?,
+            Err(err) if !sources.is_empty() => return Err(RequestError(err.to_string())),
+            Ok(None) | Err(_) => Vec::new(),
+        };
         Ok((model, request))
     }
 
@@ -190,6 +214,15 @@ impl Serialize for Pieces<'_> {
     }
 }
 
+/// The tokens of a prompt with its vocabulary's placeholders in place of pictures' rows.
+fn with_placeholders(turn: Turn) -> Vec<TokenId> {
+    let Turn { mut tokens, pictures, .. } = turn;
+    for place in pictures {
+        tokens[place.start..place.start + place.rows.n_rows].fill(place.placeholder);
+    }
+    tokens
+}
+
 /// A chat request, whose answer is not wanted.
 fn read(model: &Model, body: Value) -> ApiResult<(ConversationRequest, Accepted)> {
     let Request { body, mut ignored } = request::read::<Sampled<ChatRequest>>(body)?;
@@ -208,7 +241,8 @@ pub(crate) struct PromptText {
 
 /// `/apply-template`
 pub(crate) async fn apply_template(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let (request, ignored) = read(&app, body)?;
+    let (mut request, ignored) = read(&app, body)?;
+    count_pictures(&app, &mut request).await?;
     let prompt = offload(move || prompt_text(&app, &request)).await??;
     Ok(ignored.mark(reply::json(StatusCode::OK, &PromptText { prompt })))
 }

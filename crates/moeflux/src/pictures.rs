@@ -76,7 +76,7 @@ pub(crate) fn see(shared: &Shared, bytes: &[u8]) -> Result<Arc<SeenPicture>, Err
         let text = format!("{}: this model does not take pictures", shared.name());
         return Err(Error::unsupported(text));
     };
-    let picture = vision.prepare(bytes, None)?;
+    let picture = vision.reader().prepare(bytes, None)?;
     let seen = vision.see(&picture, &mut |_, _| ControlFlow::Continue(()))?;
     Ok(seen.expect("nothing ends it"))
 }

@@ -1,19 +1,18 @@
 //! Which model a command uses, and how it runs.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use moeflux_engine::{
-    Activations, DEFAULT_IMAGE_TOKENS, Device, EngineOptions, KvType, Speculation, isa_names,
-};
+use moeflux_engine::{Activations, Device, EngineOptions, KvType, Speculation, isa_names};
 use moeflux_server::parse_duration;
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
+use super::headings::MODEL;
+use super::pictures::PictureArgs;
 use crate::error::UsageError;
-use crate::values::{count, speculation, whole_number};
+use crate::values::{count, speculation};
 use crate::words::did_you_mean;
 use crate::{bytes, paths};
 
@@ -33,16 +32,8 @@ pub(crate) struct ModelArgs {
     /// Compute threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
     threads: Option<usize>,
-    /// GGUF file of the vision tower [default: found]
-    #[arg(long, value_name = "FILE", conflicts_with = "no_mmproj", help_heading = MODEL)]
-    mmproj: Option<PathBuf>,
-    /// Leave the vision tower out
-    #[arg(long, help_heading = MODEL)]
-    no_mmproj: bool,
-    /// Most tokens of a picture, or 0: no limit
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_IMAGE_TOKENS.get(), value_parser = whole_number, allow_negative_numbers = true, help_heading = MODEL)]
-    #[arg(aliases = ["image-max-tokens"])]
-    image_tokens: usize,
+    #[command(flatten)]
+    pictures: PictureArgs,
     /// Free an unused tower after this [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_negative_numbers = true, help_heading = MODEL)]
     tower_idle: Option<Duration>,
@@ -104,7 +95,6 @@ pub(crate) struct ModelArgs {
 /// Holds the default of `--device`.
 pub(crate) const DEVICE_VARIABLE: &str = "MOEFLUX_DEVICE";
 
-pub(super) const MODEL: &str = "Model";
 pub(super) const MEMORY: &str = "Memory and streaming";
 const ADVANCED: &str = "Advanced";
 
@@ -211,9 +201,7 @@ impl ModelArgs {
             KvFormat::Q8 => KvType::Q8,
         };
 
-        options.vision.is_off = self.no_mmproj;
-        options.vision.mmproj = self.mmproj.clone();
-        options.vision.image_tokens = NonZeroUsize::new(self.image_tokens);
+        self.pictures.set(&mut options.vision);
         if let Some(idle) = self.tower_idle {
             options.vision.tower_idle = idle;
         }

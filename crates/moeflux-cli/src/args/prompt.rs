@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::pictures::PictureArgs;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -19,4 +21,6 @@ pub(crate) struct PromptArgs {
     /// Folder, GGUF file, org/name, org/name:Q4_K_M [demo model]
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) pictures: PictureArgs,
 }

@@ -9,7 +9,8 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use moeflux_server::{AllowedOrigin, LogFormat, TlsFiles, UnixSocket, parse_duration};
 
 use super::cache::ServerCacheArgs;
-use super::model::{MODEL, ModelArgs};
+use super::headings::MODEL;
+use super::model::ModelArgs;
 use crate::bytes;
 use crate::dial::Place;
 use crate::values::{Sessions, count, seed, sessions, whole_number};

@@ -4,8 +4,8 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use moeflux_engine::dialects;
-use moeflux_server::ChatPrompt;
+use moeflux_engine::{EngineOptions, dialects, picture_reader};
+use moeflux_server::{ChatPrompt, PicturesOfModel};
 use moeflux_text::Tokenizer;
 use serde_json::Value;
 
@@ -20,17 +20,17 @@ const MAX_REQUEST: u64 = 16 << 20;
 
 pub(crate) fn run(args: &PromptArgs) -> Result<()> {
     let request = read(&args.request)?;
-    let tokenizer = tokenizer(args.model.as_deref())?;
+    let Texts { tokenizer, pictures } = texts(args)?;
     let template = tokenizer.template_file().map(Path::to_owned);
     let whose = || match &template {
         Some(template) => format!("{} with {}", name(&args.request), template.display()),
         None => name(&args.request),
     };
     if args.json {
-        let prompt = ChatPrompt::of(tokenizer, request).with_context(whose)?;
+        let prompt = ChatPrompt::of(tokenizer, &pictures, request).with_context(whose)?;
         return Ok(print_json(&prompt).map_err(OutputError::from)?);
     }
-    let text = ChatPrompt::text_of(tokenizer, request).with_context(whose)?;
+    let text = ChatPrompt::text_of(tokenizer, &pictures, request).with_context(whose)?;
     let end = if text.ends_with('\n') { "" } else { "\n" };
     print(&(text + end))?;
     Ok(())
@@ -70,12 +70,23 @@ fn read(path: &Path) -> Result<Value> {
     })
 }
 
-/// The tokenizer and templates of a model; of one on the Hub no weights are read.
-fn tokenizer(model: Option<&str>) -> Result<Tokenizer> {
-    match locate::place(model, "--model", true, Hurry::Any)? {
-        Place::Here(path) => Ok(Tokenizer::at(&path, dialects())?),
-        Place::Hub(remote) => {
-            Ok(Tokenizer::at(locate::read_headers(&remote, true)?.model(), dialects())?)
-        }
+/// What prompts of a model are made with.
+struct Texts {
+    tokenizer: Tokenizer,
+    pictures: PicturesOfModel,
+}
+
+/// Those of a model; of one on the Hub no weights are read.
+fn texts(args: &PromptArgs) -> Result<Texts> {
+    let of = |path: &Path| {
+        let tokenizer = Tokenizer::at(path, dialects())?;
+        let mut options = EngineOptions::default();
+        args.pictures.set(&mut options.vision);
+        // Folders of tokenizers alone will do for requests without pictures.
+        Ok(Texts { tokenizer, pictures: picture_reader(path, &options) })
+    };
+    match locate::place(args.model.as_deref(), "--model", true, Hurry::Any)? {
+        Place::Here(path) => of(&path),
+        Place::Hub(remote) => of(locate::read_headers(&remote, true)?.model()),
     }
 }

@@ -1,16 +1,17 @@
 //! The vision tower of a model, found when the model is opened.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moeflux_core::checkpoint::{Checkpoint, FormatError};
 use moeflux_image::Processor;
-use moeflux_model::{LoadError, TowerFiles, TowerShape};
+use moeflux_model::{LoadError, TowerFiles, TowerShape, open_checkpoint};
 use moeflux_store::ExpertStore;
 
 use super::Vision;
 use super::processor::processor_of;
+use super::reader::PictureReader;
 use super::tower::{TowerPlace, rows_at_once};
 use crate::device::Device;
 use crate::error::EngineError;
@@ -37,6 +38,20 @@ pub(crate) fn find_vision(
     let processor = processor_of(checkpoint, &files)?;
     let processor = processor.with_max_tokens(options.vision.image_tokens);
     Ok(Some(FoundVision { files, processor }))
+}
+
+/// How the model at `source` takes pictures: headers are read and no weights; `None` where it takes none. Of the
+/// options only those of the vision tower count.
+///
+/// # Errors
+/// Where there is no model, or the files of its tower are damaged.
+pub fn picture_reader(
+    source: &Path,
+    options: &EngineOptions,
+) -> Result<Option<PictureReader>, EngineError> {
+    let checkpoint = open_checkpoint(source).map_err(LoadError::from)?;
+    let found = find_vision(&checkpoint, options)?;
+    Ok(found.map(|found| PictureReader::new(found.processor)))
 }
 
 /// The files of a model's tower, unless options leave it out.

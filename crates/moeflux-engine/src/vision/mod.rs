@@ -3,19 +3,20 @@
 mod find;
 mod known;
 mod processor;
+mod reader;
 mod seen;
 mod tower;
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use moeflux_core::PictureRows;
-use moeflux_image::{DecodeLimits, Layout, Picture, Prepared, Processor, picture_size};
+use moeflux_image::{Layout, Prepared, Processor};
 use moeflux_model::TowerFiles;
 
-pub use self::find::{PictureFacts, TowerFacts};
+pub use self::find::{PictureFacts, TowerFacts, picture_reader};
 pub(crate) use self::find::{find_vision, tower_bytes, tower_facts};
 use self::known::KnownPictures;
+pub use self::reader::PictureReader;
 pub use self::seen::SeenPicture;
 pub use self::tower::LookProgress;
 use self::tower::{TowerHost, TowerPlace};
@@ -27,15 +28,14 @@ const KNOWN_BYTES: usize = 256 << 20;
 /// A model's vision tower, which stays on the drive until the first picture, and the rows of pictures
 /// that it has seen. Can be shared between threads, which take turns.
 pub struct Vision {
-    processor: Processor,
-    limits: DecodeLimits,
+    reader: PictureReader,
     tower: Arc<TowerHost>,
     known: KnownPictures,
 }
 
 impl std::fmt::Debug for Vision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Vision").field("processor", &self.processor).finish_non_exhaustive()
+        f.debug_struct("Vision").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
@@ -43,16 +43,15 @@ impl Vision {
     /// The tower of `files`, which computes at `place`.
     fn new(files: TowerFiles, processor: Processor, place: TowerPlace) -> Vision {
         Vision {
-            processor,
-            limits: DecodeLimits::default(),
+            reader: PictureReader::new(processor),
             tower: Arc::new(TowerHost::new(files, place)),
             known: KnownPictures::new(KNOWN_BYTES),
         }
     }
 
-    /// How pictures become patches.
-    pub fn processor(&self) -> &Processor {
-        &self.processor
+    /// How the model takes pictures.
+    pub fn reader(&self) -> &PictureReader {
+        &self.reader
     }
 
     /// Bytes of the tower while it is loaded, with a picture of the most tokens.
@@ -79,35 +78,6 @@ impl Vision {
     /// Pictures whose rows were known, and those that the tower has seen.
     pub fn counts(&self) -> (u64, u64) {
         self.known.counts()
-    }
-
-    /// What a picture becomes, by its header: no pixel is decoded.
-    ///
-    /// # Errors
-    /// Where the bytes are no picture, or one of a size that the model does not take.
-    pub fn layout(
-        &self,
-        bytes: &[u8],
-        max_tokens: Option<NonZeroUsize>,
-    ) -> Result<Layout, EngineError> {
-        let size = picture_size(bytes, &self.limits)?;
-        Ok(self.limited(max_tokens).layout(size.width, size.height)?)
-    }
-
-    /// Decodes a picture and resizes it as the model takes it, with `max_tokens` rows at most where that
-    /// is below the options' limit. Takes a processor for some hundredths of a second for each million pixels.
-    ///
-    /// # Errors
-    /// Where the bytes are no picture, are damaged, or make one that the model does not take.
-    pub fn prepare(
-        &self,
-        bytes: &[u8],
-        max_tokens: Option<NonZeroUsize>,
-    ) -> Result<Prepared, EngineError> {
-        let picture = Picture::decode(bytes, &self.limits)?;
-        let processor = self.limited(max_tokens);
-        let layout = processor.layout(picture.size().width, picture.size().height)?;
-        Ok(processor.prepare(&picture, &layout)?)
     }
 
     /// The rows that a picture takes in a prompt. Their hash is that of its pixels and of the tower.
@@ -144,10 +114,5 @@ impl Vision {
             self.known.insert(seen);
         }
         Ok(seen)
-    }
-
-    fn limited(&self, max_tokens: Option<NonZeroUsize>) -> Processor {
-        let most = [max_tokens, self.processor.max_tokens()].into_iter().flatten().min();
-        self.processor.clone().with_max_tokens(most)
     }
 }

@@ -36,8 +36,9 @@ fn exact() -> EngineOptions {
 /// What the engine's tower makes of a picture.
 fn see(engine: &Engine, picture: &Picture) -> Arc<SeenPicture> {
     let vision = engine.vision().expect("a model that sees");
-    let layout = vision.processor().layout(picture.size().width, picture.size().height).unwrap();
-    let prepared = vision.processor().prepare(picture, &layout).unwrap();
+    let layout =
+        vision.reader().processor().layout(picture.size().width, picture.size().height).unwrap();
+    let prepared = vision.reader().processor().prepare(picture, &layout).unwrap();
     let seen = vision.see(&prepared, &mut |_, _| ControlFlow::Continue(())).unwrap();
     let seen = seen.expect("nothing ends it");
     assert_eq!(seen.rows(), vision.rows(&prepared));
@@ -379,8 +380,9 @@ fn a_picture_can_be_given_up_while_another_is_seen_and_while_it_is() {
     let vision = engine.vision().unwrap();
     let pictures = towers::pictures();
     let picture = &pictures[0].1;
-    let layout = vision.processor().layout(picture.size().width, picture.size().height).unwrap();
-    let prepared = vision.processor().prepare(picture, &layout).unwrap();
+    let layout =
+        vision.reader().processor().layout(picture.size().width, picture.size().height).unwrap();
+    let prepared = vision.reader().processor().prepare(picture, &layout).unwrap();
     let seen = vision.see(&prepared, &mut |n_done, _| {
         if n_done == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });

@@ -13,5 +13,5 @@ mod source;
 
 pub(crate) use collect::{PictureFields, Pictures};
 pub(crate) use look::Looks;
-pub(crate) use open::{count_rows, open};
+pub(crate) use open::{count_rows, open, rows_of};
 pub(crate) use source::Source;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use moeflux_core::PictureRows;
-use moeflux_engine::{EngineError, Vision};
+use moeflux_engine::{EngineError, PictureReader, Vision};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -78,9 +78,22 @@ pub(crate) async fn count_rows(
         return Ok(Vec::new());
     }
     let (files, _files) = files(app, sources).await?;
-    let rows =
-        |file: &File| PictureRows { id: Sha256::digest(&file.bytes).into(), n_rows: file.n_rows };
-    Ok(files.iter().map(rows).collect())
+    Ok(files.iter().map(File::counted).collect())
+}
+
+/// As [`count_rows`], on this thread and without a model's memory.
+///
+/// # Errors
+/// As [`count_rows`].
+pub(crate) fn rows_of(reader: &PictureReader, sources: Vec<Source>) -> ApiResult<Vec<PictureRows>> {
+    Ok(read_files(reader, usize::MAX, sources)?.iter().map(File::counted).collect())
+}
+
+impl File {
+    /// Its rows, with the hash of its file in place of that of its pixels.
+    fn counted(&self) -> PictureRows {
+        PictureRows { id: Sha256::digest(&self.bytes).into(), n_rows: self.n_rows }
+    }
 }
 
 /// The files of pictures, and their part of the room for files.
@@ -93,7 +106,11 @@ async fn files(
     // The semaphore is never closed.
     let permit = FILES.acquire_many(units).await.ok();
     let shared = Arc::clone(app);
-    let files = offload(move || read_files(&shared, sources)).await??;
+    let read = move || {
+        let ctx = shared.loaded.engine().plan().ctx;
+        read_files(vision(&shared)?.reader(), ctx, sources)
+    };
+    let files = offload(read).await??;
     Ok((files, permit))
 }
 
@@ -102,15 +119,14 @@ fn vision(app: &App) -> ApiResult<&Vision> {
     vision.ok_or_else(|| ApiError::internal("the model has no vision tower"))
 }
 
-/// Reads the headers of pictures and holds all of them against limits.
-fn read_files(app: &App, sources: Vec<Source>) -> ApiResult<Vec<File>> {
-    let (vision, ctx) = (vision(app)?, app.loaded.engine().plan().ctx);
+/// Reads the headers of pictures and holds all of them against limits, and their rows against a context.
+fn read_files(reader: &PictureReader, ctx: usize, sources: Vec<Source>) -> ApiResult<Vec<File>> {
     let (mut n_pixels, mut n_rows) = (0_u64, 0_usize);
     let mut files = Vec::with_capacity(sources.len());
     let fetching_ends = Instant::now() + MAX_TIME;
     for mut source in sources {
         let bytes = source.read(fetching_ends)?;
-        let layout = vision.layout(&bytes, source.max_tokens());
+        let layout = reader.layout(&bytes, source.max_tokens());
         let layout = layout.map_err(|err| refusal(source.at(), &err))?;
         let (size, canvas) = (layout.source(), layout.canvas());
         let pixels = size.width as u64 * size.height as u64;
@@ -139,7 +155,7 @@ fn read_files(app: &App, sources: Vec<Source>) -> ApiResult<Vec<File>> {
 
 fn prepared(vision: &Vision, file: File) -> ApiResult<OpenPicture> {
     let File { source, bytes, .. } = file;
-    let prepared = vision.prepare(&bytes, source.max_tokens());
+    let prepared = vision.reader().prepare(&bytes, source.max_tokens());
     let prepared = prepared.map_err(|err| refusal(source.at(), &err))?;
     Ok(OpenPicture { rows: vision.rows(&prepared), prepared })
 }

@@ -71,6 +71,9 @@ fn every_dialect_shows_the_same_picture() {
         assert_eq!(reply["usage"]["prompt_tokens"], PROMPT_TOKENS, "{reply}");
         assert_eq!(reply["choices"][0]["message"]["content"], ANSWER);
     }
+    let picture = json!({"type": "image_url", "image_url": {"url": url}});
+    let shown = server.post("/apply-template", &asking(parts("text", picture))).json();
+    assert!(shown["prompt"].as_str().unwrap().contains("<|image_pad|>"), "{shown}");
 
     let picture = json!({"type": "input_image", "image_url": url});
     let input = json!([{"role": "user", "content": parts("input_text", picture)}]);

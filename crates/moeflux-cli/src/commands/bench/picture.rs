@@ -32,7 +32,7 @@ pub(super) fn run(args: &BenchArgs, path: &Path, engine: &Engine) -> Result<()> 
     ensure!(vision.is_some(), "{}: the model does not take pictures", name());
     let Some(vision) = vision else { return Ok(()) };
     let start = Instant::now();
-    let picture = vision.prepare(&bytes, None).with_context(name)?;
+    let picture = vision.reader().prepare(&bytes, None).with_context(name)?;
     let prepare = start.elapsed();
     let first = see(vision, &picture)?;
     let seconds = (0..args.repeat).map(|_| Ok(see(vision, &picture)?.as_secs_f64()));
