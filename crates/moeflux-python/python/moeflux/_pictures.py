@@ -42,12 +42,16 @@ def _without(message: object, at: str, pictures: list[bytes]) -> object:
         return fields
     parts: list[object] = []
     for nth, part in enumerate(cast("Sequence[object]", content)):
-        own = cast("Mapping[str, object]", part) if isinstance(part, Mapping) else None
-        if own is not None and own.get("type") in _TYPES:
-            pictures.append(_bytes_of_part(own, f"{at}.content[{nth}]"))
-            own = {"type": "image", "picture": str(len(pictures) - 1)}
-        parts.append(cast("object", part) if own is None else own)
+        if _is_picture(part):
+            pictures.append(_bytes_of_part(cast("Mapping[str, object]", part), f"{at}.content[{nth}]"))
+            parts.append({"type": "image", "picture": str(len(pictures) - 1)})
+        else:
+            parts.append(part)
     return {**fields, "content": parts}
+
+
+def _is_picture(part: object) -> bool:
+    return isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in _TYPES
 
 
 def _bytes_of_part(part: Mapping[str, object], at: str) -> bytes:
