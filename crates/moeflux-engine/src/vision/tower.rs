@@ -19,7 +19,7 @@ use crate::error::EngineError;
 
 /// Rows that a tower computes at a time, on the processor and on a GPU.
 const ROWS: usize = 512;
-const GPU_ROWS: usize = 2048;
+const GPU_ROWS: usize = 1024;
 
 /// How often a thread that waits for the tower asks whether to go on.
 const ASKED: Duration = Duration::from_millis(50);

@@ -91,8 +91,6 @@ impl Scratch {
 /// Rows of a picture that are worked on together.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
-    /// Its number.
-    pub(super) nth: usize,
     pub(super) hidden: Cols,
     /// Queries, which wait for the keys of the chunks behind.
     pub(super) queries: Cols,
@@ -200,7 +198,7 @@ impl Block {
             backend.rms_norm(rows, RmsNorm { out: x, x, weight, eps });
         }
         for heads in [q, k] {
-            rope.run(backend, chunk.nth, heads, &chunk.span);
+            rope.run(backend, heads, &chunk.span);
         }
         backend.copy(rows, chunk.queries.heads(n_heads), q);
         let append = KeysValues { k, v: Some(v) };

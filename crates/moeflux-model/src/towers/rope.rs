@@ -22,14 +22,9 @@ pub(crate) struct RopePlan {
     pub(crate) theta: f32,
 }
 
-/// Rotations of a tower. Each chunk of a picture has loaded ones of its own, so that their tables of sines and cosines
-/// are computed once for all blocks.
+/// Loaded rotations of parts of a head.
 #[derive(Clone, Debug)]
-pub(super) struct AxialRope {
-    plan: RopePlan,
-    head_dim: usize,
-    chunks: Vec<Vec<Part>>,
-}
+pub(super) struct AxialRope(Vec<Part>);
 
 /// Some columns of every head, and what turns them.
 #[derive(Clone, Copy, Debug)]
@@ -40,20 +35,8 @@ struct Part {
 }
 
 impl AxialRope {
-    pub(super) fn new(plan: RopePlan, head_dim: usize) -> AxialRope {
-        AxialRope { plan, head_dim, chunks: Vec::new() }
-    }
-
-    /// Loads what `n_chunks` of a picture need.
-    pub(super) fn load(&mut self, n_chunks: usize, backend: &mut dyn Backend) {
-        while self.chunks.len() < n_chunks {
-            self.chunks.push(self.parts(backend));
-        }
-    }
-
-    fn parts(&self, backend: &mut dyn Backend) -> Vec<Part> {
+    pub(super) fn load(plan: RopePlan, head_dim: usize, backend: &mut dyn Backend) -> AxialRope {
         use PositionPart::{Height, Width};
-        let (plan, head_dim) = (self.plan, self.head_dim);
         let n = head_dim / 4;
         let exponent = |i: usize| -4.0 * i as f64 / head_dim as f64;
         let frequency = |i: usize| f64::from(plan.theta).powf(exponent(i)) as f32;
@@ -62,7 +45,7 @@ impl AxialRope {
             let spec = RopeSpec { inv_freq, pairs, scale: 1.0, parts };
             Part { start, len, rope: backend.load_rope(spec) }
         };
-        match plan.kind {
+        AxialRope(match plan.kind {
             RopeKind::RowsThenColumns => {
                 let parts = [vec![Height; n], vec![Width; n]].concat();
                 vec![part(0, head_dim, each().chain(each()).collect(), RopePairs::Halves, parts)]
@@ -78,12 +61,12 @@ impl AxialRope {
                     part(start, head_dim / 2, each().collect(), RopePairs::Halves, vec![of; n])
                 })
                 .collect(),
-        }
+        })
     }
 
-    /// Rotates every head of the `nth` chunk in place.
-    pub(super) fn run(&self, backend: &mut dyn Backend, nth: usize, x: Heads, span: &Span) {
-        for part in &self.chunks[nth] {
+    /// Rotates every head in place.
+    pub(super) fn run(&self, backend: &mut dyn Backend, x: Heads, span: &Span) {
+        for part in &self.0 {
             let columns = Heads { start: x.start + part.start, head_dim: part.len, ..x };
             backend.rope(columns, part.rope, std::slice::from_ref(span));
         }

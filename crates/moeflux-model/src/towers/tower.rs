@@ -73,7 +73,7 @@ impl Tower {
         let stem = Stem::load(&plan.stem, width, build.weights)?;
         let table = plan.table.map(|table| Table::load(table, width, build.weights)).transpose()?;
         let head_dim = plan.block.attention.head_dim;
-        let rope = AxialRope::new(plan.rope, head_dim);
+        let rope = AxialRope::load(plan.rope, head_dim, build.backend());
         let blocks = (0..plan.n_blocks).map(|i| {
             let name = format!("{}.{i}", plan.blocks);
             Block::load(&plan.block, &name, build.weights)
@@ -223,8 +223,7 @@ impl Tower {
                 backend.add(its.len(), hidden, self.scratch.given);
             }
             let span = self.span(sequence, grid, its);
-            self.rope.load(nth + 1, backend);
-            chunks.push(Chunk { nth, hidden, queries, span });
+            chunks.push(Chunk { hidden, queries, span });
         }
         chunks
     }
