@@ -87,8 +87,8 @@ pub(crate) fn effective(mut layout: Layout, kind: ProductKind, lanes: u32) -> La
     layout.within(n_units, lanes)
 }
 
-/// Whether products with many rows go through `coop_matmul.wgsl`. A last block that is not whole ends with zeros of
-/// the matrix; sums of groups stand behind whole blocks alone.
+/// Whether products with many rows go through `coop_matmul.wgsl`. The device's matrices have zeros behind the last
+/// column, up to a whole block, so that a row may end within one; where sums of groups follow its blocks, it may not.
 pub(crate) fn uses_coop_matrix(b: &Wgpu, quant: Option<ActivationQuant>, cols: usize) -> bool {
     let step = |quant: ActivationQuant| if quant.have_sums { BLOCK } else { EIGHT };
     b.tiles != Tiles::F32 && quant.is_some_and(|quant| cols.is_multiple_of(step(quant)))

@@ -3,8 +3,8 @@
 // After its blocks of 32 columns a row has blocks of the sums of 16 groups each, of GROUP
 // columns, twice. Of eight columns come the first and the fifth, the second and the sixth, and so
 // on, or with ORDER 3 of each four the first and the third, the second and the fourth: so the
-// matrix's are unpacked. Where the last block is not whole, rows of the matrix end with zeros, which meet
-// sums. A workgroup has a row.
+// matrix's are unpacked. A last block that is not whole is filled with sums, too: the matrix has zeros
+// in these columns. A workgroup has a row.
 
 enable f16;
 
