@@ -155,6 +155,10 @@ class Broken:
         raise OSError("gone")
 
 
+CYCLE: dict[str, Any] = {"type": "image_url"}
+CYCLE["image_url"] = CYCLE
+
+
 @pytest.mark.parametrize(
     ("part", "says"),
     [
@@ -178,6 +182,7 @@ class Broken:
         ({"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}, "addresses"),
         ({"type": "image_url", "image_url": {}}, "no picture"),
         ({"type": "image_url", "image_url": {"url": {"url": {"url": 4}}}}, "bytes"),
+        (CYCLE, "bytes"),
         ({"type": "image", "picture": "0"}, "no picture"),
     ],
 )

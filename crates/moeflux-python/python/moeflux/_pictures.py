@@ -55,14 +55,20 @@ def _is_picture(part: object) -> bool:
 
 
 def _bytes_of_part(part: Mapping[str, object], at: str) -> bytes:
+    key = _key_of(part, at)
+    name, value = f"{at}.{key}", part[key]
+    if isinstance(value, Mapping):
+        inner = cast("Mapping[str, object]", value)
+        key = _key_of(inner, name)
+        name, value = f"{name}.{key}", inner[key]
+    return _decoded(value, name) if key in ("base64", "data") and isinstance(value, str) else _bytes_of(value, name)
+
+
+def _key_of(part: Mapping[str, object], at: str) -> str:
     key = next((key for key in _KEYS if part.get(key) is not None), None)
     if key is None:
         raise Error(f"{at}: it has no picture; write {{'type': 'image', 'image': 'cat.jpg'}}", "request", "messages")
-    value = part[key]
-    if isinstance(value, Mapping):
-        return _bytes_of_part(cast("Mapping[str, object]", value), f"{at}.{key}")
-    name = f"{at}.{key}"
-    return _decoded(value, name) if key in ("base64", "data") and isinstance(value, str) else _bytes_of(value, name)
+    return key
 
 
 def _bytes_of(value: object, name: str) -> bytes:
