@@ -82,8 +82,11 @@ fn texts(args: &PromptArgs) -> Result<Texts> {
         let tokenizer = Tokenizer::at(path, dialects())?;
         let mut options = EngineOptions::default();
         args.pictures.set(&mut options.vision);
-        // Folders of tokenizers alone will do for requests without pictures.
-        Ok(Texts { tokenizer, pictures: picture_reader(path, &options) })
+        match picture_reader(path, &options) {
+            Err(err) if options.vision.mmproj.is_some() => Err(err.into()),
+            // Folders of tokenizers alone will do for requests without pictures.
+            pictures => Ok(Texts { tokenizer, pictures }),
+        }
     };
     match locate::place(args.model.as_deref(), "--model", true, Hurry::Any)? {
         Place::Here(path) => of(&path),
