@@ -155,8 +155,10 @@ impl Roster {
     }
 
     /// Keeps what a model counted, before its memory is given back.
-    pub(super) fn keep_figures(&self, served: &Served) {
+    pub(super) fn keep_figures(&self, served: &Arc<Served>) {
+        let mut state = self.state();
         *self.gone() += Figures::of(served);
+        state.counted(served);
     }
 
     /// Notes that a model that was taken out has given back its memory.
@@ -250,10 +252,14 @@ impl Roster {
         self.state().n_waiting()
     }
 
-    /// What the engines of all models counted since the start.
+    /// What the engines of all models counted since the start, those that are being unloaded
+    /// included: no count ever falls.
     pub(crate) fn figures(&self) -> Figures {
-        let mut sum = *self.gone();
-        self.loaded().iter().for_each(|loaded| sum += Figures::of(&loaded.served));
+        let (mut sum, counting) = {
+            let state = self.state();
+            (*self.gone(), state.counting())
+        };
+        counting.iter().for_each(|served| sum += Figures::of(served));
         sum
     }
 }

@@ -6,7 +6,7 @@
 //! over; then it takes none, becomes idle, and leaves. So models whose requests mix are switched in
 //! batches, and none waits without end.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::ApiError;
@@ -68,13 +68,22 @@ pub(super) struct State<T> {
     next_ticket: u64,
     /// Models that were taken out and still have their memory.
     pub(super) n_unloading: usize,
+    /// Those of them whose counts are not kept yet.
+    uncounted: Vec<Weak<T>>,
     pub(super) is_closed: bool,
 }
 
 impl<T> State<T> {
     pub(super) fn new() -> State<T> {
-        let (residents, waiting) = (Vec::new(), Vec::new());
-        State { residents, waiting, coming: None, next_ticket: 0, n_unloading: 0, is_closed: false }
+        State {
+            residents: Vec::new(),
+            waiting: Vec::new(),
+            coming: None,
+            next_ticket: 0,
+            n_unloading: 0,
+            uncounted: Vec::new(),
+            is_closed: false,
+        }
     }
 
     pub(super) fn residents(&self) -> &[Resident<T>] {
@@ -223,7 +232,20 @@ impl<T> State<T> {
 
     fn take(&mut self, at: usize) -> Resident<T> {
         self.n_unloading += 1;
-        self.residents.remove(at)
+        let resident = self.residents.remove(at);
+        self.uncounted.push(Arc::downgrade(&resident.served));
+        resident
+    }
+
+    /// Notes that the counts of a model that was taken out are kept.
+    pub(super) fn counted(&mut self, served: &Arc<T>) {
+        self.uncounted.retain(|one| one.as_ptr() != Arc::as_ptr(served));
+    }
+
+    /// The models whose counts are not kept yet: those that are loaded or being unloaded.
+    pub(super) fn counting(&self) -> Vec<Arc<T>> {
+        let loaded = self.residents.iter().map(|resident| Arc::clone(&resident.served));
+        loaded.chain(self.uncounted.iter().filter_map(Weak::upgrade)).collect()
     }
 
     /// Lets a model take no more requests, so that it leaves once the last has ended; whether it is
@@ -363,7 +385,11 @@ mod tests {
         bench.pass(9);
         assert!(bench.state.take_expired(bench.now).is_none());
         bench.pass(1);
-        assert_eq!(&*bench.state.take_expired(bench.now).unwrap().name, "a");
+        let taken = bench.state.take_expired(bench.now).unwrap();
+        assert_eq!(&*taken.name, "a");
+        assert_eq!(bench.state.counting().len(), 2, "its counts stay until they are kept");
+        bench.state.counted(&taken.served);
+        assert_eq!(bench.state.counting().len(), 1);
         bench.pass(1 << 30);
         assert!(bench.state.take_expired(bench.now).is_none());
         assert_eq!(bench.state.n_unloading, 1);
