@@ -308,6 +308,7 @@ mod gpu {
 #[cfg(not(feature = "gpu"))]
 mod gpu {
     use std::path::Path;
+    use std::time::Duration;
 
     use crate::device::measured::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
     use crate::device::{NAMES, OptionId, refuse};
