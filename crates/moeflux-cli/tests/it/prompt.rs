@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::common::{moeflux, refuses, succeeds};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use moeflux_convert::synth::{SynthFormat, SynthOptions};
+use moeflux_convert::synthesise;
 use serde_json::{Value, json};
 
 #[test]
@@ -114,6 +116,26 @@ fn pictures_are_placeholders_that_logits_takes() {
     let damaged = with_picture(dir.path(), "damaged.json", "data:;base64,aGVsbG8=");
     let args = ["prompt", "-m", model, "--request", &damaged];
     refuses(&args, 1, &["damaged.json", "messages[0].content[1]"]);
+}
+
+/// What `synth` makes of a shape with a tower takes pictures in its template, with GGUF's tokenizer and that of a
+/// checkpoint.
+#[test]
+fn made_up_models_take_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    let picture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-image/tests/data/tiny.png");
+    let url = format!("data:;base64,{}", BASE64_STANDARD.encode(fs::read(picture).unwrap()));
+    let request = with_picture(dir.path(), "request.json", &url);
+    for format in [SynthFormat::Gguf, SynthFormat::Mlx] {
+        let out = dir.path().join(format!("{format:?}"));
+        let n_layers = Some(4);
+        let options = SynthOptions { is_hollow: true, format, n_layers, ..Default::default() };
+        synthesise("qwen3.6-35b-a3b", &out, &options, &mut |_| {}).unwrap();
+        let args = ["prompt", "-m", out.to_str().unwrap(), "--request", &request];
+        let (text, _) = succeeds(&args);
+        assert!(text.contains("<|im_start|>Look: <|image_pad|><|im_end|>"), "{format:?}: {text}");
+    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ use gguf::Piece;
 use moeflux_core::WriteError;
 use plan::{GATE_BITS, Made};
 
+use text::Vocabulary;
 use work_dir::WorkDir;
 
 pub use crate::synth::options::SynthOptions;
@@ -220,9 +221,9 @@ struct Making<'a, 'p> {
 impl Making<'_, '_> {
     /// Tokenizer and chat template.
     fn text(&self, config: &Config) -> Result<Vec<PackedFile>, SynthError> {
-        let vocab = config.usize_in("vocab_size", text::MIN_VOCAB..=1 << 24)?;
+        let vocabulary = Vocabulary::of(config)?;
         let file = |(name, bytes): (&str, Vec<u8>)| self.file(name, &bytes);
-        text::files(vocab).into_iter().map(file).collect()
+        vocabulary.files().into_iter().map(file).collect()
     }
 
     fn file(&self, name: &str, bytes: &[u8]) -> Result<PackedFile, SynthError> {

@@ -1,17 +1,22 @@
 //! A tokenizer that fits any vocabulary: bytes, the special tokens of chat,
 //! and made-up words for every other id.
 
+use moeflux_core::checkpoint::{Config, FormatError};
 use serde_json::{Map, Value, json};
 
-const SPECIAL: [&str; 5] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"];
+/// Words that are tokens of their own. The last one is of models that take pictures alone.
+const SPECIAL: [&str; 6] =
+    ["<|endoftext|>", "<|im_start|>", END_OF_TURN, "<think>", "</think>", "<|image_pad|>"];
+
+const END_OF_TURN: &str = "<|im_end|>";
 
 /// Their ids in Qwen3.5's vocabulary.
-const QWEN_IDS: [usize; 5] = [248_044, 248_045, 248_046, 248_068, 248_069];
+const QWEN_IDS: [usize; 6] = [248_044, 248_045, 248_046, 248_068, 248_069, 248_056];
 
 const N_BYTES: usize = 256;
 
 /// A byte is a token here, so turns go without their roles' names.
-pub(super) const CHAT_TEMPLATE: &str = "\
+const CHAT_TEMPLATE: &str = "\
 {%- for message in messages %}
     {{- '<|im_start|>' + message.content + '<|im_end|>' }}
 {%- endfor %}
@@ -20,92 +25,151 @@ pub(super) const CHAT_TEMPLATE: &str = "\
 {%- endif %}
 ";
 
-/// The smallest vocabulary that holds bytes and special tokens.
-pub(super) const MIN_VOCAB: usize = N_BYTES + SPECIAL.len();
+/// The same for contents with pictures.
+const PICTURE_TEMPLATE: &str = "\
+{%- for message in messages %}
+    {{- '<|im_start|>' }}
+    {%- if message.content is string %}
+        {{- message.content }}
+    {%- else %}
+        {%- for part in message.content %}
+            {{- '<|image_pad|>' if part.type == 'image' else part.text }}
+        {%- endfor %}
+    {%- endif %}
+    {{- '<|im_end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>' }}
+{%- endif %}
+";
 
-/// Names and contents of the files.
-pub(super) fn files(vocab: usize) -> Vec<(&'static str, Vec<u8>)> {
-    let ids = special_ids(vocab);
-    let (end_of_text, end_of_turn) = (ids[0], ids[2]);
-    let tokenizer_config = json!({
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": null,
-        "eos_token": SPECIAL[2],
-        "pad_token": SPECIAL[0],
-        "add_bos_token": false,
-        "clean_up_tokenization_spaces": false,
-        "chat_template": CHAT_TEMPLATE,
-    });
-    let generation = json!({"eos_token_id": [end_of_turn, end_of_text], "do_sample": false});
-    vec![
-        ("tokenizer.json", tokenizer(vocab, ids).to_string().into_bytes()),
-        ("tokenizer_config.json", tokenizer_config.to_string().into_bytes()),
-        ("chat_template.jinja", CHAT_TEMPLATE.as_bytes().to_vec()),
-        ("generation_config.json", generation.to_string().into_bytes()),
-    ]
+/// The vocabulary of a model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vocabulary {
+    n_ids: usize,
+    has_pictures: bool,
 }
 
-fn special_ids(vocab: usize) -> [usize; 5] {
-    if vocab > QWEN_IDS[4] { QWEN_IDS } else { std::array::from_fn(|i| vocab - 5 + i) }
-}
+impl Vocabulary {
+    /// That of a shape.
+    ///
+    /// # Errors
+    /// Where it has no place for bytes and special tokens.
+    pub(super) fn of(config: &Config) -> Result<Vocabulary, FormatError> {
+        let has_pictures = config.part("vision_config").is_some();
+        let n_special = SPECIAL.len() - usize::from(!has_pictures);
+        let n_ids = config.usize_in("vocab_size", N_BYTES + n_special..=1 << 24)?;
+        Ok(Vocabulary { n_ids, has_pictures })
+    }
 
-/// The id of the token that ends a turn.
-pub(super) fn end_of_turn(vocab: usize) -> usize {
-    special_ids(vocab)[2]
+    /// Names and contents of the files.
+    pub(super) fn files(self) -> Vec<(&'static str, Vec<u8>)> {
+        let template = self.template();
+        let tokenizer_config = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": null,
+            "eos_token": END_OF_TURN,
+            "pad_token": SPECIAL[0],
+            "add_bos_token": false,
+            "clean_up_tokenization_spaces": false,
+            "chat_template": template,
+        });
+        let ends = [self.end_of_turn(), self.id(0)];
+        let generation = json!({"eos_token_id": ends, "do_sample": false});
+        vec![
+            ("tokenizer.json", self.tokenizer().to_string().into_bytes()),
+            ("tokenizer_config.json", tokenizer_config.to_string().into_bytes()),
+            ("chat_template.jinja", template.as_bytes().to_vec()),
+            ("generation_config.json", generation.to_string().into_bytes()),
+        ]
+    }
+
+    /// The chat template.
+    pub(super) fn template(self) -> &'static str {
+        if self.has_pictures { PICTURE_TEMPLATE } else { CHAT_TEMPLATE }
+    }
+
+    /// The id of the token that ends a turn.
+    pub(super) fn end_of_turn(self) -> usize {
+        self.id(2)
+    }
+
+    /// The id of a special word. In vocabularies smaller than Qwen3.5's they are the last ones, that of
+    /// pictures before the others.
+    fn id(self, nth: usize) -> usize {
+        let is_large = self.n_ids > QWEN_IDS[4];
+        match (is_large, nth) {
+            (true, _) => QWEN_IDS[nth],
+            (false, 5) => self.n_ids - 6,
+            (false, _) => self.n_ids - 5 + nth,
+        }
+    }
+
+    /// The special words and their ids.
+    fn special(self) -> impl Iterator<Item = (&'static str, usize)> {
+        let n = SPECIAL.len() - usize::from(!self.has_pictures);
+        (0..n).map(move |nth| (SPECIAL[nth], self.id(nth)))
+    }
+
+    /// The words of all ids.
+    pub(super) fn words(self) -> Vec<String> {
+        let mut words: Vec<String> = byte_words().map(String::from).collect();
+        words.extend((N_BYTES..self.n_ids).map(filler));
+        for (content, id) in self.special() {
+            words[id] = content.to_owned();
+        }
+        words
+    }
+
+    fn tokenizer(self) -> Value {
+        let special: Vec<_> = self.special().collect();
+        let is_special = |id: &usize| special.iter().any(|(_, of)| of == id);
+        let mut words = Map::new();
+        for (id, word) in byte_words().enumerate() {
+            words.insert(word.to_string(), json!(id));
+        }
+        for id in (N_BYTES..self.n_ids).filter(|id| !is_special(id)) {
+            words.insert(filler(id), json!(id));
+        }
+        let added = |(content, id): &(&str, usize)| {
+            json!({
+                "id": id, "content": content, "special": is_hidden(content),
+                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            })
+        };
+        let bytes = json!({
+            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
+        });
+        json!({
+            "version": "1.0",
+            "truncation": null,
+            "padding": null,
+            "added_tokens": special.iter().map(added).collect::<Vec<_>>(),
+            "normalizer": null,
+            "pre_tokenizer": bytes,
+            "post_processor": null,
+            "decoder": bytes,
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                "ignore_merges": false, "vocab": words, "merges": [],
+            },
+        })
+    }
 }
 
 /// Whether a word is a token of its own that texts do not contain; `None` for the others.
 pub(super) fn special(word: &str) -> Option<bool> {
-    SPECIAL.contains(&word).then(|| !word.contains("think"))
+    SPECIAL.contains(&word).then(|| is_hidden(word))
 }
 
-/// The words of all ids.
-pub(super) fn words(vocab: usize) -> Vec<String> {
-    let mut words: Vec<String> = byte_words().map(String::from).collect();
-    words.extend((N_BYTES..vocab).map(filler));
-    for (content, id) in SPECIAL.into_iter().zip(special_ids(vocab)) {
-        words[id] = content.to_owned();
-    }
-    words
+fn is_hidden(special: &str) -> bool {
+    !special.contains("think")
 }
 
 /// A word that no text has. "Ġ" is how byte-level tokenizers write a space.
 fn filler(id: usize) -> String {
     format!("Ġw{id}")
-}
-
-fn tokenizer(vocab: usize, ids: [usize; 5]) -> Value {
-    let mut words = Map::new();
-    for (id, word) in byte_words().enumerate() {
-        words.insert(word.to_string(), json!(id));
-    }
-    for id in (N_BYTES..vocab).filter(|id| !ids.contains(id)) {
-        words.insert(filler(id), json!(id));
-    }
-    let added = |(content, id): (&str, usize)| {
-        json!({
-            "id": id, "content": content, "special": special(content),
-            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
-        })
-    };
-    let bytes = json!({
-        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
-    });
-    json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": SPECIAL.into_iter().zip(ids).map(added).collect::<Vec<_>>(),
-        "normalizer": null,
-        "pre_tokenizer": bytes,
-        "post_processor": null,
-        "decoder": bytes,
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": false, "vocab": words, "merges": [],
-        },
-    })
 }
 
 /// How byte-level tokenizers write each byte: printable ones as themselves,
@@ -129,15 +193,24 @@ mod tests {
 
     #[test]
     fn every_id_has_one_word() {
-        for vocab in [MIN_VOCAB, 512, 248_320] {
-            let ids = special_ids(vocab);
-            let tokenizer = tokenizer(vocab, ids);
+        for (n_ids, has_pictures) in [
+            (261, false),
+            (512, false),
+            (248_320, false),
+            (262, true),
+            (512, true),
+            (248_320, true),
+        ] {
+            let vocabulary = Vocabulary { n_ids, has_pictures };
+            let tokenizer = vocabulary.tokenizer();
             let words = tokenizer["model"]["vocab"].as_object().unwrap();
             let mut seen: BTreeSet<u64> =
                 words.values().map(|word| word.as_u64().unwrap()).collect();
-            seen.extend(ids.map(|id| id as u64));
-            assert_eq!(seen.len(), vocab);
-            assert_eq!(seen.last(), Some(&(vocab as u64 - 1)));
+            seen.extend(vocabulary.special().map(|(_, id)| id as u64));
+            assert_eq!(seen.len(), n_ids);
+            assert_eq!(seen.last(), Some(&(n_ids as u64 - 1)));
+            let is_there = |word: &str| vocabulary.words().iter().any(|other| other == word);
+            assert_eq!(is_there("<|image_pad|>"), has_pictures);
         }
     }
 

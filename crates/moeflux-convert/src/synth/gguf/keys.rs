@@ -6,7 +6,7 @@ use moeflux_core::gguf::arch::routing::Gating;
 use moeflux_core::manifest::Manifest;
 
 use super::header::{Key, Value};
-use crate::synth::text;
+use crate::synth::text::{Vocabulary, special};
 
 /// Kinds of tokens.
 const NORMAL: i32 = 1;
@@ -370,15 +370,15 @@ impl Writer<'_> {
     }
 
     fn tokenizer(&mut self) -> Result<(), FormatError> {
-        let vocab = self.model.config.usize("vocab_size")?;
-        let words = text::words(vocab);
-        let kind = |word: &String| match text::special(word) {
+        let vocabulary = Vocabulary::of(self.model.config)?;
+        let words = vocabulary.words();
+        let kind = |word: &String| match special(word) {
             None => NORMAL,
             Some(false) => USER_DEFINED,
             Some(true) => CONTROL,
         };
         let kinds = words.iter().map(kind).collect();
-        let eos = Value::count(text::end_of_turn(vocab));
+        let eos = Value::count(vocabulary.end_of_turn());
         let keys = [
             ("model", written("gpt2")),
             ("pre", written("qwen2")),
@@ -389,7 +389,7 @@ impl Writer<'_> {
             ("add_bos_token", Value::Bool(false)),
         ];
         self.keys.extend(keys.map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)));
-        self.keys.push(("tokenizer.chat_template".to_owned(), written(text::CHAT_TEMPLATE)));
+        self.keys.push(("tokenizer.chat_template".to_owned(), written(vocabulary.template())));
         Ok(())
     }
 }

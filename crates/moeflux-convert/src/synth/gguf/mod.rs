@@ -10,7 +10,6 @@ use moeflux_core::manifest::Manifest;
 use moeflux_model::{Family, MmprojShape};
 
 use super::options::SynthOptions;
-use super::text;
 use header::{Key, Value, header};
 use keys::Model;
 use tensors::{Maker, Stored};
@@ -61,7 +60,6 @@ pub(super) fn parts(
     let n_layers = config.usize("num_hidden_layers")?;
     let n_declared = manifest.experts.iter().map(|experts| experts.layer.idx() + 1).max();
     let n_nextn = n_declared.unwrap_or(0).saturating_sub(n_layers);
-    config.usize_in("vocab_size", text::MIN_VOCAB..=1 << 24)?;
     let names = StoredNames::of(architecture, n_layers);
     let mix = options.mix;
     let maker = Maker { config, names, mix, n_layers, seed: options.seed };
