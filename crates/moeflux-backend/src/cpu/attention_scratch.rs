@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::cpu::floats::Floats;
+use crate::cpu::math::LANES;
 
 /// Memory of one task.
 #[derive(Debug, Default)]
@@ -15,10 +16,33 @@ pub(super) struct Scratch {
     pub(super) sums: Floats,
     pub(super) totals: Vec<f32>,
     pub(super) maxima: Vec<f32>,
+    pub(super) bidirectional: BidirectionalScratch,
     /// Empty between tiles.
     pub(super) queries: Vec<Query<'static>>,
     /// Empty between tiles.
     pub(super) vectors: Vec<&'static [f32]>,
+}
+
+/// Memory of one task whose queries all see the same positions. Queries are in groups, which meet a block of
+/// positions together; rows of values and sums are whole vectors.
+#[derive(Debug, Default)]
+pub(super) struct BidirectionalScratch {
+    /// Of each group `(k_dim, group)`.
+    pub(super) queries: Floats,
+    /// `(n_queries, width)`.
+    pub(super) sums: Floats,
+    /// Of each query.
+    pub(super) maxima: Vec<f32>,
+    /// Sums of each query's weights, lane = position mod 16.
+    pub(super) totals: Vec<[f32; LANES]>,
+    /// Of a block `(k_dim, n_positions)`.
+    pub(super) keys: Floats,
+    /// Of a block `(n_positions, k_dim)`.
+    pub(super) stored_keys: Floats,
+    /// Of a block and the next one `(n_positions, width)`.
+    pub(super) values: [Floats; 2],
+    /// Keys or values that are not read in place.
+    pub(super) rows: Floats,
 }
 
 /// Some queries of a key head. They are counted by row, then by query head.

@@ -56,28 +56,34 @@ pub(crate) fn sum(a: &[f32]) -> f32 {
     tree_sum(lanes)
 }
 
+/// Adding this rounds to an integer and leaves it in the low bits.
+pub(super) const EXP_MAGIC: f32 = 12_582_912.0;
+/// `ln 2` in two parts.
+pub(super) const LN2_HI: f32 = 0.693_359_4;
+pub(super) const LN2_LO: f32 = -2.121_944_4e-4;
+/// [`exp`] is 0 below, and the same above.
+pub(super) const EXP_MIN: f32 = -87.3;
+pub(super) const EXP_MAX: f32 = 88.3;
+/// Polynomial of Cephes' `expf`, the highest power first.
+pub(super) const EXP_POLYNOMIAL: [f32; 6] =
+    [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+
 /// `e^x` to about one unit in the last place; 0 below -87.3, finite above
-/// 88.3. Polynomial of Cephes' `expf`.
+/// 88.3.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // Adding this rounds to an integer and leaves it in the low bits.
-    const MAGIC: f32 = 12_582_912.0;
-    const LN2_HI: f32 = 0.693_359_4;
-    const LN2_LO: f32 = -2.121_944_4e-4;
-    let clamped = x.clamp(-87.3, 88.3);
-    let shifted = clamped.mul_add(std::f32::consts::LOG2_E, MAGIC);
-    let n = shifted - MAGIC;
+    let clamped = x.clamp(EXP_MIN, EXP_MAX);
+    let shifted = clamped.mul_add(std::f32::consts::LOG2_E, EXP_MAGIC);
+    let n = shifted - EXP_MAGIC;
     let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, clamped));
-    let mut p = 1.987_569_1e-4_f32;
-    p = p.mul_add(r, 1.398_2e-3);
-    p = p.mul_add(r, 8.333_452e-3);
-    p = p.mul_add(r, 4.166_579_6e-2);
-    p = p.mul_add(r, 1.666_666_5e-1);
-    p = p.mul_add(r, 0.5);
+    let mut p = EXP_POLYNOMIAL[0];
+    for next in &EXP_POLYNOMIAL[1..] {
+        p = p.mul_add(r, *next);
+    }
     let mantissa = (r * r).mul_add(p, r) + 1.0;
-    let exponent = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).wrapping_add(127) << 23;
+    let exponent = shifted.to_bits().wrapping_sub(EXP_MAGIC.to_bits()).wrapping_add(127) << 23;
     let value = mantissa * f32::from_bits(exponent);
-    if x < -87.3 { 0.0 } else { value }
+    if x < EXP_MIN { 0.0 } else { value }
 }
 
 /// `1 / (1 + e^-x)`.

@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use super::math::{EXP_MAGIC, EXP_MAX, EXP_MIN, EXP_POLYNOMIAL, LN2_HI, LN2_LO};
+
 /// What fills a vector, in one line of the cache.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
@@ -78,6 +80,29 @@ pub(super) fn tree_sums(sums: [[__m512; 4]; 4]) -> __m512 {
     let low = _mm512_add_ps(_mm512_shuffle_ps::<LOW>(a, b), _mm512_shuffle_ps::<HIGH>(a, b));
     let high = _mm512_add_ps(_mm512_shuffle_ps::<LOW>(c, d), _mm512_shuffle_ps::<HIGH>(c, d));
     _mm512_add_ps(_mm512_shuffle_ps::<EVEN>(low, high), _mm512_shuffle_ps::<ODD>(low, high))
+}
+
+/// `math::exp` of every lane.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn exp(x: __m512) -> __m512 {
+    let all = |value: f32| _mm512_set1_ps(value);
+    let add = |sum: f32, a, b| _mm512_fmadd_ps(a, b, all(sum));
+    // Of two numbers one of which is none, these are the second.
+    let clamped = _mm512_min_ps(all(EXP_MAX), _mm512_max_ps(all(EXP_MIN), x));
+    let shifted = add(EXP_MAGIC, clamped, all(std::f32::consts::LOG2_E));
+    let n = _mm512_sub_ps(shifted, all(EXP_MAGIC));
+    let high = _mm512_fmadd_ps(n, all(-LN2_HI), clamped);
+    let r = _mm512_fmadd_ps(n, all(-LN2_LO), high);
+    let p = EXP_POLYNOMIAL[1..].iter().fold(all(EXP_POLYNOMIAL[0]), |p, next| add(*next, p, r));
+    let fraction = _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r);
+    let mantissa = _mm512_add_ps(fraction, all(1.0));
+    let bias = _mm512_set1_epi32(127 - EXP_MAGIC.to_bits() as i32);
+    let exponent = _mm512_add_epi32(_mm512_castps_si512(shifted), bias);
+    let power = _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent));
+    let value = _mm512_mul_ps(mantissa, power);
+    let is_tiny = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, all(EXP_MIN));
+    _mm512_mask_mov_ps(value, is_tiny, all(0.0))
 }
 
 /// Has what will be read soon brought into the second cache.

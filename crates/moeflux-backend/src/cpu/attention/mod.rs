@@ -7,11 +7,14 @@
 //!
 //! Queries that share a key head are worked on in tiles, so that keys and
 //! values are read once for all of them; no output is divided among threads.
+//!
+//! Rows that all see the same positions have a definition of their own, see `bidirectional`.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(super) mod bidirectional;
 mod kernels;
 #[cfg(test)]
 mod tests;
@@ -96,7 +99,11 @@ pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
         }
         let seen_to = span.seen_to(op.looks_ahead);
         assert!(kv.holds(seen_to), "keys and values of the positions ahead");
-        Job { cpu, op: &op, span, kv }.run(&mut out);
+        if bidirectional::applies(&op, span) {
+            bidirectional::Job { cpu, op: &op, span, kv }.run(&mut out);
+        } else {
+            Job { cpu, op: &op, span, kv }.run(&mut out);
+        }
         *cpu.cache_slot(span.sequence, op.cache) = state;
     }
     cpu.put(op.out.buf, out);

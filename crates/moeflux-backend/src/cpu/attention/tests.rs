@@ -150,9 +150,44 @@ fn seen(shape: Shape, stored: &Stored, row: Row) -> Vec<usize> {
     best
 }
 
+/// One row by the definition for rows that all see the same positions.
+fn want_bidirectional(shape: Shape, stored: &Stored, row: Row) -> Vec<f32> {
+    let Shape { n_heads, n_kv_heads, k_dim, out_dim, .. } = shape;
+    let q = numbers(Kind::Q, row, n_heads * k_dim);
+    let seen = seen(shape, stored, row);
+    let mut out = Vec::new();
+    for (head, q) in q.chunks_exact(k_dim).enumerate() {
+        let at = |j: &usize| j * n_kv_heads + head / (n_heads / n_kv_heads);
+        let values = if shape.latent { &stored.keys } else { &stored.values };
+        let dot = |key: &[f32]| q.iter().zip(key).fold(0.0, |sum, (q, k)| q.mul_add(*k, sum));
+        let (mut max, mut totals) = (f32::NEG_INFINITY, [0.0f32; math::LANES]);
+        let mut sums = vec![0.0f32; out_dim];
+        for block in seen.chunks(64) {
+            let scores: Vec<f32> = block.iter().map(|j| dot(&stored.keys[at(j)]) * SCALE).collect();
+            let before = max;
+            max = scores.iter().copied().fold(max, f32::max);
+            let factor = math::exp(before - max);
+            totals.iter_mut().chain(&mut sums).for_each(|value| *value *= factor);
+            for (j, score) in block.iter().zip(scores) {
+                let weight = math::exp(score - max);
+                totals[j % math::LANES] += weight;
+                for (sum, value) in sums.iter_mut().zip(&values[at(j)]) {
+                    *sum = weight.mul_add(*value, *sum);
+                }
+            }
+        }
+        let total = math::tree_sum(totals);
+        out.extend(sums.iter().map(|sum| sum / total));
+    }
+    out
+}
+
 /// One row by the definition.
 fn want(shape: Shape, stored: &Stored, row: Row) -> Vec<f32> {
     let Shape { n_heads, n_kv_heads, k_dim, out_dim, .. } = shape;
+    if shape.looks_ahead && shape.window.is_none() {
+        return want_bidirectional(shape, stored, row);
+    }
     let q = numbers(Kind::Q, row, n_heads * k_dim);
     let seen = seen(shape, stored, row);
     let mut out = Vec::new();
@@ -352,6 +387,10 @@ fn a_choice_of_all_positions_has_the_bits_of_no_choice() {
 fn rows_that_see_each_other() {
     check(Shape { looks_ahead: true, ..PLAIN });
     check(Shape { looks_ahead: true, dtype: KvType::Q8, ..LATENT });
+    let heads = Shape { n_heads: 3, n_kv_heads: 3, looks_ahead: true, ..PLAIN };
+    for (k_dim, out_dim) in [(72, 72), (1, 1), (64, 128), (16, 33)] {
+        check(Shape { k_dim, out_dim, ..heads });
+    }
     for window in [1, 9, 100, 5000] {
         check(Shape { looks_ahead: true, window: Some(window), sinks: true, ..PLAIN });
     }
