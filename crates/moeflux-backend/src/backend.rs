@@ -87,6 +87,9 @@ pub trait Ops: Send {
     fn layer_norm(&mut self, rows: usize, op: LayerNorm);
     /// `out = x`, head by head.
     fn copy(&mut self, rows: usize, out: Heads, x: Heads);
+    /// Puts rows side by side: row `i` of `out` is the `n` rows of `x` from row `i * n` on, where `n` is
+    /// `out.len / x.len`. Both are all columns of their buffers.
+    fn join_rows(&mut self, rows: usize, out: Cols, x: Cols);
     /// Multiplies every head by its own block of rows of one matrix.
     fn head_product(&mut self, rows: usize, op: HeadProduct);
     /// Multiplies one input by several matrices.

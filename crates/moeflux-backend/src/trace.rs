@@ -172,6 +172,10 @@ impl Ops for Trace {
         self.log(format_args!("{out} = {x} x{rows}"));
     }
 
+    fn join_rows(&mut self, rows: usize, out: Cols, x: Cols) {
+        self.log(format_args!("{out} = join_rows {x} x{rows}"));
+    }
+
     fn head_product(&mut self, rows: usize, op: HeadProduct) {
         let HeadProduct { out, x, weight, first_row, row_stride, transposed } = op;
         let t = if transposed { "^T" } else { "" };

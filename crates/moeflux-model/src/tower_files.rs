@@ -140,9 +140,17 @@ impl TowerFiles {
     pub fn bytes(&self, max_rows: usize, n_tokens: usize) -> u64 {
         let merge = self.plan.end.merge();
         let n_patches = (n_tokens * merge * merge) as u64;
-        // Of a patch: its numbers, its row, and its query, key and value.
-        let per_patch = 4 * (self.plan.stem.inputs + 4 * self.plan.block.width) as u64;
-        self.weight_bytes + self.scratch_per_row * max_rows as u64 + per_patch * n_patches
+        let TowerPlan { stem, block, end, .. } = &self.plan;
+        let heads = block.attention.n_heads * block.attention.head_dim;
+        // Of a patch: its row, and its query, key and value.
+        let per_patch = 4 * (block.width + 3 * heads) as u64;
+        // Of a patch of a chunk: its numbers and the vector of its place, on the host.
+        let per_row = self.scratch_per_row + 4 * (stem.inputs + block.width) as u64;
+        let per_token = 4 * (end.hidden() * (1 + end.n_deepstack())) as u64;
+        self.weight_bytes
+            + per_row * max_rows as u64
+            + per_patch * n_patches
+            + per_token * n_tokens as u64
     }
 
     /// The tower of a model, wherever it is: in the GGUF file `named`, among the model's own files, in the
@@ -193,7 +201,7 @@ impl TowerFiles {
         let (own, tensors) = family.mmproj.translate(&file)?;
         let checkpoint = open_part(file, own, tensors)?;
         let plan = (family.plan)(config, checkpoint.config())?;
-        if plan.end.has_deepstack() != family.has_deepstack {
+        if (plan.end.n_deepstack() > 0) != family.has_deepstack {
             let shown = |has| if has { "rows for its first layers" } else { "none" };
             return Err(LoadError::OtherTower {
                 path: path.to_path_buf(),

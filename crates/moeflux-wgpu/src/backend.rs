@@ -159,6 +159,10 @@ impl Ops for Wgpu {
         }
     }
 
+    fn join_rows(&mut self, rows: usize, out: Cols, x: Cols) {
+        ops::join_rows(self, rows, out, x);
+    }
+
     fn head_product(&mut self, rows: usize, op: HeadProduct) {
         let cols = op.x.head_dim;
         let row_bytes = self.matrix(op.weight).decoder.row_bytes(cols);

@@ -67,6 +67,11 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
         b.copy(rows, out, x);
         read(b, out.buf, rows)
     });
+    suite.case(&format!("join_rows {rows}x{width}"), &|b| {
+        let (out, x) = (filled(b, rows, 3 * width, 21), filled(b, 3 * rows, width, 22));
+        b.join_rows(rows, out, x);
+        read(b, out.buf, rows)
+    });
     suite.case(&format!("sigmoid_gate {rows}x{width}"), &|b| {
         let x = filled(b, rows, 3 * width, 6).heads(3);
         let both = filled(b, rows, 6 * width, 7);

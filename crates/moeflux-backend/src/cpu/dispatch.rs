@@ -94,6 +94,17 @@ impl Ops for Cpu {
         self.copy_heads(rows, out, x);
     }
 
+    fn join_rows(&mut self, rows: usize, out: Cols, x: Cols) {
+        assert_eq!(out.len % x.len, 0, "whole rows stand side by side");
+        let n = out.len / x.len;
+        self.for_each_row(rows, out, out.len, &|cpu, row, values| {
+            let x_rows = values.chunks_exact_mut(x.len).zip(n * row..);
+            for (values, x_row) in x_rows {
+                values.copy_from_slice(cpu.buf(x.buf).cols(x_row, x));
+            }
+        });
+    }
+
     fn head_product(&mut self, rows: usize, op: HeadProduct) {
         products::head_product(self, rows, op);
     }

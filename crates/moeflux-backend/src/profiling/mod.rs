@@ -194,6 +194,7 @@ impl Ops for ProfilingBackend {
             |_| touches(rows, 2, all(op.norm.x));
         fn layer_norm(rows: usize, op: LayerNorm) = |_| touches(rows, 1, all(op.x));
         fn copy(rows: usize, out: Heads, x: Heads) = |_| touches(rows, 1, all(x));
+        fn join_rows(rows: usize, out: Cols, x: Cols) = |_| touches(rows, 1, out.len);
         fn head_product(rows: usize, op: HeadProduct) = |facts| facts.head_product(rows, &op);
         fn rope(x: Heads, rope: Rope, spans: &[Span]) =
             |_| touches(n_rows(spans), 1, all(x));

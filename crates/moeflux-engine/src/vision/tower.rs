@@ -18,7 +18,7 @@ use crate::device::{self, Device};
 use crate::error::EngineError;
 
 /// Rows that a tower computes at a time, on the processor and on a GPU.
-const ROWS: usize = 512;
+const ROWS: usize = 1024;
 const GPU_ROWS: usize = 1024;
 
 /// How often a thread that waits for the tower asks whether to go on.
@@ -267,12 +267,12 @@ fn look_at(
     progress: &mut LookProgress<'_>,
 ) -> Result<Option<SeenPicture>, EngineError> {
     let grid = picture.layout().grid();
-    let (n_patches, merge) = (grid.n_patches(), tower.merge());
-    let mut patches = vec![0.0; n_patches * tower.patch_len()];
-    picture.write(0..n_patches, Frames::All, &mut patches);
+    let merge = tower.merge();
+    let write_patch = |nth, to: &mut [f32]| picture.write(nth..nth + 1, Frames::All, to);
     let shape = [grid.rows / merge, grid.columns / merge];
     let grid = Grid { rows: grid.rows, columns: grid.columns };
-    let Some(seen) = tower.look(Picture { grid, patches: &patches }, backend, progress)? else {
+    let Some(seen) = tower.look(Picture { grid, write_patch: &write_patch }, backend, progress)?
+    else {
         return Ok(None);
     };
     let all = [&seen.rows].into_iter().chain(&seen.deepstack).flatten();

@@ -118,11 +118,9 @@ pub(crate) fn look_at_all(
     let look = |(name, pixels): (String, Pixels)| {
         let layout = processor.layout(pixels.width(), pixels.height()).expect("a size");
         let prepared = processor.prepare(&pixels, &layout).expect("memory");
-        let n_patches = prepared.n_patches();
-        let mut patches = vec![0.0; n_patches * tower.patch_len()];
-        prepared.write(0..n_patches, Frames::All, &mut patches);
+        let write_patch = |nth, to: &mut [f32]| prepared.write(nth..nth + 1, Frames::All, to);
         let grid = Grid { rows: layout.grid().rows, columns: layout.grid().columns };
-        let picture = Picture { grid, patches: &patches };
+        let picture = Picture { grid, write_patch: &write_patch };
         let seen = tower
             .look(picture, backend, &mut |_, _| ControlFlow::Continue(()))
             .expect("the device works")
@@ -188,8 +186,7 @@ fn a_picture_can_be_given_up_between_blocks() {
     let inputs = ActivationPrecision::F32;
     let mut tower = files.load(&mut cpu, 64, inputs, &mut |_| {}).expect("it loads");
     let grid = Grid { rows: tower.merge(), columns: tower.merge() };
-    let patches = vec![0.25; grid.len() * tower.patch_len()];
-    let picture = Picture { grid, patches: &patches };
+    let picture = Picture { grid, write_patch: &|_, to| to.fill(0.25) };
     let mut seen_blocks = Vec::new();
     let seen = tower.look(picture, &mut cpu, &mut |done, all| {
         seen_blocks.push((done, all));

@@ -4,7 +4,6 @@ use moeflux_backend::{Backend, Cols, DeviceError, GatedActivation, PlainActivati
 
 use super::block::{Chunk, Scratch};
 use super::linear::{Linear, Norm, NormKind, load_vector};
-use super::positions::{Grid, Order};
 use super::stem::load_floats;
 use crate::load::{HostVector, LoadError, Weights};
 use crate::model::Build;
@@ -89,7 +88,14 @@ pub(super) struct End {
 enum Kind {
     Merged { norms: Vec<Norm>, merger: Merger, deepstack: Vec<(usize, Merger)> },
     Gated(Box<Gated>),
-    Pooled { standard: Option<[Vec<f32>; 2]>, norm: Norm, proj: Linear },
+    Pooled(Pooled),
+}
+
+#[derive(Debug)]
+struct Pooled {
+    standard: Option<[Vec<f32>; 2]>,
+    norm: Norm,
+    proj: Linear,
 }
 
 /// An MLP over squares of patches.
@@ -125,9 +131,12 @@ impl EndPlan {
         }
     }
 
-    /// Whether rows of blocks are added after layers of the text.
-    pub(crate) fn has_deepstack(&self) -> bool {
-        matches!(self, EndPlan::Merged(MergerPlan { deepstack: Some(_), .. }))
+    /// Layers of the text after which rows of blocks are added.
+    pub(crate) fn n_deepstack(&self) -> usize {
+        match self {
+            EndPlan::Merged(MergerPlan { deepstack: Some(plan), .. }) => plan.blocks.len(),
+            _ => 0,
+        }
     }
 
     /// Floats of a row of the prompt.
@@ -155,7 +164,7 @@ impl End {
         let kind = match plan {
             EndPlan::Merged(plan) => merged(plan, width, build)?,
             EndPlan::Gated(plan) => Kind::Gated(Box::new(gated(plan, width, build)?)),
-            EndPlan::Pooled(plan) => pooled(plan, width, build.weights)?,
+            EndPlan::Pooled(plan) => Kind::Pooled(pooled(plan, width, build.weights)?),
         };
         Ok(End { merge, hidden, kind, input, output })
     }
@@ -182,8 +191,7 @@ impl End {
         let Some((_, merger)) = deepstack.iter().find(|(of, _)| *of == block) else {
             return Ok(None);
         };
-        let squares = self.squares(&picture.read(backend, &[])?, picture);
-        let rows = self.each(&squares, picture.max_rows, backend, &mut |backend, n| {
+        let rows = self.each(picture, &[], backend, &mut |backend, n| {
             merger.run(backend, n, self.input, self.output);
         })?;
         Ok(Some(rows))
@@ -198,89 +206,79 @@ impl End {
         picture: &Rows<'_>,
         backend: &mut dyn Backend,
     ) -> Result<Vec<f32>, DeviceError> {
-        let max_rows = picture.max_rows;
         match &self.kind {
             Kind::Merged { norms, merger, .. } => {
-                let squares = self.squares(&picture.read(backend, norms)?, picture);
-                self.each(&squares, max_rows, backend, &mut |backend, n| {
+                self.each(picture, norms, backend, &mut |backend, n| {
                     merger.run(backend, n, self.input, self.output);
                 })
             }
-            Kind::Gated(gated) => {
-                let squares = self.squares(&picture.read(backend, &[gated.norm])?, picture);
-                self.each(&squares, max_rows, backend, &mut |backend, n| {
-                    gated.run(backend, n, self.input, self.output);
-                })
-            }
-            Kind::Pooled { standard, norm, proj } => {
-                let squares = self.squares(&picture.read(backend, &[])?, picture);
-                let means = pool(&squares, self.merge * self.merge, self.input.len, standard);
-                self.each(&means, max_rows, backend, &mut |backend, n| {
-                    norm.run(backend, n, self.input, self.input);
-                    proj.run(backend, n, self.input, self.output);
-                })
-            }
+            Kind::Gated(gated) => self.each(picture, &[gated.norm], backend, &mut |backend, n| {
+                gated.run(backend, n, self.input, self.output);
+            }),
+            Kind::Pooled(pooled) => self.pooled(pooled, picture, backend),
         }
     }
 
-    /// Patches in the order of squares.
-    fn squares(&self, patches: &[f32], picture: &Rows<'_>) -> Vec<f32> {
-        let by_squares = Order::Squares { merge: self.merge };
-        if picture.order == by_squares {
-            return patches.to_vec();
-        }
-        let width = patches.len() / picture.grid.len();
-        let mut out = Vec::with_capacity(patches.len());
-        for nth in 0..picture.grid.len() {
-            let place = by_squares.place(picture.grid, nth);
-            let from = picture.order.number(picture.grid, place);
-            out.extend_from_slice(&patches[from * width..][..width]);
-        }
-        out
-    }
-
-    /// Runs something over inputs, as many at a time as buffers have rows.
+    /// Puts the patches of every square side by side after norms, and runs something over the squares, as
+    /// many at a time as a chunk has.
     fn each(
         &self,
-        inputs: &[f32],
-        max_rows: usize,
+        picture: &Rows<'_>,
+        norms: &[Norm],
         backend: &mut dyn Backend,
         run: &mut dyn FnMut(&mut dyn Backend, usize),
     ) -> Result<Vec<f32>, DeviceError> {
-        let mut out = Vec::with_capacity(inputs.len() / self.input.len * self.hidden);
-        for inputs in inputs.chunks(max_rows * self.input.len) {
-            let n = inputs.len() / self.input.len;
-            backend.write(self.input.buf, inputs);
+        let mut out = Vec::with_capacity(picture.len() / self.n_merged() * self.hidden);
+        for chunk in picture.chunks {
+            let mut from = chunk.hidden;
+            for norm in norms {
+                norm.run(backend, chunk.n_rows(), picture.scratch.normed, from);
+                from = picture.scratch.normed;
+            }
+            let n = chunk.n_rows() / self.n_merged();
+            backend.join_rows(n, self.input, from);
             run(backend, n);
             out.extend(backend.read(self.output.buf, n)?);
         }
         Ok(out)
     }
+
+    /// The products of the means of squares.
+    fn pooled(
+        &self,
+        Pooled { standard, norm, proj }: &Pooled,
+        picture: &Rows<'_>,
+        backend: &mut dyn Backend,
+    ) -> Result<Vec<f32>, DeviceError> {
+        let mut out = Vec::with_capacity(picture.len() / self.n_merged() * self.hidden);
+        for chunk in picture.chunks {
+            let patches = backend.read(chunk.hidden.buf, chunk.n_rows())?;
+            let n = chunk.n_rows() / self.n_merged();
+            let means = pool(&patches, self.n_merged(), self.input.len, standard);
+            backend.write(self.input.buf, &means);
+            norm.run(backend, n, self.input, self.input);
+            proj.run(backend, n, self.input, self.output);
+            out.extend(backend.read(self.output.buf, n)?);
+        }
+        Ok(out)
+    }
+
+    /// Patches of a square.
+    fn n_merged(&self) -> usize {
+        self.merge * self.merge
+    }
 }
 
-/// The rows of a picture on the device.
+/// The rows of a picture on the device, square by square.
 pub(super) struct Rows<'a> {
-    pub(super) grid: Grid,
-    pub(super) order: Order,
+    /// Of whole squares.
     pub(super) chunks: &'a [Chunk],
     pub(super) scratch: &'a Scratch,
-    /// Rows of a buffer.
-    pub(super) max_rows: usize,
 }
 
 impl Rows<'_> {
-    /// Reads them back after norms.
-    fn read(&self, backend: &mut dyn Backend, norms: &[Norm]) -> Result<Vec<f32>, DeviceError> {
-        let mut all = Vec::new();
-        for chunk in self.chunks {
-            let mut from = chunk.hidden;
-            for norm in norms {
-                norm.run(backend, chunk.n_rows(), self.scratch.normed, from);
-                from = self.scratch.normed;
-            }
-            all.extend(backend.read(from.buf, chunk.n_rows())?);
-        }
-        Ok(all)
+    fn len(&self) -> usize {
+        self.chunks.iter().map(Chunk::n_rows).sum()
     }
 }
 
@@ -386,7 +384,7 @@ impl Gated {
     }
 }
 
-fn pooled(plan: &PooledPlan, width: usize, weights: &mut dyn Weights) -> Result<Kind, LoadError> {
+fn pooled(plan: &PooledPlan, width: usize, weights: &mut dyn Weights) -> Result<Pooled, LoadError> {
     let mut read = |name: &str| Ok::<_, LoadError>(weights.vector(name, &[vec![width]])?.values);
     let standard = match plan.standard {
         Some([bias, scale]) => Some([read(bias)?, read(scale)?]),
@@ -395,7 +393,7 @@ fn pooled(plan: &PooledPlan, width: usize, weights: &mut dyn Weights) -> Result<
     let weight = weights.backend().load_vector(&vec![1.0; width]);
     let norm = Norm::Rms { weight, eps: plan.eps };
     let proj = Linear::load(weights, plan.proj, plan.hidden, width, false)?;
-    Ok(Kind::Pooled { standard, norm, proj })
+    Ok(Pooled { standard, norm, proj })
 }
 
 /// The mean of each `n` rows times the root of their width, standardised.

@@ -12,6 +12,7 @@ mod end;
 mod family;
 pub(crate) mod flat;
 pub(crate) mod gated;
+mod input;
 mod linear;
 pub(crate) mod mmproj;
 pub(crate) mod pooled;
@@ -23,7 +24,8 @@ mod tower;
 
 pub use described::MmprojShape;
 pub(crate) use family::TowerFamily;
+pub use input::Picture;
 pub use positions::Grid;
 pub(crate) use positions::Order;
 pub(crate) use tower::TowerPlan;
-pub use tower::{Picture, Seen, Tower};
+pub use tower::{Seen, Tower};

@@ -1,7 +1,5 @@
 //! Where patches are: their order, and the learned vectors of their places.
 
-use std::ops::Range;
-
 use crate::load::{LoadError, Weights};
 
 /// Rows and columns of a picture's patches.
@@ -115,28 +113,15 @@ impl Table {
             || grid.rows.max(grid.columns) <= self.plan.sides[0]
     }
 
-    /// The vectors of some patches, one after the other.
-    pub(super) fn rows(&self, grid: Grid, order: Order, patches: Range<usize>) -> Vec<f32> {
+    /// The table as it serves a grid.
+    pub(super) fn on(&self, grid: Grid) -> TableOnGrid<'_> {
         let [rows, columns] = self.plan.sides;
-        let of_rows: Vec<Vec<Tap>> =
-            (0..grid.rows).map(|i| self.taps(i, grid.rows, rows)).collect();
-        let of_columns: Vec<Vec<Tap>> =
-            (0..grid.columns).map(|i| self.taps(i, grid.columns, columns)).collect();
-        let mut out = vec![0.0; patches.len() * self.width];
-        for (nth, out) in patches.zip(out.chunks_exact_mut(self.width)) {
-            let [row, column] = order.place(grid, nth);
-            if self.plan.resampling == Resampling::PerAxis {
-                self.add(out, column, 1.0);
-                self.add(out, rows + row, 1.0);
-                continue;
-            }
-            for (r, of_row) in &of_rows[row] {
-                for (c, of_column) in &of_columns[column] {
-                    self.add(out, r * columns + c, of_row * of_column);
-                }
-            }
+        let taps = |n: usize, side| (0..n).map(|i| self.taps(i, n, side)).collect();
+        TableOnGrid {
+            table: self,
+            of_rows: taps(grid.rows, rows),
+            of_columns: taps(grid.columns, columns),
         }
-        out
     }
 
     fn add(&self, out: &mut [f32], entry: usize, share: f32) {
@@ -166,6 +151,33 @@ impl Table {
                     (entry.clamp(0.0, last as f64) as usize, share)
                 };
                 (-1..=2).map(tap).collect()
+            }
+        }
+    }
+}
+
+/// A table, and the entries that each row and each column of a grid is made of.
+#[derive(Debug)]
+pub(super) struct TableOnGrid<'a> {
+    table: &'a Table,
+    of_rows: Vec<Vec<Tap>>,
+    of_columns: Vec<Vec<Tap>>,
+}
+
+impl TableOnGrid<'_> {
+    /// Writes the vector of the patch at a row and a column.
+    pub(super) fn write(&self, [row, column]: [usize; 2], out: &mut [f32]) {
+        let TableOnGrid { table, of_rows, of_columns } = self;
+        let [rows, columns] = table.plan.sides;
+        out.fill(0.0);
+        if table.plan.resampling == Resampling::PerAxis {
+            table.add(out, column, 1.0);
+            table.add(out, rows + row, 1.0);
+            return;
+        }
+        for (r, of_row) in &of_rows[row] {
+            for (c, of_column) in &of_columns[column] {
+                table.add(out, r * columns + c, of_row * of_column);
             }
         }
     }

@@ -58,10 +58,10 @@ impl Stem {
         }
     }
 
-    /// Numbers of patches as the product takes them.
-    pub(super) fn prepared(&self, patches: &mut [f32]) {
+    /// Makes of the numbers of a patch those that the product takes.
+    pub(super) fn centre(&self, numbers: &mut [f32]) {
         if self.centres {
-            for value in patches {
+            for value in numbers {
                 *value = 2.0 * (*value - 0.5);
             }
         }

@@ -1,6 +1,6 @@
 //! A tower: its parts one after the other.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use moeflux_backend::{
@@ -9,20 +9,12 @@ use moeflux_backend::{
 
 use super::block::{Block, BlockPlan, Chunk, Scratch};
 use super::end::{End, EndPlan, Rows};
+use super::input::{Input, Picture, Source};
 use super::positions::{Grid, Order, Table, TablePlan};
 use super::rope::{AxialRope, RopePlan};
 use super::stem::{Stem, StemPlan};
 use crate::load::LoadError;
 use crate::model::Build;
-
-/// A picture as a tower takes it.
-#[derive(Clone, Copy, Debug)]
-pub struct Picture<'a> {
-    /// Its patches: whole squares of those that the tower merges.
-    pub grid: Grid,
-    /// Their numbers, [`Tower::patch_len`] each, in the order of the published processor.
-    pub patches: &'a [f32],
-}
 
 /// What a tower makes of a picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +28,8 @@ pub struct Seen {
 /// What a tower is built from.
 #[derive(Clone, Debug)]
 pub(crate) struct TowerPlan {
+    /// The order in which pictures number their patches. Rows of the tower are in squares of those that it
+    /// merges.
     pub(crate) order: Order,
     pub(crate) stem: StemPlan,
     pub(crate) table: Option<TablePlan>,
@@ -51,6 +45,7 @@ pub(crate) struct TowerPlan {
 #[derive(Debug)]
 pub struct Tower {
     plan: TowerPlan,
+    /// Rows of a chunk, whole squares.
     max_rows: usize,
     stem: Stem,
     table: Option<Table>,
@@ -58,6 +53,7 @@ pub struct Tower {
     blocks: Vec<Block>,
     end: End,
     patches: Cols,
+    input: Input,
     scratch: Scratch,
     /// Buffers of the rows and the queries of chunks, of pictures so far.
     chunks: Vec<[Cols; 2]>,
@@ -82,7 +78,9 @@ impl Tower {
         let end = End::load(&plan.end, width, build)?;
         let patches = build.cols(plan.stem.inputs);
         let scratch = Scratch::new(&plan.block, build);
-        let max_rows = build.max_rows;
+        let input = Input::new(plan.stem.inputs, width);
+        let merged = plan.end.merge() * plan.end.merge();
+        let max_rows = build.max_rows / merged * merged;
         Ok(Tower {
             plan,
             max_rows,
@@ -92,6 +90,7 @@ impl Tower {
             blocks,
             end,
             patches,
+            input,
             scratch,
             chunks: Vec::new(),
         })
@@ -132,7 +131,8 @@ impl Tower {
     /// A failure of the device.
     ///
     /// # Panics
-    /// Where the tower does not [take](Tower::takes) the grid, or has not as many numbers.
+    /// Where the tower does not [take](Tower::takes) the grid, and where buffers have fewer rows than a square
+    /// that becomes a row of the prompt.
     pub fn look(
         &mut self,
         picture: Picture<'_>,
@@ -140,11 +140,7 @@ impl Tower {
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Option<Seen>, DeviceError> {
         assert!(self.takes(picture.grid), "a grid of whole squares");
-        assert_eq!(
-            picture.patches.len(),
-            picture.grid.len() * self.patch_len(),
-            "numbers of patches"
-        );
+        assert!(self.max_rows > 0, "buffers have the rows of a square");
         let attention = self.plan.block.attention;
         let (n_heads, dim) = (attention.n_heads, attention.head_dim);
         let sequence = backend.new_sequence(&[CacheSpec::Pages {
@@ -168,13 +164,7 @@ impl Tower {
     ) -> Result<Option<Seen>, DeviceError> {
         let chunks = self.begin(picture, sequence, backend);
         let Tower { plan, scratch, .. } = &*self;
-        let rows = Rows {
-            grid: picture.grid,
-            order: plan.order,
-            chunks: &chunks,
-            scratch,
-            max_rows: self.max_rows,
-        };
+        let rows = Rows { chunks: &chunks, scratch };
         let mut deepstack = Vec::new();
         for (i, block) in self.blocks.iter().enumerate() {
             if progress(i, self.blocks.len()).is_break() {
@@ -195,50 +185,64 @@ impl Tower {
     /// Writes the rows of a picture's patches, chunk by chunk.
     fn begin(
         &mut self,
-        Picture { grid, patches }: Picture<'_>,
+        picture: Picture<'_>,
         sequence: Sequence,
         backend: &mut dyn Backend,
     ) -> Vec<Chunk> {
-        let width = self.plan.block.width;
-        let heads = self.plan.block.attention.n_heads * self.plan.block.attention.head_dim;
+        let n_patches = picture.grid.len();
+        let n_chunks = n_patches.div_ceil(self.max_rows);
+        self.allocate(n_chunks, backend);
+        let rows = self.order();
+        let source = Source {
+            picture,
+            order: self.plan.order,
+            rows,
+            stem: &self.stem,
+            table: self.table.as_ref().map(|table| table.on(picture.grid)),
+        };
         let mut chunks = Vec::new();
-        for (nth, first) in (0..grid.len()).step_by(self.max_rows).enumerate() {
-            let its = first..grid.len().min(first + self.max_rows);
-            if nth == self.chunks.len() {
-                self.chunks.push([width, heads].map(|len| Cols {
-                    buf: backend.alloc(self.max_rows, len),
-                    start: 0,
-                    len,
-                }));
-            }
+        for (nth, first) in (0..n_patches).step_by(self.max_rows).enumerate() {
+            let its = first..n_patches.min(first + self.max_rows);
             let [hidden, queries] = self.chunks[nth];
-            let len = self.plan.stem.inputs;
-            let mut numbers = patches[its.start * len..its.end * len].to_vec();
-            self.stem.prepared(&mut numbers);
-            backend.write(self.patches.buf, &numbers);
+            let (numbers, places) = self.input.prepare(&source, its.clone());
+            backend.write(self.patches.buf, numbers);
             self.stem.run(backend, its.len(), self.patches, hidden);
-            if let Some(table) = &self.table {
-                let places = table.rows(grid, self.plan.order, its.clone());
-                backend.write(self.scratch.given.buf, &places);
+            if let Some(places) = places {
+                backend.write(self.scratch.given.buf, places);
                 backend.add(its.len(), hidden, self.scratch.given);
             }
-            let span = self.span(sequence, grid, its);
-            chunks.push(Chunk { hidden, queries, span });
+            chunks.push(Chunk { hidden, queries, span: span(sequence, picture.grid, rows, its) });
         }
         chunks
     }
 
-    fn span(&self, sequence: Sequence, grid: Grid, its: std::ops::Range<usize>) -> Span {
-        let position = |nth: usize| {
-            let [row, column] = self.plan.order.place(grid, nth);
-            let part = |at: usize| u32::try_from(at).expect("a grid of 32 bits");
-            RowPosition { temporal: 0, height: part(row), width: part(column) }
-        };
-        let positions: Arc<[RowPosition]> = its.clone().map(position).collect();
-        Span {
-            rotary: RotaryPositions::Each(positions),
-            ahead_to: grid.len(),
-            ..Span::new(sequence, 0..its.len(), its.start)
+    /// Allocates buffers for that many chunks, where there are not as many.
+    fn allocate(&mut self, n_chunks: usize, backend: &mut dyn Backend) {
+        let heads = self.plan.block.attention.n_heads * self.plan.block.attention.head_dim;
+        while self.chunks.len() < n_chunks {
+            let lens = [self.plan.block.width, heads];
+            let buffers =
+                lens.map(|len| Cols { buf: backend.alloc(self.max_rows, len), start: 0, len });
+            self.chunks.push(buffers);
         }
+    }
+
+    /// The order of the rows of blocks.
+    fn order(&self) -> Order {
+        Order::Squares { merge: self.merge() }
+    }
+}
+
+fn span(sequence: Sequence, grid: Grid, order: Order, its: Range<usize>) -> Span {
+    let position = |nth: usize| {
+        let [row, column] = order.place(grid, nth);
+        let part = |at: usize| u32::try_from(at).expect("a grid of 32 bits");
+        RowPosition { temporal: 0, height: part(row), width: part(column) }
+    };
+    let positions: Arc<[RowPosition]> = its.clone().map(position).collect();
+    Span {
+        rotary: RotaryPositions::Each(positions),
+        ahead_to: grid.len(),
+        ..Span::new(sequence, 0..its.len(), its.start)
     }
 }

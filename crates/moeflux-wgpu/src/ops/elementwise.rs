@@ -109,6 +109,20 @@ pub(crate) fn copy(b: &mut Wgpu, rows: usize, out: Heads, x: Heads) {
     run(b, Op::Copy, rows, out, x, None);
 }
 
+/// Rows side by side have the bytes of rows one after the other.
+pub(crate) fn join_rows(b: &mut Wgpu, rows: usize, out: Cols, x: Cols) {
+    assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
+    let to = b.written(out.buf);
+    let from = b.buf(x.buf);
+    assert!((out.start, out.len) == (0, to.width), "all columns of a buffer");
+    assert!((x.start, x.len) == (0, from.width), "all columns of a buffer");
+    assert!(out.len.is_multiple_of(x.len), "whole rows stand side by side");
+    let from = from.mem.clone();
+    // A chain is recorded anew behind what follows it; the copy has to see what it wrote.
+    b.chain = None;
+    b.encoder.copy(from.at(0), to.mem.at(0), 4 * (rows * out.len) as u64);
+}
+
 pub(crate) fn add(b: &mut Wgpu, rows: usize, acc: Cols, x: Cols) {
     over_rows(b, rows, RowOp::Add { acc, x }, |b| {
         let x = cols(b, x);

@@ -23,7 +23,7 @@ pub(crate) use conv::causal_conv;
 pub(crate) use delta_net::delta_net;
 pub(crate) use delta_rule::delta_rule;
 pub(crate) use elementwise::{
-    activate, activate_plain, add, add_bias, copy, scale, scaled_silu, sigmoid_gate,
+    activate, activate_plain, add, add_bias, copy, join_rows, scale, scaled_silu, sigmoid_gate,
 };
 pub(crate) use embed::embed;
 pub(crate) use logits::{logits, top_logits};
