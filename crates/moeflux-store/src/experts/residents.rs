@@ -1,5 +1,6 @@
 //! Where each expert is: absent, on its way, or resident, in a slot unless files are mapped.
 
+use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -387,14 +388,18 @@ impl Residents {
     /// of the time to read them again.
     pub(super) fn empty_slabs(&mut self) {
         let Some(slots) = self.slots.as_mut().filter(|slots| slots.has_surplus()) else { return };
-        let surplus = slots.surplus_slabs();
+        let mut movable: HashMap<usize, usize> = HashMap::new();
+        for entry in &mut self.entries {
+            if let Some(buf) = movable_buf(entry) {
+                *movable.entry(buf.slab_id()).or_default() += 1;
+            }
+        }
+        let surplus = slots.surplus_slabs(&movable);
         if surplus.is_empty() {
             return;
         }
         for entry in &mut self.entries {
-            let Entry::Resident(Resident { expert, .. }) = entry else { continue };
-            let Some(moved) = Arc::get_mut(expert) else { continue };
-            let Expert { memory: ExpertMemory::Owned { buf, .. }, .. } = moved else { continue };
+            let Some(buf) = movable_buf(entry) else { continue };
             if surplus.iter().all(|slab| slab.0 != buf.slab_id()) {
                 continue;
             }
@@ -406,5 +411,14 @@ impl Residents {
         for (slab, _) in surplus {
             slots.unmake(slab);
         }
+    }
+}
+
+/// The slot of a resident expert that no consumer holds.
+fn movable_buf(entry: &mut Entry) -> Option<&mut HostBuf> {
+    let Entry::Resident(Resident { expert, .. }) = entry else { return None };
+    match Arc::get_mut(expert)? {
+        Expert { memory: ExpertMemory::Owned { buf, .. }, .. } => Some(buf),
+        _ => None,
     }
 }

@@ -153,17 +153,21 @@ impl Slots {
     }
 
     /// Slabs that the budget does not need, each with the number of its buffers in use; the easiest
-    /// to empty come first. The newest slab is left out, because the allocator may still hold a
-    /// part of it.
-    pub(super) fn surplus_slabs(&self) -> Vec<(usize, usize)> {
+    /// to empty come first, given the number of experts of each slab that can move. The newest slab is
+    /// left out, because the allocator may still hold a part of it.
+    pub(super) fn surplus_slabs(&self, movable: &HashMap<usize, usize>) -> Vec<(usize, usize)> {
         let mut used = self.slabs.clone();
         for buf in &self.free {
             *used.entry(buf.slab_id()).or_default() -= 1;
         }
         let mut slabs: Vec<(usize, usize)> = used.into_iter().collect();
         slabs.retain(|slab| Some(slab.0) != self.newest);
+        let n_stuck =
+            |slab, n_used: usize| n_used.saturating_sub(movable.get(&slab).copied().unwrap_or(0));
         // With small slabs first, a surplus could be left that no other slab fits.
-        slabs.sort_by_key(|&(slab, n_used)| (n_used, Reverse(self.slabs[&slab]), slab));
+        slabs.sort_by_key(|&(slab, n_used)| {
+            (n_stuck(slab, n_used), n_used, Reverse(self.slabs[&slab]), slab)
+        });
         let mut n_surplus = self.n_made.saturating_sub(self.n_slots);
         slabs.retain(|slab| {
             let n_bufs = self.slabs[&slab.0];
