@@ -46,6 +46,20 @@ fn a_budget_below_one_layer_is_refused_and_nothing_changes() {
     check_slots(&store, 16, 0);
 }
 
+/// The slot that was made last is free then, and stays: another one goes in its place, but not the one that is held.
+#[test]
+fn experts_move_so_that_one_that_is_held_keeps_no_memory_from_the_system() {
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 8, pread());
+    fetch(&store, 0, &[0, 1, 2, 3, 4, 5]);
+    let held = fetch(&store, 0, &[0]);
+    fetch(&store, 0, &[1, 2, 3, 4]);
+    store.resize(5 * SLOT).unwrap();
+    check_slots(&store, 5, 5 * SLOT);
+    held.iter().for_each(|expert| check_bytes(expert));
+    fetch(&store, 0, &[1, 2, 3, 4]).iter().for_each(|expert| check_bytes(expert));
+    assert_eq!(store.stats().misses, 6);
+}
+
 #[test]
 fn what_is_held_leaves_when_it_is_dropped() {
     let Fixture { dir: _dir, store, .. } = fixture(&[packed(16), packed(16)], 8, pread());
