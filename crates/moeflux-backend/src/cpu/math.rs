@@ -61,7 +61,7 @@ pub(super) const EXP_MAGIC: f32 = 12_582_912.0;
 /// `ln 2` in two parts.
 pub(super) const LN2_HI: f32 = 0.693_359_4;
 pub(super) const LN2_LO: f32 = -2.121_944_4e-4;
-/// [`exp`] is 0 below, and the same above.
+/// Where [`exp`] ends: it is 0 below the first, and above the second what it is there.
 pub(super) const EXP_MIN: f32 = -87.3;
 pub(super) const EXP_MAX: f32 = 88.3;
 /// Polynomial of Cephes' `expf`, the highest power first.

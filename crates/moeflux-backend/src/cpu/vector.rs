@@ -88,7 +88,7 @@ pub(super) fn tree_sums(sums: [[__m512; 4]; 4]) -> __m512 {
 pub(super) fn exp(x: __m512) -> __m512 {
     let all = |value: f32| _mm512_set1_ps(value);
     let add = |sum: f32, a, b| _mm512_fmadd_ps(a, b, all(sum));
-    // Of two numbers one of which is none, these are the second.
+    // If `x` is NaN, it stays so: the second operand is returned.
     let clamped = _mm512_min_ps(all(EXP_MAX), _mm512_max_ps(all(EXP_MIN), x));
     let shifted = add(EXP_MAGIC, clamped, all(std::f32::consts::LOG2_E));
     let n = _mm512_sub_ps(shifted, all(EXP_MAGIC));

@@ -391,6 +391,8 @@ fn rows_that_see_each_other() {
     for (k_dim, out_dim) in [(72, 72), (1, 1), (64, 128), (16, 33)] {
         check(Shape { k_dim, out_dim, ..heads });
     }
+    // More groups of queries in a tile than positions in a block.
+    check(Shape { n_heads: 32, n_kv_heads: 1, k_dim: 8, out_dim: 8, ..heads });
     for window in [1, 9, 100, 5000] {
         check(Shape { looks_ahead: true, window: Some(window), sinks: true, ..PLAIN });
     }

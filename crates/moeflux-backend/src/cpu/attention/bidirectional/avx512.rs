@@ -73,7 +73,7 @@ pub(super) fn weigh(group: Group<'_>, scale: f32, softmax: Softmax<'_>) {
         let (mut scaled, mut highest) = ([before; N], before);
         for c in 0..N {
             scaled[c] = _mm512_mul_ps(load(&vectors[c]), scale);
-            // The second of two numbers where one is none.
+            // If the score is NaN, this is the maximum so far.
             highest = _mm512_max_ps(scaled[c], highest);
         }
         *max = _mm512_reduce_max_ps(highest);
@@ -101,7 +101,7 @@ pub(super) fn mix(group: Group<'_>, values: &[f32]) {
         let panel = Panel { weights, n, values, width };
         let mut at = 0;
         while at < width {
-            // Twenty sums at most: others have registers then.
+            // At most twenty sums, so that values and weights have registers too.
             at += match (width - at) / LANES {
                 1 => panel.mix::<1>(sums, at),
                 2 => panel.mix::<2>(sums, at),

@@ -126,6 +126,7 @@ impl Job<'_> {
         values.fill(0.0);
         next_values.fill(0.0);
         let n_seen = self.span.seen_to(true);
+        let mut weights = [[0.0; KEYS]; GROUP];
         let per_group = KEYS.div_ceil(n_groups);
         let mut copied = Copied { head: tile.head, keys: stored_keys, values: next_values, rows };
         self.copy(0..n_seen.min(KEYS), 0, &mut copied);
@@ -141,7 +142,6 @@ impl Job<'_> {
                 let its = (nth * per_group).min(KEYS)..((nth + 1) * per_group).min(KEYS);
                 let positions = (next + its.start).min(n_seen)..(next + its.end).min(n_seen);
                 self.copy(positions, its.start, &mut copied);
-                let mut weights = [[0.0; KEYS]; GROUP];
                 score(isa, queries.as_chunks().0, keys.as_chunks().0, &mut weights);
                 let group = Group { weights: &mut weights, n, sums, width };
                 weigh(isa, group, self.op.scale, Softmax { maxima, totals });
