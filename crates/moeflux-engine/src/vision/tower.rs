@@ -17,9 +17,8 @@ use super::seen::SeenPicture;
 use crate::device::{self, Device};
 use crate::error::EngineError;
 
-/// Rows that a tower computes at a time, on the processor and on a GPU.
-const ROWS: usize = 1024;
-const GPU_ROWS: usize = 1024;
+/// Rows that a tower computes at a time.
+pub(super) const ROWS: usize = 1024;
 
 /// How often a thread that waits for the tower asks whether to go on.
 const ASKED: Duration = Duration::from_millis(50);
@@ -30,11 +29,6 @@ const WATCHED: Duration = Duration::from_secs(1);
 /// Is called before each block of a tower with the number of blocks done and of all, and may end the
 /// work. While another picture is computed, it is called with zeros.
 pub type LookProgress<'a> = dyn FnMut(usize, usize) -> ControlFlow<()> + 'a;
-
-/// Rows that a tower computes at a time on a device.
-pub(super) fn rows_at_once(device: Device) -> usize {
-    if device == Device::Cpu { ROWS } else { GPU_ROWS }
-}
 
 /// Where a tower computes, and what memory it takes there.
 pub(super) struct TowerPlace {
@@ -215,8 +209,7 @@ impl TowerHost {
             return Err(EngineError::TowerMemory { needed: *bytes, available });
         }
         let mut backend = device::open_for_tower(device, *n_threads, isa.as_deref())?;
-        let max_rows = rows_at_once(device);
-        let tower = self.files.load(backend.as_mut(), max_rows, *inputs, &mut |_| {})?;
+        let tower = self.files.load(backend.as_mut(), ROWS, *inputs, &mut |_| {})?;
         Ok(OpenTower { tower, backend, last_use: Instant::now(), _lent: lent })
     }
 
