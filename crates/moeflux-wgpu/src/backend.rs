@@ -18,7 +18,7 @@ use moeflux_core::{
 };
 
 use crate::commands::prerecord;
-use crate::commands::read::read;
+use crate::commands::read::{begin_read, finish_read};
 use crate::commands::timing::time_kernels;
 use crate::commands::upload::release_experts;
 use crate::device::adapter::free_bytes;
@@ -34,7 +34,7 @@ use crate::self_test::coop_matrix::best_tiles;
 use crate::state::gpu::{Activations, Wgpu};
 use crate::state::mask::Mask;
 use crate::state::prerecorded;
-use crate::state::rope_table::RopeTable;
+use crate::state::rope_table::RopeTables;
 use crate::words::n_rows;
 
 /// A backend on an opened device, which keeps at most `slot_bytes` of routed experts there, or as many
@@ -107,7 +107,7 @@ impl Ops for Wgpu {
     }
 
     fn load_rope(&mut self, spec: RopeSpec) -> Rope {
-        self.ropes.push(RopeTable::new(spec));
+        self.ropes.push(RopeTables::new(spec));
         Rope(u32::try_from(self.ropes.len() - 1).expect("few tables"))
     }
 
@@ -133,8 +133,8 @@ impl Ops for Wgpu {
 
     fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
         let Activations { mem, width, .. } = self.buf(buf).clone();
-        let bytes = read(&mut self.encoder, &[mem.range(0, 4 * (rows * width) as u64)])?;
-        Ok(crate::words::floats(&bytes))
+        let asked = begin_read(&mut self.encoder, &[mem.range(0, 4 * (rows * width) as u64)])?;
+        finish_read(&mut self.encoder, asked, crate::words::floats)
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {

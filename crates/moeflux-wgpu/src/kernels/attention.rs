@@ -82,6 +82,8 @@ kernel! {
         is_emulated: bool = EMULATED,
         is_masked: bool = MASKED,
         k_dim: u32 = K_DIM,
+        /// Squares of a key's columns that are not zeros only.
+        k_squares: u32 = K_SQUARES,
         /// Columns of a value that a workgroup has, and how many such parts there are.
         v_dim: u32 = V_DIM,
         v_parts: u32 = V_PARTS,
@@ -141,7 +143,10 @@ fn coop_tiles(constants: &NamedConstants) -> NamedConstants {
         ("STEPS", of("BLOCK/16")),
         ("K_BLOCKS", of("K_DIM/BLOCK")),
         ("V_BLOCKS", v_blocks),
-        ("V_SQUARES", of("V_DIM/16")),
+        ("V_SQUARES", of("Y_DIM").div_ceil(16)),
+        ("ZEROS", u32::from(of("K_SQUARES") < of("K_DIM/16"))),
+        ("FULL_BLOCKS", of("K_SQUARES*16/BLOCK")),
+        ("LAST_STEPS", of("K_SQUARES") % of("BLOCK/16")),
         ("SQUARES", v_blocks.max(of("SUBGROUPS") + 4)),
         ("MOST_PARTS", of("PARTS").max(of("Q_PARTS"))),
         ("Q_LOADS", of("BLOCK*Q_PARTS") / 16),

@@ -7,14 +7,24 @@ use crate::kernels::shared::Quant;
 kernel! {
     Elementwise in "elementwise/elementwise"("wrr");
     {}
-    { op: u32 = OP, activation: u32 = ACTIVATION, }
+    {
+        op: u32 = OP,
+        activation: u32 = ACTIVATION,
+        /// Elements of a thread.
+        per_thread: u32 = PER_THREAD,
+    }
 }
 
 kernel! {
     /// An element-wise op whose outputs are quantised too.
     ElementwiseQuantized in "elementwise/elementwise"("wrrww") include [QuantizeOwn];
     { quant: Quant, }
-    { op: u32 = OP, activation: u32 = ACTIVATION, }
+    {
+        op: u32 = OP,
+        activation: u32 = ACTIVATION,
+        /// One: workgroups round what they compute.
+        per_thread: u32 = PER_THREAD,
+    }
 }
 
 constants! {

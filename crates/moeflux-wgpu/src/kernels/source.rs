@@ -25,6 +25,7 @@ const KV_FORMATS: &str = include_str!("../shaders/include/kv_formats.wgsl");
 
 const COOP_BLOCKS: &str = include_str!("../shaders/matmul/coop_blocks.wgsl");
 const COOP_MULTIPLY: &str = include_str!("../shaders/matmul/coop_multiply.wgsl");
+const COOP_SCORES: &str = include_str!("../shaders/attention/coop_scores.wgsl");
 const PER_ELEMENT: &str = include_str!("../shaders/include/main_per_element.wgsl");
 const PER_WORKGROUP: &str = include_str!("../shaders/include/main_per_workgroup.wgsl");
 const IN_SUBGROUPS: &str = include_str!("../shaders/include/main_in_subgroups.wgsl");
@@ -138,6 +139,7 @@ fn all_constants(variant: Variant, lanes: u32) -> NamedConstants {
 ///
 /// - `#coop_blocks`: how blocks of ggml are taken;
 /// - `#coop_multiply`: the products of two tiles;
+/// - `#coop_scores STEPS`: scores of a block of columns of which that many squares are not zeros;
 /// - `#main_per_element INDEX BOUND`: an entry point of 256 threads, one for each index below the
 ///   bound;
 /// - `#main_per_workgroup INDEX THREADS BOUND`: an entry point with a workgroup for each index
@@ -151,6 +153,7 @@ fn inline(source: &str) -> String {
         let inlined = match directive {
             "#coop_blocks" => COOP_BLOCKS.to_owned(),
             "#coop_multiply" => COOP_MULTIPLY.to_owned(),
+            "#coop_scores" => COOP_SCORES.replace("N_STEPS", arguments),
             "#main_per_element" => {
                 let (index, bound) = arguments.split_once(' ').expect("an index and its bound");
                 PER_ELEMENT.replace("INDEX", index).replace("BOUND", bound)

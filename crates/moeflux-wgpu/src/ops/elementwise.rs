@@ -14,6 +14,12 @@ use crate::state::chain::RowOp;
 use crate::state::gpu::Wgpu;
 use crate::words::{ELEMENTS, word};
 
+/// Elements from which threads have several each: a device begins about one workgroup in a clock. Few in
+/// tests, so that these see both.
+const MANY: usize = if cfg!(test) { 1 << 10 } else { 1 << 18 };
+/// How many they have then.
+const PER_THREAD: usize = 8;
+
 /// What `elementwise/elementwise.wgsl` calls its ops.
 #[derive(Clone, Copy)]
 enum Op {
@@ -64,23 +70,23 @@ fn run(
     params.extend([y.view, a.view, other.view].as_flattened());
     let op = op as u32;
     b.encoder.begin();
-    let grid = Grid::Linear(n.div_ceil(ELEMENTS));
     match fused_quant(b, out, rows, QuantSpan::Elements) {
         None => {
+            let per_thread = if n >= MANY { PER_THREAD } else { 1 };
             b.encoder.dispatch(
-                kernels::Elementwise { op, activation },
+                kernels::Elementwise { op, activation, per_thread: word(per_thread) },
                 &params,
                 &[&y.mem, &a.mem, &other.mem],
-                grid,
+                Grid::Linear(n.div_ceil(ELEMENTS * per_thread)),
             );
             false
         }
         Some(FusedQuant { quant, quantized, sums }) => {
             b.encoder.dispatch(
-                kernels::ElementwiseQuantized { quant, op, activation },
+                kernels::ElementwiseQuantized { quant, op, activation, per_thread: 1 },
                 &params,
                 &[&y.mem, &a.mem, &other.mem, &quantized, &sums],
-                grid,
+                Grid::Linear(n.div_ceil(ELEMENTS)),
             );
             true
         }

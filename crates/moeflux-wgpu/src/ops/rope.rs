@@ -21,47 +21,31 @@ pub(crate) struct PlacedTable {
 
 /// Puts the table of some spans into the arena.
 pub(crate) fn place(b: &mut Wgpu, rope: Rope, spans: &[Span]) -> PlacedTable {
-    let table = &mut b.ropes[rope.0 as usize];
-    table.set(spans);
-    let generation = b.encoder.generation();
-    let place = match table.place {
-        Some((since, place)) if since == generation => place,
-        _ => b.encoder.list(&table.table),
-    };
-    table.place = Some((generation, place));
-    let is_adjacent = table.spec.pairs == RopePairs::Adjacent;
-    PlacedTable { first: place, n_pairs: word(table.n_pairs()), is_adjacent }
+    let tables = &mut b.ropes[rope.0 as usize];
+    let (n_pairs, is_adjacent) = (tables.n_pairs(), tables.spec.pairs == RopePairs::Adjacent);
+    let first = tables.of(spans).place(&mut b.encoder);
+    PlacedTable { first, n_pairs: word(n_pairs), is_adjacent }
 }
 
 pub(crate) fn rope(b: &mut Wgpu, x: Heads, rope: Rope, spans: &[Span]) {
     let y = heads(b, x);
     b.written(x.buf);
-    let table = &mut b.ropes[rope.0 as usize];
-    table.set(spans);
-    let n_pairs = table.spec.inv_freq.len();
-    let is_adjacent = table.spec.pairs == RopePairs::Adjacent;
-    // Long chunks have tables that exceed a list: they are rotated in parts.
-    let per_part = (crate::commands::encoder::Encoder::list_limit() / (2 * n_pairs)).max(1);
-    let rows = n_rows(spans);
-    for first in (0..rows).step_by(per_part) {
-        let n_now = per_part.min(rows - first);
-        b.encoder.begin();
-        let table = &mut b.ropes[rope.0 as usize];
-        let place = match table.place {
-            Some((generation, place)) if generation == b.encoder.generation() => place,
-            _ => b.encoder.list(&table.table[2 * n_pairs * first..2 * n_pairs * (first + n_now)]),
-        };
-        table.place = (per_part >= rows).then_some((b.encoder.generation(), place));
-        let n = n_now * x.n_heads * n_pairs;
-        let [start, width, stride, _] = y.view;
-        let start = start + word(first) * width;
-        let params = [word(n), word(x.n_heads), word(n_pairs), start, width, stride, place];
-        let arena = b.encoder.arena();
-        b.encoder.dispatch(
-            kernels::Rope { is_adjacent },
-            &params,
-            &[&y.mem, &arena],
-            Grid::Linear(n.div_ceil(PER_ELEMENT)),
-        );
-    }
+    let tables = &mut b.ropes[rope.0 as usize];
+    let (n_pairs, is_adjacent) = (tables.n_pairs(), tables.spec.pairs == RopePairs::Adjacent);
+    let table = tables.of(spans);
+    let buffer = table.buffer(&mut b.encoder);
+    b.encoder.begin();
+    let (angles, place) = match buffer {
+        Some(buffer) => (buffer, 0),
+        None => (b.encoder.arena(), table.place(&mut b.encoder)),
+    };
+    let n = n_rows(spans) * x.n_heads * n_pairs;
+    let [start, width, stride, _] = y.view;
+    let params = [word(n), word(x.n_heads), word(n_pairs), start, width, stride, place];
+    b.encoder.dispatch(
+        kernels::Rope { is_adjacent },
+        &params,
+        &[&y.mem, &angles],
+        Grid::Linear(n.div_ceil(PER_ELEMENT)),
+    );
 }

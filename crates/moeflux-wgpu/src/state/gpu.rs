@@ -22,7 +22,7 @@ use crate::memory::weights::slabs::Slabs;
 use crate::state::chain::Chain;
 use crate::state::mask::Mask;
 use crate::state::quantized_inputs::{QuantizedInputs, Wanted};
-use crate::state::rope_table::RopeTable;
+use crate::state::rope_table::RopeTables;
 use crate::state::scratch::Scratch;
 
 const PART_BYTES: usize = 64 << 20;
@@ -48,7 +48,7 @@ pub struct Wgpu {
     pub(crate) bufs: Vec<Activations>,
     pub(crate) matrices: Vec<Matrix>,
     pub(crate) vectors: Vec<Mem>,
-    pub(crate) ropes: Vec<RopeTable>,
+    pub(crate) ropes: Vec<RopeTables>,
     /// By `Sequence`; `None` where one was dropped.
     pub(crate) sequences: Vec<Option<Vec<CacheState>>>,
     pub(crate) pools: Pools,

@@ -180,11 +180,11 @@ fn variants() -> Vec<Variant> {
         add::<Embed>(&mut all, &[&with(&[])]);
         add::<HeadProduct>(&mut all, &[&with(&[1]), &with(&[4])]);
     }
-    for op in 0..7 {
-        // The last two compute one of three activations.
-        for kind in 0..if op < 5 { 1 } else { 3 } {
-            add::<Elementwise>(&mut all, &[&[op, kind]]);
-            let quantized = [&[64, 2, 1, 0, op, kind][..], &[32, 1, 0, 2, op, kind]];
+    for op in 0..9 {
+        // Some compute one of three activations.
+        for kind in 0..if [5, 6, 8].contains(&op) { 3 } else { 1 } {
+            add::<Elementwise>(&mut all, &[&[op, kind, 1], &[op, kind, 8]]);
+            let quantized = [&[64, 2, 1, 0, op, kind, 1][..], &[32, 1, 0, 2, op, kind, 1]];
             add::<ElementwiseQuantized>(&mut all, &quantized);
         }
     }
@@ -408,9 +408,10 @@ fn attention_on_cooperative_matrices_is_valid() {
                 is_emulated,
                 is_masked,
                 k_dim,
+                k_squares: k_dim.min(72).div_ceil(16),
                 v_dim,
                 v_parts,
-                y_dim: v_dim,
+                y_dim: v_dim.min(72),
                 q_parts,
                 parts,
                 block,

@@ -16,6 +16,8 @@ const ROWS_QUERIES: usize = 32;
 const SUBGROUPS: usize = 8;
 const FEW_SUBGROUPS: usize = 4;
 const SUBGROUP_QUERIES: usize = 16;
+/// Columns of a cooperative matrix.
+const SQUARE: usize = 16;
 /// Columns of its squares, more where vectors are one half an element; most of a value that a
 /// workgroup has, as many sums as threads have room for; and most parts of values: each multiplies
 /// queries with keys once more.
@@ -148,6 +150,7 @@ impl<'a> Shape<'a> {
             is_emulated,
             is_masked,
             k_dim: word(k_dim),
+            k_squares: word(pages.k.dim.div_ceil(SQUARE)),
             v_dim: word(v_dim_of_part),
             v_parts: word(v_parts),
             y_dim: word(y_dim / v_parts),

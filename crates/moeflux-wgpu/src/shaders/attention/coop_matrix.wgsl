@@ -11,7 +11,8 @@
 //
 // Values of more columns than threads have room for are taken in V_PARTS parts of V_DIM columns, each
 // by workgroups of its own, which all compute the same weights. Of a part's columns Y_DIM are written; those
-// after them are zeros.
+// after them are zeros, as are those of keys after K_SQUARES squares. ZEROS: there are such squares, which
+// are not multiplied. What a block adds to scores: see `attention/coop_scores.wgsl`.
 //
 // EMULATED: by plain loops, for devices without such units.
 
@@ -238,74 +239,15 @@ fn main(
         var c$b = coop_mat16x16<f32, C>();
 #end
 #end
-        for (var block = 0u; block < K_BLOCKS; block++) {
-            workgroupBarrier();
-#each i Q_LOADS
-            tile[q_row$i >> 4u][q_to$i] = eight(q$i);
-#end
-#each i K_LOADS
-            tile[SUBGROUPS + (k_row$i >> 4u)][k_to$i] = eight(k$i);
-#end
-            workgroupBarrier();
-            let ahead = min(block + 1u, K_BLOCKS - 1u);
-#each i Q_LOADS
-            q$i = queries[q_from$i + ahead * Q_EIGHTS];
-#end
-#each i K_LOADS
-            k$i = cached[k_from + ((t * TILE + k_row$i) * K_BLOCKS + ahead) * EIGHTS];
-#end
-#if EMULATED
-            for (var k = 0u; k < 2u * HALF_EIGHTS; k++) {
-                let at = in_square * (LD / 2u) + (k >> 1u);
-                let high = vec4<f32>(tile[subgroup][at][k & 1u]);
-#if Q_PARTS/2
-                let low = vec4<f32>(tile[subgroup][at + HALF_EIGHTS][k & 1u]);
-#end
-#each b 4
-#each h 2
-                for (var e = 0u; e < 4u; e++) {
-                    let key = (8u * eighth + 4u * $hu + e) * (LD / 2u) + (k >> 1u);
-                    let its = vec4<f32>(tile[SUBGROUPS + $bu][key][k & 1u]);
-                    var sum = dot(high, its);
-#if Q_PARTS/2
-                    sum += dot(low, its);
-#end
-#if PARTS/2
-                    sum += dot(high, vec4<f32>(tile[SUBGROUPS + $bu][key + HALF_EIGHTS][k & 1u]));
-#end
-                    s$b_$h[e] += sum;
-                }
-#end
-#end
-            }
-#else
-#each h STEPS
-            {
-                let high = coopLoadT<coop_mat16x16<f16, A>>(&tile[subgroup][2u * $hu][0], LD);
-#if Q_PARTS/2
-                let low = coopLoadT<coop_mat16x16<f16, A>>(
-                    &tile[subgroup][HALF_EIGHTS + 2u * $hu][0], LD,
-                );
-#end
-#each b 4
-                let upper$b = coopLoad<coop_mat16x16<f16, B>>(
-                    &tile[SUBGROUPS + $bu][2u * $hu][0], LD,
-                );
-                c$b = coopMultiplyAdd(high, upper$b, c$b);
-#if Q_PARTS/2
-                c$b = coopMultiplyAdd(low, upper$b, c$b);
-#end
-#if PARTS/2
-                let lower$b = coopLoad<coop_mat16x16<f16, B>>(
-                    &tile[SUBGROUPS + $bu][HALF_EIGHTS + 2u * $hu][0], LD,
-                );
-                c$b = coopMultiplyAdd(high, lower$b, c$b);
-#end
-#end
-            }
-#end
-#end
+        for (var block = 0u; block < FULL_BLOCKS; block++) {
+#coop_scores STEPS
         }
+#if ZEROS
+        {
+            let block = FULL_BLOCKS;
+#coop_scores LAST_STEPS
+        }
+#end
 #each i V_LOADS
         var v$i = cached[v_from$i + t * TILE * V_ALL];
 #end

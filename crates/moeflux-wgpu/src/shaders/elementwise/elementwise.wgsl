@@ -55,10 +55,12 @@ fn main(
     @builtin(subgroup_size) subgroup_size: u32,
 ) {
     let thread = subgroup * subgroup_size + in_subgroup;
-    let first = linear(id, n) * 64u;
+    let first = linear(id, n) * 64u * PER_THREAD;
     if (first >= p.n) { return; }
-    let idx = first + thread;
-    if (idx < p.n) { compute(idx); }
+    for (var i = 0u; i < PER_THREAD; i++) {
+        let idx = first + 64u * i + thread;
+        if (idx < p.n) { compute(idx); }
+    }
 #if DIGITS
     storageBarrier();
     let per_row = p.head_dim * p.n_heads;
