@@ -50,7 +50,7 @@ pub struct TowerFiles {
     manifest: Manifest,
     n_parameters: u64,
     weight_bytes: u64,
-    scratch_per_row: u64,
+    scratch_per_square: u64,
     /// Elements of matrices that multiply every patch, and of those that multiply rows of the prompt.
     elements: [u64; 2],
     identity: String,
@@ -85,8 +85,9 @@ impl TowerFiles {
         processor: &'static str,
     ) -> Result<TowerFiles, LoadError> {
         let mut survey = Survey::new(Some(&checkpoint));
-        Tower::load(plan.clone(), &mut build(&mut survey, 1))?;
-        let (manifest, scratch_per_row, _) = survey.finish();
+        let merged = plan.end.merge() * plan.end.merge();
+        Tower::load(plan.clone(), &mut build(&mut survey, merged))?;
+        let (manifest, scratch_per_square, _) = survey.finish();
         let mut claims = Claims::new(&checkpoint);
         let (mut weight_bytes, mut n_parameters, mut elements) = (0, 0, [0; 2]);
         for decl in &manifest.matrices {
@@ -102,7 +103,7 @@ impl TowerFiles {
             weight_bytes += 4 * n_elements;
         }
         claims.finish()?;
-        let scratch_per_row = scratch_per_row as u64;
+        let scratch_per_square = scratch_per_square as u64;
         let identity = identity(&checkpoint)?;
         Ok(TowerFiles {
             checkpoint,
@@ -111,7 +112,7 @@ impl TowerFiles {
             manifest,
             n_parameters,
             weight_bytes,
-            scratch_per_row,
+            scratch_per_square,
             elements,
             identity,
         })
@@ -145,9 +146,11 @@ impl TowerFiles {
         // Of a patch: its row, and its query, key and value.
         let per_patch = 4 * (block.width + 3 * heads) as u64;
         // Of a patch of a chunk: its numbers and the vector of its place, on the host.
-        let per_row = self.scratch_per_row + 4 * (stem.inputs + block.width) as u64;
+        let per_row = 4 * (stem.inputs + block.width) as u64;
+        let n_squares = (max_rows / (merge * merge)) as u64;
         let per_token = 4 * (end.hidden() * (1 + end.n_deepstack())) as u64;
         self.weight_bytes
+            + self.scratch_per_square * n_squares
             + per_row * max_rows as u64
             + per_patch * n_patches
             + per_token * n_tokens as u64

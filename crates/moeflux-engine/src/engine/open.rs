@@ -279,11 +279,14 @@ fn open_on(
     let mut plan = plan_that_fits(&planner, spec.checkpoint.root().to_path_buf())?;
     let n_threads = threads(options)?;
     let OpenDevice { mut backend, profiler } = open_device(&spec, &plan, options, n_threads)?;
+    let seeing = find_vision(&spec.checkpoint, options);
     let loads_later = options.quick_start && takes_all(&plan, options);
     if loads_later && let Some(device) = backend.residency_mut() {
         let layers = spec.bank.layers.iter().flatten();
-        // Weights, caches and buffers of steps, and as much again.
-        let others = 2 * plan.fixed_bytes();
+        // Weights, caches and buffers of steps, and as much again; and the tower.
+        let tower = seeing.as_ref().ok().and_then(Option::as_ref);
+        let tower = tower.map_or(0, |tower| tower.bytes(options.compute.device));
+        let others = 2 * plan.fixed_bytes() + tower;
         device.reserve_ahead(&mut layers.map(|layer| (&layer.layout, layer.n_experts)), others);
     }
     let inputs = precision(options.compute.activations);
@@ -294,7 +297,6 @@ fn open_on(
     let meter = profiler.map(|profiler| Meter::new(profiler, names, inputs));
 
     let Spec { checkpoint, declared, .. } = spec;
-    let seeing = find_vision(&checkpoint, options);
     let shape = declared.shape;
     let family = declared.family.name;
     let top_k = [shape.top_k, shape.config_top_k];

@@ -12,7 +12,7 @@ use moeflux_store::ExpertStore;
 use super::Vision;
 use super::processor::processor_of;
 use super::reader::PictureReader;
-use super::tower::{ROWS, TowerPlace};
+use super::tower::{TowerPlace, max_rows};
 use crate::device::Device;
 use crate::error::EngineError;
 use crate::options::{EngineOptions, precision};
@@ -113,10 +113,10 @@ pub(crate) fn tower_facts(
 }
 
 impl FoundVision {
-    /// Bytes of the tower while it looks at a picture.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Bytes of the tower on this device while it looks at a picture.
+    pub(crate) fn bytes(&self, device: Device) -> u64 {
         let n_tokens = self.processor.max_tokens().map_or(UNBOUNDED_TOKENS, |most| most.get());
-        self.files.bytes(ROWS, n_tokens)
+        self.files.bytes(max_rows(device), n_tokens)
     }
 
     /// The same for pictures of at most `most` tokens.
@@ -140,7 +140,7 @@ impl FoundVision {
             isa: options.compute.isa.clone(),
             inputs: precision(options.compute.activations),
             idle: options.vision.tower_idle,
-            bytes: self.bytes(),
+            bytes: self.bytes(options.compute.device),
             experts,
         };
         Vision::new(self.files, self.processor, place)
@@ -152,5 +152,5 @@ impl FoundVision {
 pub(crate) fn tower_bytes(checkpoint: &Checkpoint, options: &EngineOptions) -> u64 {
     let is_there = options.compute.device == Device::Cpu;
     let found = is_there.then(|| find_vision(checkpoint, options).ok().flatten()).flatten();
-    found.map_or(0, |found| found.bytes())
+    found.map_or(0, |found| found.bytes(Device::Cpu))
 }

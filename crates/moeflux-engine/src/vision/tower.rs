@@ -17,8 +17,11 @@ use super::seen::SeenPicture;
 use crate::device::{self, Device};
 use crate::error::EngineError;
 
-/// Rows that a tower computes at a time.
-pub(super) const ROWS: usize = 1024;
+/// Rows that a tower computes at a time on this device. A GPU takes all patches of a picture of 1,024 tokens,
+/// the default's largest, at once: with fewer rows, kernels have fewer workgroups than it has processors.
+pub(super) fn max_rows(device: Device) -> usize {
+    if device == Device::Cpu { 1024 } else { 4096 }
+}
 
 /// How often a thread that waits for the tower asks whether to go on.
 const ASKED: Duration = Duration::from_millis(50);
@@ -209,7 +212,7 @@ impl TowerHost {
             return Err(EngineError::TowerMemory { needed: *bytes, available });
         }
         let mut backend = device::open_for_tower(device, *n_threads, isa.as_deref())?;
-        let tower = self.files.load(backend.as_mut(), ROWS, *inputs, &mut |_| {})?;
+        let tower = self.files.load(backend.as_mut(), max_rows(device), *inputs, &mut |_| {})?;
         Ok(OpenTower { tower, backend, last_use: Instant::now(), _lent: lent })
     }
 

@@ -64,7 +64,7 @@ pub(super) struct Scratch {
     pub(super) given: Cols,
     qkv: Cols,
     mixed: Cols,
-    gate: Cols,
+    gate: Option<Cols>,
     up: Cols,
 }
 
@@ -76,7 +76,7 @@ impl Scratch {
             given: build.cols(plan.width),
             qkv: build.cols(3 * heads),
             mixed: build.cols(heads),
-            gate: build.cols(plan.mlp.width),
+            gate: plan.mlp.gate.map(|_| build.cols(plan.mlp.width)),
             up: build.cols(plan.mlp.width),
         }
     }
@@ -231,8 +231,8 @@ impl Block {
         self.join(0, backend, chunk, given);
         self.before[1].run(backend, rows, normed, chunk.hidden);
         self.up.run(backend, rows, normed, up);
-        let inner = match (self.gate, plan.mlp.gate) {
-            (Some(linear), Some((_, activation))) => {
+        let inner = match (self.gate, plan.mlp.gate, gate) {
+            (Some(linear), Some((_, activation)), Some(gate)) => {
                 linear.run(backend, rows, normed, gate);
                 backend.activate(rows, activation, gate, gate, up);
                 gate

@@ -156,6 +156,13 @@ impl End {
         build: &mut Build<'_>,
     ) -> Result<End, LoadError> {
         let (merge, hidden) = (plan.merge(), plan.hidden());
+        // What comes here are squares.
+        let build = &mut Build {
+            weights: &mut *build.weights,
+            max_rows: build.max_rows / (merge * merge),
+            inputs: build.inputs,
+            variant: build.variant,
+        };
         let square = match plan {
             EndPlan::Pooled(_) => width,
             _ => merge * merge * width,
@@ -228,7 +235,7 @@ impl End {
         backend: &mut dyn Backend,
         run: &mut dyn FnMut(&mut dyn Backend, usize),
     ) -> Result<Vec<f32>, DeviceError> {
-        let mut out = Vec::with_capacity(picture.len() / self.n_merged() * self.hidden);
+        let mut out = Vec::new();
         for chunk in picture.chunks {
             let mut from = chunk.hidden;
             for norm in norms {
@@ -238,7 +245,13 @@ impl End {
             let n = chunk.n_rows() / self.n_merged();
             backend.join_rows(n, self.input, from);
             run(backend, n);
-            out.extend(backend.read(self.output.buf, n)?);
+            let rows = backend.read(self.output.buf, n)?;
+            if out.is_empty() {
+                out = rows;
+                out.reserve_exact(picture.len() / self.n_merged() * self.hidden - out.len());
+            } else {
+                out.extend(rows);
+            }
         }
         Ok(out)
     }
