@@ -1,7 +1,7 @@
-"""Lets Claude Code and Codex finish a loop of a tool: run.py MOEFLUX AGENTS.
+"""Lets Claude Code and Codex finish a loop of a tool, and show pictures: run.py MOEFLUX AGENTS.
 
 The model is scripted: it thinks, calls the client's tool that reads a file, and says what the file holds when
-it has a result. Its template refuses system messages behind the first. The clients run by default settings in
+it has a result. One that sees calls it for a picture, or has one in its question. Its template refuses system messages behind the first. The clients run by default settings in
 a home of their own and talk to this machine only."""
 
 import os
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import scripted_model
 
+PICTURE = scripted_model.ROOT / "crates/moeflux-image/tests/data/odd.png"
 POSITIONS = 65536
 # Claude Code's first prompt has 25,000 tokens of the demo model's vocabulary.
 CTX = 40000
@@ -52,9 +53,12 @@ class Claude:
         program = agents / "node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"
         self.command = ["node", program, "-p", QUESTION, "--model", "moeflux"]
 
-    def call(self, work):
-        return ("<function=Read>\n<parameter=file_path>\n" + str(work / "secret.txt") +
-                "\n</parameter>\n</function>")
+    def call(self, file):
+        return f"<function=Read>\n<parameter=file_path>\n{file}\n</parameter>\n</function>"
+
+    def show(self, file):
+        """What has to be said, and flags, for the client to show a picture."""
+        return self.call(file), []
 
     def settings(self, home, url):
         return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", "DISABLE_TELEMETRY": "1",
@@ -68,8 +72,11 @@ class Codex:
     def __init__(self, agents):
         self.command = [agents / "node_modules/.bin/codex", "exec", "--skip-git-repo-check", QUESTION]
 
-    def call(self, work):
-        return "<function=exec_command>\n<parameter=cmd>\ncat secret.txt\n</parameter>\n</function>"
+    def call(self, file):
+        return f"<function=exec_command>\n<parameter=cmd>\ncat {file.name}\n</parameter>\n</function>"
+
+    def show(self, file):
+        return None, ["-i", file]
 
     def settings(self, home, url):
         config = home / ".codex/config.toml"
@@ -86,11 +93,11 @@ enabled = false
         return {}
 
 
-def run(client, server, work, home):
+def run(client, server, work, home, flags=()):
     """What a client says, and what the server wrote to its log meanwhile."""
     home.mkdir(exist_ok=True)
     env = {"PATH": os.environ["PATH"], "HOME": str(home), **client.settings(home, server.url)}
-    done = subprocess.run(client.command, cwd=work, env=env, stdin=subprocess.DEVNULL, timeout=SECONDS,
+    done = subprocess.run([*client.command, *flags], cwd=work, env=env, stdin=subprocess.DEVNULL, timeout=SECONDS,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     log = server.log.read_text()
     assert done.returncode == 0, f"{client.__doc__} {done.stdout[-3000:]}\n{log[-3000:]}"
@@ -102,7 +109,7 @@ def read_a_file(client, binary, folder):
     work, password = folder / "work", "turnip-" + secrets.token_hex(4)
     work.mkdir(parents=True)
     (work / "secret.txt").write_text(f"The password is {password}.\n")
-    question = ["The file says it.\n", "</think>", "<tool_call>", "\n" + client.call(work) + "\n", "</tool_call>"]
+    question = ["The file says it.\n", "</think>", "<tool_call>", "\n" + client.call(work / "secret.txt") + "\n", "</tool_call>"]
     answer = [f"It is {password}, says the file."]
     model = folder / "scripted"
     scripted_model.write(model, scripted_model.strict_template(), question, answer, POSITIONS)
@@ -112,6 +119,25 @@ def read_a_file(client, binary, folder):
     # The prompt of the last request has the call and what the tool gave.
     last = log.rsplit("prompt of ", 1)[1]
     assert "⟦<tool_call>⟧" in last and f"The password is {password}." in last, last[-3000:]
+
+
+def show_a_picture(client, binary, folder):
+    """A picture that the client has read, or was given, reaches the model."""
+    work, model = folder / "work", folder / "sees"
+    work.mkdir(parents=True)
+    file = work / "shot.png"
+    file.write_bytes(PICTURE.read_bytes())
+    call, flags = client.show(file)
+    answer = ["A picture, that is what it is."]
+    question, result = (answer, [])
+    if call:
+        question, result = ["</think>", "<tool_call>", f"\n{call}\n", "</tool_call>"], answer
+    scripted_model.write(model, scripted_model.strict_template(), question, result, POSITIONS, scripted_model.SEES)
+    with Server(binary, model, folder / "log") as server:
+        said, log = run(client, server, work, folder / "home", flags)
+    assert answer[0] in said, f"{client.__doc__} {said}\n{log[-3000:]}"
+    last = log.rsplit("prompt of ", 1)[1]
+    assert last.count("⟦<|vision_start|>⟧[image]⟦<|vision_end|>⟧") == 1, last[-3000:]
 
 
 def first_request(clients, binary, folder):
@@ -132,6 +158,9 @@ def main(binary, agents):
         for client in clients:
             read_a_file(client, binary, Path(folder) / type(client).__name__)
             print(f"{client.__doc__} read a file and said what it holds ({time.monotonic() - began:.0f} s)")
+        for client in clients:
+            show_a_picture(client, binary, Path(folder) / f"{type(client).__name__}-sees")
+            print(f"{client.__doc__} showed a picture ({time.monotonic() - began:.0f} s)")
         first_request(clients, binary, Path(folder) / "first")
         print(f"A model that does not think answered both ({time.monotonic() - began:.0f} s)")
 

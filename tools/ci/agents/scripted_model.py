@@ -3,18 +3,36 @@ next one. It is a checkpoint as the Hub has them, made of a small one of the tes
 
 import json
 import re
+import shutil
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "crates/moeflux-cli/demo"
-GOLDEN = ROOT / "crates/moeflux-engine/tests/golden/qwen3_moe-hf"
+TESTS = ROOT / "crates/moeflux-engine/tests"
 # A template that refuses system messages behind the first, as Qwen3.5's does.
 STRICT = ROOT / "crates/moeflux-text/tests/golden/templates/chatml-parts.error-late-system.json"
 END = "<|im_end|>"
 ONE = struct.pack("<H", 0x3F80)  # in bfloat16
+# What a model that sees has in its vocabulary, by the keys of its config.
+VISION = {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>",
+          "image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
 # The last tokens of prompts: thinking is open after a question, and closed after a result.
 AFTER_QUESTION, AFTER_RESULT = "Ċ", "ĊĊ"
+
+
+@dataclass(frozen=True)
+class Golden:
+    """The small model that lends its weights, the names of its text's tensors, and layers that are used."""
+    folder: Path
+    prefix: str
+    n_layers: int
+
+
+READS = Golden(TESTS / "golden/qwen3_moe-hf", "model.", 1)
+# Rows of pictures are added after the first two layers.
+SEES = Golden(TESTS / "towers/qwen3_vl_moe", "model.language_model.", 2)
 
 
 def strict_template():
@@ -32,19 +50,24 @@ def lenient_template():
     return (DEMO / "chat_template.jinja").read_text()
 
 
-def write(folder, template, question, result, positions):
+def write(folder, template, question, result, positions, golden=READS):
     """Writes a model that says the pieces of `question` after a question, and those of `result` after a
     result. Each piece is a token, and occurs once."""
     assert len(set(question + result)) == len(question + result)
     folder.mkdir()
     vocabulary, n_tokens = write_tokenizer(folder, template, question + result)
-    config = json.loads((GOLDEN / "config.json").read_text())
-    config |= {"vocab_size": n_tokens, "num_hidden_layers": 1, "max_position_embeddings": positions,
-               "num_attention_heads": 1, "num_key_value_heads": 1}
+    config = json.loads((golden.folder / "config.json").read_text())
+    text = config.get("text_config", config)
+    text |= {"vocab_size": n_tokens, "num_hidden_layers": golden.n_layers, "max_position_embeddings": positions,
+             "num_attention_heads": 1, "num_key_value_heads": 1}
+    if golden is SEES:
+        config |= {key: vocabulary[token] for key, token in VISION.items()}
+        shutil.copy(golden.folder / "preprocessor_config.json", folder)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "generation_config.json").write_text('{"do_sample": false}')
-    tensors = golden_tensors(config["head_dim"])
-    tensors |= scripted(vocabulary, n_tokens, config["hidden_size"], question, result)
+    tensors = golden_tensors(golden, text["head_dim"])
+    embeddings, head = scripted(vocabulary, n_tokens, text["hidden_size"], question, result)
+    tensors |= {golden.prefix + "embed_tokens.weight": embeddings, "lm_head.weight": head}
     write_tensors(folder / "model.safetensors", tensors)
 
 
@@ -59,6 +82,7 @@ def write_tokenizer(folder, template, pieces):
     """The demo model's tokenizer with a token for each piece. Gives ids by text, and how many there are."""
     tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
     vocabulary, added = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
+    added += [{**added[0], "content": token} for token in VISION.values()]
     known = {token["content"] for token in added}
     for piece in pieces:
         if piece not in known:
@@ -74,7 +98,7 @@ def write_tokenizer(folder, template, pieces):
 
 
 def scripted(ids, n_tokens, hidden, question, result):
-    """Embeddings and head: a token puts the model into a state, and a state says a token."""
+    """Embeddings and head, with their shapes: a token puts the model into a state, and a state says a token."""
     assert len(question) + len(result) + 2 <= hidden
     state = [0] * n_tokens
     says = [(0, question[0])]
@@ -90,20 +114,21 @@ def scripted(ids, n_tokens, hidden, question, result):
     for at, text in says:
         put_one(head, ids[text] * hidden + at)
     shape = [n_tokens, hidden]
-    return {"model.embed_tokens.weight": (shape, embeddings), "lm_head.weight": (shape, head)}
+    return (shape, embeddings), (shape, head)
 
 
 def put_one(data, at):
     data[2 * at:2 * at + 2] = ONE
 
 
-def golden_tensors(head_dim):
-    """The first layer's weights, of one head: long prompts take their time."""
-    data = (GOLDEN / "model.safetensors").read_bytes()
+def golden_tensors(golden, head_dim):
+    """The first layers' weights, of one head: long prompts take their time. And the tower's."""
+    data = (golden.folder / "model.safetensors").read_bytes()
     length, = struct.unpack("<Q", data[:8])
     tensors = {}
     for name, facts in json.loads(data[8:8 + length]).items():
-        if name == "__metadata__" or ".layers." in name and ".layers.0." not in name:
+        layer = re.search(r"\.layers\.(\d+)\.", name)
+        if name == "__metadata__" or layer and int(layer[1]) >= golden.n_layers:
             continue
         begin, end = facts["data_offsets"]
         values = bytes(data[8 + length + begin:8 + length + end])
@@ -115,7 +140,7 @@ def golden_tensors(head_dim):
             facts["shape"], values = [height, head_dim], values[:2 * height * head_dim]
         if "down_proj" in name or "o_proj" in name:
             values = bytes(len(values))
-        if name == "model.norm.weight":
+        if name == golden.prefix + "norm.weight":
             values = ONE * (len(values) // 2)
         assert facts["dtype"] == "BF16", facts
         tensors[name] = (facts["shape"], values)
