@@ -80,5 +80,6 @@ pub use speculation::limits::MAX_DRAFT;
 pub use speculation::options::{Speculation, SpeculationStats};
 pub use step::Logits;
 pub use vision::{
-    LookProgress, PictureFacts, PictureReader, SeenPicture, TowerFacts, Vision, picture_reader,
+    LOW_DETAIL, LookProgress, PictureFacts, PictureReader, SeenPicture, TowerFacts, Vision,
+    picture_reader,
 };

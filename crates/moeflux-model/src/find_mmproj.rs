@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use moeflux_core::gguf::{is_mmproj, preferred_mmproj};
+use moeflux_core::gguf::{first_part, is_mmproj, preferred_mmproj};
 
 use crate::load::LoadError;
 
@@ -51,7 +51,9 @@ pub fn find_mmproj(model_file: &Path) -> Result<Option<PathBuf>, LoadError> {
 
 /// Whether two files are quantisations of one model, by their names before the types of their weights.
 fn are_of_one_model(one: &str, other: &str) -> bool {
-    model_name(one).eq_ignore_ascii_case(model_name(other))
+    let [one, other] = [one, other].map(|name| first_part(Path::new(name)));
+    let [one, other] = [&one, &other].map(|path| model_name(path.to_str().unwrap_or_default()));
+    one.eq_ignore_ascii_case(other)
 }
 
 /// The name of a file before `-Q4_K_M`, `.i1-IQ3_XS`, `-UD-Q2_K_XL` and the like, or before its extension.
@@ -124,6 +126,15 @@ mod tests {
                 "{other}"
             );
         }
+        std::fs::create_dir(root.join("parts")).expect("a folder");
+        let part = |nth| root.join(format!("parts/whole/m-0000{nth}-of-00002.gguf"));
+        std::fs::create_dir(root.join("parts/whole")).expect("a folder");
+        for path in [part(1), part(2), root.join("parts/mmproj-F16.gguf")] {
+            std::fs::write(path, b"GGUF").expect("a file");
+        }
+        std::fs::write(root.join("parts/m-00002-of-00002.gguf"), b"GGUF").expect("a file");
+        let around = Some(root.join("parts/mmproj-F16.gguf"));
+        assert_eq!(find_mmproj(&part(1)).expect("one"), around);
         std::fs::write(root.join("Qwen3-VL-30B.gguf"), b"GGUF").expect("a file");
         assert_eq!(find_mmproj(&model).expect("none"), None);
     }

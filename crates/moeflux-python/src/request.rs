@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use moeflux::{
-    Bias, Error, Format, Message, Model, Request, Sampling, SeenPicture, ToolChoice, picture_id,
+    Bias, Error, Format, LOW_DETAIL, Message, Model, Request, Sampling, SeenPicture, ToolChoice,
+    picture_id,
 };
 use moeflux_engine::TokenId;
 use moeflux_text::Prepared;
@@ -137,17 +138,21 @@ impl Shown {
         pictures: &[PyBackedBytes],
     ) -> Result<Shown, Failure> {
         let mut messages = messages(json)?;
-        let seen = pictures.iter().map(|bytes| model.see(bytes));
-        let pictures = seen.collect::<Result<Vec<_>, Error>>()?;
+        let mut all = Vec::with_capacity(pictures.len());
         let contents = messages.iter_mut().filter_map(|message| message.content.as_mut());
         let parts = contents.filter_map(Value::as_array_mut).flatten();
         for part in parts.filter(|part| part["type"] == "image") {
             let number = part["picture"].as_str().and_then(|number| number.parse::<usize>().ok());
-            if let Some(seen) = number.and_then(|number| pictures.get(number)) {
-                part["picture"] = Value::from(picture_id(seen));
-            }
+            let Some(bytes) = number.and_then(|number| pictures.get(number)) else { continue };
+            let seen = if part["detail"] == "low" {
+                model.see_within(bytes, LOW_DETAIL)?
+            } else {
+                model.see(bytes)?
+            };
+            part["picture"] = Value::from(picture_id(&seen));
+            all.push(seen);
         }
-        Ok(Shown { messages, pictures })
+        Ok(Shown { messages, pictures: all })
     }
 }
 

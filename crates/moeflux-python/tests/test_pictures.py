@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -114,6 +116,29 @@ def test_the_adapters_send_pictures(seeing: moeflux.Model) -> None:
     for block in (ImageBlock(path=PICTURE), ImageBlock(image=ODD), ImageBlock(image=io.BytesIO(ODD))):
         message = ChatMessage(role=MessageRole.USER, blocks=[block, TextBlock(text="What is it?")])
         assert llm.chat([message]).message.content == expected.text
+
+
+def test_low_detail_costs_fewer_tokens(tmp_path: Path) -> None:
+    sharp = tmp_path / "sharp"
+    shutil.copytree(TOWER, sharp)
+    processor = json.loads((sharp / "preprocessor_config.json").read_text())
+    processor["size"]["longest_edge"] *= 40
+    (sharp / "preprocessor_config.json").write_text(json.dumps(processor))
+    file = io.BytesIO()
+    Image.new("RGB", (1200, 800), "red").save(file, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    with moeflux.load(sharp, device="cpu", ctx=2048) as model:
+        n_words = len(tokens(model))
+        costs = [
+            len(tokens(model, part)) - n_words
+            for part in (
+                {"type": "image_url", "image_url": {"url": url}},
+                {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+                {"type": "input_image", "image_url": url, "detail": "low"},
+                {"type": "image", "image": url, "detail": "high"},
+            )
+        ]
+    assert costs[0] == costs[3] > 900 and costs[1] == costs[2] < 260, costs
 
 
 def test_options_of_pictures(seeing: moeflux.Model) -> None:

@@ -79,3 +79,4 @@ pub use self::generate::{AnswerOptions, Ask, News, Order};
 pub use self::model::Model;
 pub use self::pictures::{picture_id, picture_message};
 pub use self::request::{Format, Request, Settings};
+pub use moeflux_engine::LOW_DETAIL;

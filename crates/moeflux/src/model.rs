@@ -1,5 +1,6 @@
 //! A loaded model.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -198,7 +199,20 @@ impl Model {
     /// # Errors
     /// Where the model takes no pictures, the bytes are none, or memory does not suffice.
     pub fn see(&self, bytes: &[u8]) -> Result<Arc<SeenPicture>, Error> {
-        see(&self.shared, bytes)
+        see(&self.shared, bytes, None)
+    }
+
+    /// The same for a picture that becomes at most `max_tokens` rows: [`LOW_DETAIL`](crate::LOW_DETAIL) is
+    /// what interfaces of chats call low detail.
+    ///
+    /// # Errors
+    /// As [`see`](Model::see).
+    pub fn see_within(
+        &self,
+        bytes: &[u8],
+        max_tokens: NonZeroUsize,
+    ) -> Result<Arc<SeenPicture>, Error> {
+        see(&self.shared, bytes, Some(max_tokens))
     }
 
     /// Reads a raw prompt as [`Model::generate`] does, and asks for no answer.

@@ -1,5 +1,6 @@
 //! Pictures in messages.
 
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -70,13 +71,17 @@ pub(crate) fn rows(pictures: &[Arc<SeenPicture>]) -> Vec<PictureRows> {
     pictures.iter().map(|seen| seen.rows()).collect()
 }
 
-/// Looks at a picture.
-pub(crate) fn see(shared: &Shared, bytes: &[u8]) -> Result<Arc<SeenPicture>, Error> {
+/// Looks at a picture, which becomes at most `max_tokens` rows.
+pub(crate) fn see(
+    shared: &Shared,
+    bytes: &[u8],
+    max_tokens: Option<NonZeroUsize>,
+) -> Result<Arc<SeenPicture>, Error> {
     let Some(vision) = shared.engine.vision() else {
         let text = format!("{}: this model does not take pictures", shared.name());
         return Err(Error::unsupported(text));
     };
-    let picture = vision.reader().prepare(bytes, None)?;
+    let picture = vision.reader().prepare(bytes, max_tokens)?;
     let seen = vision.see(&picture, &mut |_, _| ControlFlow::Continue(()))?;
     Ok(seen.expect("nothing ends it"))
 }

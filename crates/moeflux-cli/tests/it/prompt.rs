@@ -155,5 +155,9 @@ fn what_is_no_request_is_refused_with_its_place() {
     refuses(&["prompt", "--request", "/nowhere/at-all"], 1, &["/nowhere/at-all (--request)"]);
     refuses(&["prompt"], 2, &["--request"]);
     fs::write(&file, r#"{"messages": [{"role": "user", "content": "x"}]}"#).unwrap();
-    refuses(&["prompt", "--request", path, "--mmproj", "nowhere.gguf"], 1, &["nowhere.gguf"]);
+    refuses(
+        &["prompt", "--request", path, "--mmproj", "nowhere.gguf"],
+        1,
+        &["--mmproj nowhere.gguf"],
+    );
 }

@@ -19,6 +19,7 @@ pub use metadata::{Array, Metadata, Value};
 pub use pieces::PieceName;
 pub(crate) use set::{Found, GgufSet};
 pub use set::{PartFile, is_only_model, read_metadata};
+pub use split::first_part;
 pub(crate) use split::is_gguf_name;
 pub use towers::{is_mmproj, preferred_mmproj};
 

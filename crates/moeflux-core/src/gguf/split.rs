@@ -61,7 +61,7 @@ pub(super) fn is_companion_name(name: &str) -> bool {
 }
 
 /// The path of the first part, or the first piece, of the model that a file belongs to.
-pub(super) fn first_part(path: &Path) -> PathBuf {
+pub fn first_part(path: &Path) -> PathBuf {
     match PartName::of_path(path) {
         Some(name) => path.with_file_name(name.part(1)),
         None => first_piece(path).unwrap_or_else(|| path.to_path_buf()),

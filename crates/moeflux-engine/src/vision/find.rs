@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use moeflux_core::OptionId;
 use moeflux_core::checkpoint::{Checkpoint, FormatError};
 use moeflux_image::Processor;
 use moeflux_model::{LoadError, TowerFiles, TowerShape, open_checkpoint};
@@ -63,6 +64,13 @@ fn tower_files(
         return Ok(None);
     }
     let named = options.vision.mmproj.as_deref();
+    if let Some(path) = named.filter(|path| !path.is_file()) {
+        return Err(EngineError::Option {
+            option: OptionId::Mmproj,
+            value: path.display().to_string(),
+            remedy: "there is no such file: name the GGUF file of the vision tower".to_owned(),
+        });
+    }
     match TowerFiles::of_model(checkpoint, named) {
         // Conversions that left a tower out keep some of its keys.
         Err(LoadError::Format(FormatError::ConfigMissing { .. })) if named.is_none() => Ok(None),

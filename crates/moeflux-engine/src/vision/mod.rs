@@ -16,7 +16,7 @@ use moeflux_model::TowerFiles;
 pub use self::find::{PictureFacts, TowerFacts, picture_reader};
 pub(crate) use self::find::{find_vision, tower_bytes, tower_facts};
 use self::known::KnownPictures;
-pub use self::reader::PictureReader;
+pub use self::reader::{LOW_DETAIL, PictureReader};
 pub use self::seen::SeenPicture;
 pub use self::tower::LookProgress;
 use self::tower::{TowerHost, TowerPlace};

@@ -6,6 +6,9 @@ use moeflux_image::{DecodeLimits, Layout, Picture, Prepared, Processor, picture_
 
 use crate::error::EngineError;
 
+/// Rows at most of a picture that is to be seen in low detail: about 512 x 512 pixels.
+pub const LOW_DETAIL: NonZeroUsize = NonZeroUsize::new(256).expect("above zero");
+
 /// Reads pictures as a model's processor does. Can be shared between threads.
 #[derive(Clone, Debug)]
 pub struct PictureReader {

@@ -43,8 +43,9 @@ def _without(message: object, at: str, pictures: list[bytes]) -> object:
     parts: list[object] = []
     for nth, part in enumerate(cast("Sequence[object]", content)):
         if _is_picture(part):
-            pictures.append(_bytes_of_part(cast("Mapping[str, object]", part), f"{at}.content[{nth}]"))
-            parts.append({"type": "image", "picture": str(len(pictures) - 1)})
+            picture = cast("Mapping[str, object]", part)
+            pictures.append(_bytes_of_part(picture, f"{at}.content[{nth}]"))
+            parts.append({"type": "image", "picture": str(len(pictures) - 1), "detail": _detail(picture)})
         else:
             parts.append(part)
     return {**fields, "content": parts}
@@ -52,6 +53,12 @@ def _without(message: object, at: str, pictures: list[bytes]) -> object:
 
 def _is_picture(part: object) -> bool:
     return isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in _TYPES
+
+
+def _detail(part: Mapping[str, object]) -> str:
+    inner = part.get("image_url")
+    own = cast("Mapping[str, object]", inner).get("detail") if isinstance(inner, Mapping) else None
+    return "low" if (own or part.get("detail")) == "low" else "auto"
 
 
 def _bytes_of_part(part: Mapping[str, object], at: str) -> bytes:

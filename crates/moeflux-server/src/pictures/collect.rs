@@ -1,7 +1,6 @@
 //! Pictures as clients of all dialects write them, collected in order.
 
-use std::num::NonZeroUsize;
-
+use moeflux_engine::LOW_DETAIL;
 use serde_json::Value;
 
 use super::source::Source;
@@ -10,9 +9,6 @@ use crate::model::Model;
 
 /// Pictures of a request at most.
 const MAX_PICTURES: usize = 100;
-
-/// Rows of a picture of which little is to be looked at: about 512 x 512 pixels.
-const LOW_DETAIL: NonZeroUsize = NonZeroUsize::new(256).expect("above zero");
 
 /// Pictures of a request, in the order in which they stand in its messages.
 #[derive(Clone, Debug, Default)]
