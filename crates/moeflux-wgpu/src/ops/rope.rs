@@ -32,6 +32,10 @@ pub(crate) fn rope(b: &mut Wgpu, x: Heads, rope: Rope, spans: &[Span]) {
     b.written(x.buf);
     let tables = &mut b.ropes[rope.0 as usize];
     let (n_pairs, is_adjacent) = (tables.n_pairs(), tables.spec.pairs == RopePairs::Adjacent);
+    let n = n_rows(spans) * x.n_heads * n_pairs;
+    if n == 0 {
+        return;
+    }
     let table = tables.of(spans);
     let buffer = table.buffer(&mut b.encoder);
     b.encoder.begin();
@@ -39,7 +43,6 @@ pub(crate) fn rope(b: &mut Wgpu, x: Heads, rope: Rope, spans: &[Span]) {
         Some(buffer) => (buffer, 0),
         None => (b.encoder.arena(), table.place(&mut b.encoder)),
     };
-    let n = n_rows(spans) * x.n_heads * n_pairs;
     let [start, width, stride, _] = y.view;
     let params = [word(n), word(x.n_heads), word(n_pairs), start, width, stride, place];
     b.encoder.dispatch(

@@ -76,14 +76,15 @@ impl RopeTable {
         if self.words.len() < LARGE {
             return None;
         }
-        let RopeTable { words, buffer, .. } = self;
-        let buffer = buffer.get_or_insert_with(|| {
-            let bytes = bytemuck::cast_slice(words);
-            let buffer = encoder.buffers.lasting_storage(bytes.len() as u64, "rotary table");
-            encoder.write(&buffer, 0, bytes);
-            buffer
-        });
-        Some(buffer.clone())
+        if self.buffer.is_some() {
+            return self.buffer.clone();
+        }
+        let bytes = bytemuck::cast_slice(&self.words);
+        let buffer = encoder.buffers.lasting_storage(bytes.len() as u64, "rotary table");
+        encoder.write(&buffer, 0, bytes);
+        // Without memory nothing was written, which must not be found by a later step.
+        self.buffer = (!encoder.buffers.is_out_of_memory()).then(|| buffer.clone());
+        Some(buffer)
     }
 }
 
