@@ -157,7 +157,7 @@ fn what_is_no_request_is_refused_with_its_place() {
     fs::write(&file, r#"{"messages": [{"role": "user", "content": "x"}]}"#).unwrap();
     refuses(
         &["prompt", "--request", path, "--mmproj", "nowhere.gguf"],
-        1,
+        2,
         &["--mmproj nowhere.gguf"],
     );
 }
