@@ -80,6 +80,12 @@ CASES = {
     "gguf-granitemoe": Case(
         shapes.granitemoe(**SMALL, hidden_size=64, intermediate_size=32, num_local_experts=4),
         dense="Q4_0 Q8_0 Q5_1", gate="Q5_0", up="Q4_1 Q4_0", down="Q5_1 IQ4_NL"),
+    "gguf-kimi-linear": Case(
+        shapes.kimi_linear(
+            vocab_size=32, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_experts=4, num_experts_per_token=2,
+            num_hidden_layers=3, linear_attn_config=dict(full_attn_layers=[3], kda_layers=[1, 2], num_heads=2, head_dim=32, short_conv_kernel_size=4),
+            num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=32, qk_nope_head_dim=32, qk_rope_head_dim=8, v_head_dim=32),
+        dense="Q8_0 Q5_1 Q4_0 IQ4_NL", gate="Q4_0 Q5_0", up="IQ4_NL Q4_1", down="MXFP4 Q5_1"),
     # Experts of as many columns as a block has, behind a projection.
     "gguf-nemotron-h": Case(
         shapes.nemotron_h(

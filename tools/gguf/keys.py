@@ -11,6 +11,7 @@ SPLITTERS = {
     "glm_moe_dsa": "glm4",
     "gpt_oss": "gpt-4o",
     "granitemoe": "refact",
+    "kimi_linear": "kimi-k2",
     "olmoe": "olmo",
 }
 # Granite's factors.
@@ -20,6 +21,14 @@ FACTORS = {
     "residual_scale": "residual_multiplier",
     "logit_scale": "logits_scaling",
 }
+# Kimi-Linear's names of what others have too.
+RENAMED = {
+    "model_max_length": "max_position_embeddings",
+    "moe_renormalize": "norm_topk_prob",
+    "num_expert_group": "n_group",
+    "num_experts_per_token": "num_experts_per_tok",
+    "num_shared_experts": "n_shared_experts",
+}
 SOFTMAX, SIGMOID = 1, 2
 NORMAL, CONTROL = 1, 3
 
@@ -28,6 +37,7 @@ def keys(config: dict, n_predicting: int) -> dict:
     """All keys of a file; `n_predicting` layers predict the token after the next one."""
     family = config["model_type"]
     arch = ARCHITECTURES[family]
+    config = {RENAMED.get(key, key): value for key, value in config.items()}
     own = common(config, n_predicting)
     if family == "gemma4_text":
         own |= gemma(config) | routing(config)
@@ -38,6 +48,8 @@ def keys(config: dict, n_predicting: int) -> dict:
         own |= rope(config) | routing(config)
     if family in DELTA:
         own |= delta(config)
+    if family == "kimi_linear":
+        own |= kimi(config)
     if family == "granitemoe":
         own |= {key: config[name] for key, name in FACTORS.items()}
     if family == "gpt_oss":
@@ -97,10 +109,11 @@ def latent(config):
         "attention.value_length": config["kv_lora_rank"],
         "attention.key_length_mla": config["qk_nope_head_dim"] + config["qk_rope_head_dim"],
         "attention.value_length_mla": config["v_head_dim"],
-        "attention.q_lora_rank": config["q_lora_rank"],
         "attention.kv_lora_rank": config["kv_lora_rank"],
         "vocab_size": config["vocab_size"],
     }
+    if config["q_lora_rank"]:
+        own["attention.q_lora_rank"] = config["q_lora_rank"]
     if "index_topk" in config:
         own |= {
             "attention.indexer.head_count": config["index_n_heads"],
@@ -171,6 +184,16 @@ def delta(config):
         "ssm.time_step_rank": n_values,
         "ssm.inner_size": n_values * config["linear_value_head_dim"],
         "full_attention_interval": config["full_attention_interval"],
+    }
+
+
+def kimi(config):
+    """Layers of delta attention have no keys of the other kind."""
+    linear = config["linear_attn_config"]
+    return {
+        "attention.head_count_kv": [int(layer + 1 in linear["full_attn_layers"]) for layer in range(config["num_hidden_layers"])],
+        "ssm.conv_kernel": linear["short_conv_kernel_size"],
+        "kda.head_dim": linear["head_dim"],
     }
 
 

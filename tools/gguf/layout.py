@@ -19,12 +19,13 @@ ARCHITECTURES = {
     "gpt_oss": "gpt-oss",
     "granitemoe": "granitemoe",
     "gemma4_text": "gemma4",
+    "kimi_linear": "kimi-linear",
     "minimax_m2": "minimax-m2",
     "mixtral": "llama",
     "nemotron_h": "nemotron_h_moe",
     "olmoe": "olmoe",
 }
-LATENT = ("deepseek_v3", "deepseek_v32", "glm_moe_dsa")
+LATENT = ("deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_linear")
 DELTA = ("qwen3_5_moe_text", "qwen3_next")
 # Families whose queries and keys have the rows of rotated pairs next to each other.
 PAIRED = ("granitemoe", "mixtral")
@@ -89,6 +90,11 @@ PARTS = {
     "router.per_expert_scale": "ffn_down_exps.scale",
     "experts.gate_up_proj": "ffn_gate_up_exps.weight",
     "experts.down_proj": "ffn_down_exps.weight",
+    **{f"self_attn.{part}_proj": f"ssm_{part}" for part in ("f_a", "f_b", "g_a", "g_b")},
+    "self_attn.b_proj": "ssm_beta",
+    "self_attn.A_log": "ssm_a",
+    "self_attn.dt_bias": "ssm_dt.bias",
+    "self_attn.o_norm": "ssm_norm",
     "mixer.in_proj": "ssm_in",
     "mixer.conv1d": "ssm_conv1d",
     "mixer.A_log": "ssm_a",
@@ -128,13 +134,15 @@ def codec(name: str, config: dict) -> Codec:
         stem, ending = name.rsplit(".", 1)
         change = increased if is_increased(name, family) else unchanged
         return change([f"{OUTSIDE[stem]}.{ending}"])
-    block, part = f"blk.{inside[1]}.", inside[2].replace("block_sparse_moe.", "mlp.")
+    block, part = f"blk.{inside[1]}.", inside[2].replace("block_sparse_moe.", "mlp.").replace("forget_gate.", "")
     if part.startswith("mlp.experts.gate_up_proj"):
         ending = "bias" if part.endswith("bias") else "weight"
         names = [f"{block}ffn_{half}_exps.{ending}" for half in ("gate", "up")]
         return interleaved(names) if family == "gpt_oss" else halves(names)
     if part == "self_attn.kv_b_proj.weight":
         return latent_keys([f"{block}attn_k_b.weight", f"{block}attn_v_b.weight"], config)
+    if part == "self_attn.conv1d.weight":
+        return convolutions([f"{block}ssm_conv1d_{which}.weight" for which in "qkv"])
     if part == "linear_attn.in_proj_qkvz.weight":
         return gated_keys([f"{block}attn_qkv.weight", f"{block}attn_gate.weight"], config)
     return change_of(part, config)([block + stored_part(part, family)])
@@ -170,6 +178,8 @@ def change_of(part: str, config: dict) -> Callable[[list[str]], Codec]:
         return lambda names: mapped(names, turned, turned)
     if part.startswith("linear_attn."):
         return lambda names: delta_part(names, part.removeprefix("linear_attn."), config)
+    if part == "self_attn.A_log":
+        return lambda names: mapped(names, lambda x: -np.exp(x), lambda x: np.log(-x))
     if family == "nemotron_h":
         return lambda names: mamba_part(names, part, config)
     return unchanged
@@ -213,6 +223,15 @@ def increased(names) -> Codec:
 def halves(names) -> Codec:
     """Rows of gates, then rows of ups."""
     return Codec(names, lambda x: np.split(x, 2, axis=1), lambda parts: np.concatenate(parts, axis=1))
+
+
+def convolutions(names) -> Codec:
+    """Taps of the channels of queries, keys and values, in four dimensions."""
+
+    def split(x):
+        return [part.reshape(1, -1, 1, x.shape[-1]) for part in np.split(x, len(names))]
+
+    return Codec(names, split, lambda parts: np.concatenate([part.reshape(-1, 1, part.shape[-1]) for part in parts]))
 
 
 def interleaved(names) -> Codec:

@@ -13,11 +13,12 @@ MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*
 
 # Families whose routers choose by sigmoids, or by biased probabilities
 BY_SIGMOID = (
-    "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "minimax_m2",
-    "nemotron_h", "solar_open")
+    "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "kimi_linear",
+    "minimax_m2", "nemotron_h", "solar_open")
 # Names of modules of transformers, and those that are published
 RENAMED = {
     "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
+    "kimi_linear": [(r"\.forget_gate\.", "."), (r"\.mlp\.(?=(experts|gate|shared_experts)\.)", ".block_sparse_moe.")],
     "hy_v3": [(r"\.mlp\.gate\.weight$", ".mlp.router.gate.weight"), (r"\.mlp\.e_score_correction_bias$", ".mlp.expert_bias"),
               (r"\.mlp\.shared_experts\.", ".mlp.shared_mlp.")],
     "granitemoe": [(r"\.experts\.gate_up_proj$", ".input_linear.weight"), (r"\.experts\.down_proj$", ".output_linear.weight"),
@@ -266,6 +267,19 @@ def exaone_moe(**over):
         sliding_window=20, sliding_window_pattern="LGL", topk_group=1, topk_method="noaux_tc", vocab_size=99), **over)
 
 
+def kimi_linear(**over):
+    linear = dict(full_attn_layers=[3], kda_layers=[1, 2, 4], num_heads=3, head_dim=12, short_conv_kernel_size=4)
+    base = {**COMMON, **dict(
+        first_k_dense_replace=1, hidden_size=40, intermediate_size=52, kv_lora_rank=20, linear_attn_config=linear, mla_use_nope=True,
+        model_max_length=COMMON["max_position_embeddings"], moe_intermediate_size=12, moe_layer_freq=1, moe_renormalize=True,
+        moe_router_activation_func="sigmoid", num_attention_heads=4, num_expert_group=1, num_experts=10, num_experts_per_token=3,
+        num_hidden_layers=4, num_key_value_heads=4, num_shared_experts=1, q_lora_rank=None, qk_nope_head_dim=10, qk_rope_head_dim=6,
+        rms_norm_eps=1e-05, rope_scaling=None, rope_theta=10000.0, routed_scaling_factor=2.446, topk_group=1, use_grouped_topk=True,
+        v_head_dim=14, vocab_size=97)}
+    del base["max_position_embeddings"]
+    return {"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", **base, **over}
+
+
 def nemotron_h(**over):
     base = {**COMMON, **dict(
         attention_bias=False, chunk_size=16, conv_kernel=4, expand=2, head_dim=12, hidden_size=40, hybrid_override_pattern="MEM*EM-E",
@@ -347,6 +361,12 @@ HF = {
         hc_count=2, hidden_size=32, indexer_budget=18, indexer_compress_ratio=3, layer_types=["linear_attention", "indexed_attention"],
         num_hidden_layers=2, output_gate_type=None, ple_embed_dim=24, ple_layer_ids=[1], heads_per_ngram=2, split_ngram_parts=2), quantization_config=EXPERTS_FP8)),
     "exaone_moe-hf": dict(config=exaone_moe(), prediction=True),
+    "kimi_linear-hf": dict(config=kimi_linear()),
+    # keys of transformers, queries of a latent, experts in groups, every layer with experts, an epsilon that tells norms apart
+    "kimi_linear-typed": dict(config=kimi_linear(
+        first_k_dense_replace=0, hidden_size=36, layer_types=["full_attention", "linear_attention", "linear_attention"], linear_attn_config={},
+        linear_conv_kernel_dim=3, linear_head_dim=20, linear_num_heads=5, n_group=2, num_expert_group=2, num_attention_heads=2,
+        num_hidden_layers=3, num_key_value_heads=2, num_shared_experts=2, q_lora_rank=14, rms_norm_eps=0.01)),
     "nemotron_h-hf": dict(config=nemotron_h(), prediction=True),
     # experts of fewer columns, in two groups; listed layers, whose number is not given, two with experts in turn; no biases of convolutions
     "nemotron_h-latent": dict(config=nemotron_h(

@@ -73,8 +73,8 @@ def published(weights, family, n_shards=1, fused=None):
     """The names under which the family's checkpoints are published: one tensor per expert, except where they are `fused`, as FUSED
     are, and of qwen3_vl_moe; tables of n-grams in shards."""
     fused = family in FUSED if fused is None else fused
-    old = family in ("mixtral", "minimax_m2")
-    gate, up, down = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
+    old, numbered = family in ("mixtral", "minimax_m2"), family in ("kimi_linear", "mixtral", "minimax_m2")
+    gate, up, down = ("w1", "w3", "w2") if numbered else ("gate_proj", "up_proj", "down_proj")
     out = {}
     for k, v in weights.items():
         k = k.replace(".mlp.", ".block_sparse_moe.") if old else k
@@ -90,6 +90,9 @@ def published(weights, family, n_shards=1, fused=None):
         elif not fused and k.endswith(("experts.up_proj", "experts.down_proj")):
             for n, x in enumerate(v):
                 out[f"{base}{n}.{down if 'down' in k else up}.weight"] = x
+        elif k.endswith("self_attn.conv1d.weight"):
+            for part, taps in zip("qkv", np.split(v, 3)):
+                out[k.replace("conv1d", f"{part}_conv1d")] = taps
         elif k.endswith("ngram_embedding.weight"):
             for n, rows in enumerate(np.split(v, n_shards)):
                 out[k.replace(".weight", f".shard_{n}.weight")] = rows

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
-    ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, GateFunction, GatedActivation, GatedRmsNorm, Heads, HostMatrix, KeysValues, KvType,
-    Ops, RmsNorm, RopePairs, RopeSpec, Route, Scoring, Sequences, Shared, Span, StateShape,
-    ValueOrder,
+    ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, Decay,
+    DeltaNet, DeltaRule, GateFunction, GatedActivation, GatedRmsNorm, Heads, HostMatrix,
+    KeysValues, KvType, Ops, RmsNorm, RopePairs, RopeSpec, Route, Scoring, Sequences, Shared, Span,
+    StateShape, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, SplitMix64, TokenId};
@@ -112,10 +112,10 @@ impl Bench {
             k: qkv.slice(n_k * dim, n_k * dim).heads(n_k),
             v: qkv.slice(2 * n_k * dim, n_v * dim).heads(n_v),
             order: ValueOrder::Grouped,
+            decay: Decay::Head,
             a: gates.slice(0, n_v),
             b: gates.slice(n_v, n_v),
-            a_log: self.cpu.load_vector(&noise(n_v)),
-            dt_bias: self.cpu.load_vector(&noise(n_v)),
+            of_heads: self.cpu.load_vector(&noise(2 * n_v)),
             cache: Cache(0),
         };
         let spec = CacheSpec::State(StateShape::Matrices { n: n_v, rows: dim, cols: dim });
@@ -147,10 +147,10 @@ impl Bench {
                     k: qkv.slice(n_k * dim, n_k * dim).heads(n_k),
                     v: qkv.slice(2 * n_k * dim, n_v * dim).heads(n_v),
                     order: ValueOrder::Grouped,
+                    decay: Decay::Head,
                     a,
                     b,
-                    a_log: self.cpu.load_vector(&noise(n_v)),
-                    dt_bias: self.cpu.load_vector(&noise(n_v)),
+                    of_heads: self.cpu.load_vector(&noise(2 * n_v)),
                     cache: Cache(1),
                 };
                 let (x, weight) = (out.heads(n_v), self.cpu.load_vector(&[1.0; 128]));

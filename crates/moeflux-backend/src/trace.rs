@@ -6,10 +6,10 @@ use std::ops::Range;
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceError, Experts, GateFunction, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct,
-    Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams, Ops,
-    PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, Decay, DeltaNet,
+    DeltaRule, DeviceError, Experts, GateFunction, GatedActivation, GatedAttention, GatedRmsNorm,
+    HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams,
+    Ops, PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
     Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot, StateSpace, ValueOrder,
     Vector, Weight,
 };
@@ -235,10 +235,17 @@ impl Ops for Trace {
     }
 
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
-        let DeltaRule { out, q, k, v, order, a, b, cache, .. } = op;
+        let DeltaRule { out, q, k, v, order, decay, a, b, cache, .. } = op;
         let (cache, spans) = (cache.0, Spans(spans));
+        let decay = match decay {
+            Decay::Head => String::new(),
+            Decay::Columns => " columns".to_owned(),
+            Decay::Bounded { bound } => format!(" bounded {bound}"),
+        };
         let order = if order == ValueOrder::Tiled { " tiled" } else { "" };
-        self.log(format_args!("{out} = delta_rule {q} {k} {v}{order} {a} {b} c{cache} {spans}"));
+        self.log(format_args!(
+            "{out} = delta_rule {q} {k} {v}{order}{decay} {a} {b} c{cache} {spans}"
+        ));
     }
 
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction,
+    Attention, Cache, CacheSpec, CausalConv, Cols, Decay, DeltaNet, DeltaRule, GateFunction,
     GatedAttention, GatedRmsNorm, Heads, KeysValues, KvType, Ops, Recording, RmsNorm, RopePairs,
     RopeSpec, Sequence, Sequences, Span, StateShape, ValueOrder,
 };
@@ -169,7 +169,7 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
     let gates = cols(b, n_rows, 2 * n_v_heads);
     let mixed = cols(b, n_rows, v_cols).heads(n_v_heads);
     let weight = b.load_vector(&vec![0.3; kernel * channels]);
-    let [a_log, dt_bias] = [(); 2].map(|()| b.load_vector(&vec![0.1; n_v_heads]));
+    let of_heads = b.load_vector(&vec![0.1; 2 * n_v_heads]);
     let norm_weight = b.load_vector(&vec![1.0; dim]);
     let conv = CausalConv { out, x, weight, bias: None, cache: Cache(0) };
     let delta = DeltaRule {
@@ -178,10 +178,10 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
         k: out.slice(k_cols, k_cols).heads(n_k_heads),
         v: out.slice(2 * k_cols, v_cols).heads(n_v_heads),
         order: ValueOrder::Grouped,
+        decay: Decay::Head,
         a: gates.slice(0, n_v_heads),
         b: gates.slice(n_v_heads, n_v_heads),
-        a_log,
-        dt_bias,
+        of_heads,
         cache: Cache(1),
     };
     let norm = RmsNorm { out: mixed, x: mixed, weight: norm_weight, eps: 1e-6 };

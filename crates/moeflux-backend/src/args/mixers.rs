@@ -114,14 +114,42 @@ pub enum ValueOrder {
     Tiled,
 }
 
+/// What decays of a delta rule's state are, of `z = a + dt_bias` and one `a_log` a value head.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Decay {
+    /// One a value head, `exp(-exp(a_log) * softplus(z))` (gated delta net).
+    #[default]
+    Head,
+    /// The same, one a column of a value head's state, so that each component of a key has its own
+    /// (Kimi Team, 2025, "Kimi Linear").
+    Columns,
+    /// One a column, `exp(bound * sigmoid(exp(a_log) * z))`, which never falls below `exp(bound)`
+    /// (GLM-5.3).
+    Bounded {
+        /// Below 0.
+        bound: f32,
+    },
+}
+
+impl Decay {
+    /// Numbers of a value head whose keys have this many components.
+    pub fn len(self, k_dim: usize) -> usize {
+        match self {
+            Decay::Head => 1,
+            Decay::Columns | Decay::Bounded { .. } => k_dim,
+        }
+    }
+}
+
 /// The gated delta rule (Yang et al., 2024, "Gated Delta Networks"), head by
 /// head: with `q` and `k` normalised to length one and `q` divided by
-/// `sqrt(k_dim)`, `beta = sigmoid(b)` and
-/// `decay = exp(-exp(a_log) * softplus(a + dt_bias))`,
+/// `sqrt(k_dim)`, and `beta = sigmoid(b)`,
 ///
 /// ```text
 /// S = decay * S;  d = (v - S k) * beta;  S = S + d k^T;  out = S q
 /// ```
+///
+/// where [`decay`](Decay) multiplies the whole state, or column `i` by its component `i`.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaRule {
     /// `(n_v_heads, v_dim)` a row.
@@ -134,14 +162,15 @@ pub struct DeltaRule {
     pub v: Heads,
     /// Which query and key a value head reads.
     pub order: ValueOrder,
-    /// `n_v_heads` a row.
+    /// What the state's decays are.
+    pub decay: Decay,
+    /// `n_v_heads` a row, or `(n_v_heads, k_dim)` where columns decay.
     pub a: Cols,
     /// `n_v_heads` a row.
     pub b: Cols,
-    /// `n_v_heads`.
-    pub a_log: Vector,
-    /// `n_v_heads`.
-    pub dt_bias: Vector,
+    /// `a_log`, `n_v_heads` numbers, then `dt_bias`, as many as `a` has columns: in one piece because
+    /// devices bind few buffers.
+    pub of_heads: Vector,
     /// `n_v_heads` [matrices](crate::StateShape::Matrices) of `(v_dim, k_dim)`.
     pub cache: Cache,
 }

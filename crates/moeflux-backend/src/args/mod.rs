@@ -16,7 +16,8 @@ pub use fused::{DeltaNet, GatedAttention, Mlp, SharedExpert};
 pub use layers::{GateFunction, GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
 pub use logits::TokenLogit;
 pub use mixers::{
-    Attention, CausalConv, DeltaRule, KeysValues, PoolKeys, SelectPositions, StateSpace, ValueOrder,
+    Attention, CausalConv, Decay, DeltaRule, KeysValues, PoolKeys, SelectPositions, StateSpace,
+    ValueOrder,
 };
 pub use moe::{
     Combine, ExpertBiases, ExpertCall, ExpertFunction, ExpertGroups, ExpertRow, Experts,

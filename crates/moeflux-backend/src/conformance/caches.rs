@@ -2,7 +2,7 @@
 
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
-    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KeysValues, KvType,
+    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, Decay, DeltaRule, KeysValues, KvType,
     Sequence, Span, StateShape, StateSnapshot, StateSpace, ValueOrder,
 };
 
@@ -55,10 +55,10 @@ impl Ops {
             k: x.slice(5, 5).heads(1),
             v: x.slice(10, 14).heads(2),
             order: ValueOrder::Grouped,
+            decay: Decay::Head,
             a: x.slice(24, 2),
             b: x.slice(26, 2),
-            a_log: b.load_vector(&[0.1, -0.2]),
-            dt_bias: b.load_vector(&[0.3, 0.4]),
+            of_heads: b.load_vector(&[0.1, -0.2, 0.3, 0.4]),
             cache: Cache(2),
         };
         let state_space = StateSpace {

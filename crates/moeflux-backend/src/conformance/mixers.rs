@@ -1,9 +1,11 @@
 //! Convolutions and recurrences, with their states.
 
+use std::fmt;
+
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
-    Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm,
-    RmsNorm, Sequence, Span, StateShape, StateSpace, ValueOrder,
+    Backend, Cache, CacheSpec, CausalConv, Cols, Decay, DeltaNet, DeltaRule, GateFunction,
+    GatedRmsNorm, RmsNorm, Sequence, Span, StateShape, StateSpace, ValueOrder, Vector,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -26,10 +28,12 @@ pub(super) fn check(suite: &Suite<'_>) {
         for [n_k_heads, n_v_heads, k_dim, v_dim] in
             [[1, 1, 16, 16], [2, 6, 21, 11], [1, 2, 128, 128], [4, 8, 16, 16]]
         {
-            let shape = DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order };
-            delta_rule(suite, shape);
-            for is_in_place in [true, false] {
-                delta_net(suite, shape, is_in_place);
+            for decay in [Decay::Head, Decay::Columns, Decay::Bounded { bound: -5.0 }] {
+                let shape = DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order, decay };
+                delta_rule(suite, shape);
+                for is_in_place in [true, false] {
+                    delta_net(suite, shape, is_in_place);
+                }
             }
         }
     }
@@ -46,6 +50,27 @@ struct DeltaShape {
     k_dim: usize,
     v_dim: usize,
     order: ValueOrder,
+    decay: Decay,
+}
+
+impl DeltaShape {
+    /// Numbers that decays are of, in a row.
+    fn n_decays(self) -> usize {
+        self.n_v_heads * self.decay.len(self.k_dim)
+    }
+
+    fn of_heads(self, b: &mut dyn Backend, seeds: [u64; 2]) -> Vector {
+        let [mut a_log, mut dt_bias] = seeds.map(Numbers::new);
+        let all = [a_log.floats(self.n_v_heads), dt_bias.floats(self.n_decays())];
+        b.load_vector(&all.concat())
+    }
+}
+
+impl fmt::Display for DeltaShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order, decay } = self;
+        write!(f, "{n_k_heads}/{n_v_heads} {k_dim}x{v_dim} {order:?} {decay:?}")
+    }
 }
 
 /// Steps of two sequences: a prefill, single rows, then both in one batch.
@@ -150,8 +175,8 @@ fn state_space(suite: &Suite<'_>, shape: StateSpaceShape) {
 /// Steps of a few rows, then one of more rows than any kernel takes at once, and a last row that
 /// follows it.
 fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
-    let DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order } = shape;
-    suite.case(&format!("delta_rule {n_k_heads}/{n_v_heads} {k_dim}x{v_dim} {order:?}"), &|b| {
+    let DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order, decay } = shape;
+    suite.case(&format!("delta_rule {shape}"), &|b| {
         let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
         let qkv = filled(b, LONG, 2 * k_cols + v_cols, 50);
         let out = filled(b, LONG, v_cols, 51);
@@ -161,10 +186,10 @@ fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
             order,
-            a: filled(b, LONG, n_v_heads, 52),
+            decay,
+            a: filled(b, LONG, shape.n_decays(), 52),
             b: filled(b, LONG, n_v_heads, 53),
-            a_log: b.load_vector(&Numbers::new(54).floats(n_v_heads)),
-            dt_bias: b.load_vector(&Numbers::new(55).floats(n_v_heads)),
+            of_heads: shape.of_heads(b, [54, 55]),
             cache: Cache(1),
         };
         let spec = [
@@ -188,20 +213,29 @@ fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
 }
 
 fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
-    let DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order } = shape;
-    let name = format!("delta_net {n_k_heads}/{n_v_heads} {k_dim}x{v_dim} {order:?} {is_in_place}");
-    suite.case(&name, &|b| {
+    let DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order, decay } = shape;
+    suite.case(&format!("delta_net {shape} {is_in_place}"), &|b| {
         let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
         let channels = 2 * k_cols + v_cols;
-        let x = filled(b, 5, channels, 60);
+        let n_decays = shape.n_decays();
+        let n_behind = if decay == Decay::Head { 0 } else { n_v_heads };
+        let inputs = filled(b, 5, channels + n_behind, 60);
+        let x = inputs.slice(0, channels);
         let qkv = filled(b, 5, channels, 61);
         let mixed = filled(b, 5, v_cols, 62).heads(n_v_heads);
         let out = if is_in_place { mixed } else { filled(b, 5, v_cols, 63).heads(n_v_heads) };
-        let gates = filled(b, 5, 2 * n_v_heads, 64);
+        let n_with = if decay == Decay::Head { n_v_heads } else { v_cols };
+        let gates = filled(b, 5, n_decays + n_with, 64);
         let kernel = 3;
         let weight = b.load_vector(&Numbers::new(65).floats(channels * kernel));
         let norm_weight = b.load_vector(&Numbers::new(66).floats(v_dim));
-        let gate = filled(b, 5, v_cols, 67).heads(n_v_heads);
+        let with = gates.slice(n_decays, n_with);
+        // Where columns decay, strengths stand behind what is convolved.
+        let (strengths, gate) = match decay {
+            Decay::Head => (with, filled(b, 5, v_cols, 67)),
+            _ => (inputs.slice(channels, n_v_heads), with),
+        };
+        let gate = gate.heads(n_v_heads);
         let function = if n_v_heads == 2 { GateFunction::Sigmoid } else { GateFunction::Silu };
         let delta = DeltaRule {
             out: mixed,
@@ -209,10 +243,10 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
             order,
-            a: gates.slice(0, n_v_heads),
-            b: gates.slice(n_v_heads, n_v_heads),
-            a_log: b.load_vector(&Numbers::new(68).floats(n_v_heads)),
-            dt_bias: b.load_vector(&Numbers::new(69).floats(n_v_heads)),
+            decay,
+            a: gates.slice(0, n_decays),
+            b: strengths,
+            of_heads: shape.of_heads(b, [68, 69]),
             cache: Cache(1),
         };
         let norm = RmsNorm { out, x: mixed, weight: norm_weight, eps: 1e-6 };
@@ -229,7 +263,7 @@ fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
         let mut seed = 70;
         run_steps(b, &spec, out, &mut |b, spans| {
             seed += 1;
-            b.write(x.buf, &Numbers::new(seed).floats(5 * channels));
+            b.write(x.buf, &Numbers::new(seed).floats(5 * inputs.len));
             b.delta_net(op, spans);
         })
     });

@@ -12,8 +12,8 @@ use super::pool::SharedMut;
 use super::state::Cpu;
 use super::state_space::{self, Gates, MOST_POSITIONS, Strided};
 use crate::{
-    Cache, CausalConv, DeltaRule, Heads, Sequence, Span, SplitSpans, StateShape, StateSnapshot,
-    StateSpace,
+    Cache, CausalConv, Decay, DeltaRule, Heads, Sequence, Span, SplitSpans, StateShape,
+    StateSnapshot, StateSpace,
 };
 
 /// Elements of states that are worth a task: a few microseconds.
@@ -132,6 +132,7 @@ fn replace_states(cpu: &mut Cpu, op: &DeltaRule, spans: &[Span]) {
         let (n, rows, cols) = (op.v.n_heads, op.v.head_dim, op.k.head_dim);
         let want = StateShape::Matrices { n, rows, cols };
         assert_eq!(state.shape, want, "a delta rule needs a state of its shape");
+        assert_eq!(op.a.len, n * op.decay.len(cols), "decays of a delta rule");
         let tasks = DeltaTasks {
             cpu,
             op,
@@ -229,6 +230,34 @@ impl DeltaTasks<'_> {
         prefetch(unsafe { self.state.slice(at(rows.start)..at(rows.end)) });
     }
 
+    /// What stays of the state of one value head, and the strengths of corrections.
+    fn gates(&self, head: usize, rows: Range<usize>, scratch: &mut delta::Scratch) {
+        let (cpu, DeltaRule { decay, a, b, v, k, of_heads, .. }) = (self.cpu, *self.op);
+        let (a_log, dt_bias) = cpu.vector(of_heads).split_at(v.n_heads);
+        let n = decay.len(k.head_dim);
+        let (a_log, dt_bias) = (a_log[head], &dt_bias[head * n..][..n]);
+        let delta::Scratch { a: of_decay, b: of_beta, gates, decays, .. } = scratch;
+        let a_of = |row: usize| &cpu.buf(a.buf).cols(row, a)[head * n..][..n];
+        of_beta.clear();
+        of_beta.extend(rows.clone().map(|row| cpu.buf(b.buf).cols(row, b)[head]));
+        gates.resize(rows.len(), delta::Gates::default());
+        if decay == Decay::Head {
+            of_decay.clear();
+            of_decay.extend(rows.map(|row| a_of(row)[0] + dt_bias[0]));
+            return delta::gates(cpu.isa, gates, a_log, of_decay, of_beta);
+        }
+        delta::strengths(cpu.isa, gates, of_beta);
+        decays.resize(rows.len() * n, 0.0);
+        for (row, out) in rows.zip(decays.chunks_exact_mut(n)) {
+            match decay {
+                Decay::Bounded { bound } => {
+                    delta::bounded_decays(cpu.isa, out, bound, a_log, a_of(row), dt_bias);
+                }
+                _ => delta::column_decays(cpu.isa, out, a_log, a_of(row), dt_bias),
+            }
+        }
+    }
+
     /// Some rows of one value head.
     fn steps(
         &self,
@@ -237,21 +266,15 @@ impl DeltaTasks<'_> {
         blocks: delta::Blocks,
         scratch: &mut delta::Scratch,
     ) {
-        let (cpu, DeltaRule { a, b, v, k, .. }) = (self.cpu, *self.op);
+        let (cpu, DeltaRule { v, k, .. }) = (self.cpu, *self.op);
         let (v_dim, k_dim) = (v.head_dim, k.head_dim);
         let is_single = rows.len() == 1;
         if is_single {
             self.prefetch(head, 0..blocks.rows);
         }
-        let a_log = cpu.vector(self.op.a_log)[head];
-        let dt_bias = cpu.vector(self.op.dt_bias)[head];
-        let delta::Scratch { q, k, a: of_decay, b: of_beta, gates, turned } = scratch;
-        of_decay.clear();
-        of_decay.extend(rows.clone().map(|row| cpu.buf(a.buf).cols(row, a)[head] + dt_bias));
-        of_beta.clear();
-        of_beta.extend(rows.clone().map(|row| cpu.buf(b.buf).cols(row, b)[head]));
-        gates.resize(rows.len(), delta::Gates::default());
-        delta::gates(cpu.isa, gates, a_log, of_decay, of_beta);
+        self.gates(head, rows.clone(), scratch);
+        let delta::Scratch { q, k, gates, decays, turned, .. } = scratch;
+        let decays = (self.op.decay != Decay::Head).then_some(&decays[..]);
         let values = cpu.buf(v.buf);
         for first in (0..v_dim).step_by(blocks.rows) {
             let block = first..v_dim.min(first + blocks.rows);
@@ -265,6 +288,7 @@ impl DeltaTasks<'_> {
                 q,
                 k,
                 gates,
+                decays,
                 v: &values.data[rows.start * values.width + v.start + head * v.stride + first..],
                 v_stride: values.width,
                 k_dim,

@@ -3,8 +3,8 @@
 
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_backend::{
-    Attention, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Heads, KeysValues, KvType, Ops,
-    Sequence, Sequences, Span, StateShape, ValueOrder,
+    Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Decay, DeltaRule, Heads, KeysValues,
+    KvType, Ops, Sequence, Sequences, Span, StateShape, ValueOrder,
 };
 use proptest::prelude::*;
 
@@ -77,10 +77,10 @@ impl Model {
             k: heads(5, 1, 5),
             v: heads(10, 2, 5),
             order: ValueOrder::Grouped,
+            decay: Decay::Head,
             a: mixed.slice(1, 2),
             b: mixed.slice(4, 2),
-            a_log: cpu.load_vector(&[0.1, -0.3]),
-            dt_bias: cpu.load_vector(&[0.2, 0.5]),
+            of_heads: cpu.load_vector(&[0.1, -0.3, 0.2, 0.5]),
             cache: DELTA,
         };
         Model { cpu, dtype, x, conv, attention, latent, delta }

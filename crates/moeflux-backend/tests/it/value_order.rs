@@ -3,7 +3,7 @@
 
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_backend::{
-    Cache, CacheSpec, Cols, DeltaRule, Ops, Sequences, Span, StateShape, ValueOrder,
+    Cache, CacheSpec, Cols, Decay, DeltaRule, Ops, Sequences, Span, StateShape, ValueOrder,
 };
 use moeflux_core::SplitMix64;
 
@@ -50,10 +50,12 @@ fn run(cpu: &mut Cpu, order: ValueOrder) -> Vec<f32> {
     let v = buffer(v_cols, in_order(numbers(3, ROWS * v_cols), V_DIM)).heads(V_HEADS);
     let a = buffer(V_HEADS, in_order(numbers(4, ROWS * V_HEADS), 1));
     let b = buffer(V_HEADS, in_order(numbers(5, ROWS * V_HEADS), 1));
-    let [a_log, dt_bias] = [6, 7].map(|seed| cpu.load_vector(&in_order(numbers(seed, V_HEADS), 1)));
+    let [a_log, dt_bias] = [6, 7].map(|seed| in_order(numbers(seed, V_HEADS), 1));
+    let of_heads = cpu.load_vector(&[a_log, dt_bias].concat());
+    let decay = Decay::Head;
     let out_heads = out.heads(V_HEADS);
     let cache = Cache(0);
-    let op = DeltaRule { out: out_heads, q, k, v, order, a, b, a_log, dt_bias, cache };
+    let op = DeltaRule { out: out_heads, q, k, v, order, decay, a, b, of_heads, cache };
     let spec = [CacheSpec::State(StateShape::Matrices { n: V_HEADS, rows: V_DIM, cols: K_DIM })];
     let sequence = cpu.new_sequence(&spec);
     cpu.delta_rule(op, &[Span::new(sequence, 0..ROWS, 0)]);

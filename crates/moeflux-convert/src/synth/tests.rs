@@ -310,6 +310,7 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("deepseek-v3.2", 671.0),
         ("kimi-k2", 1026.0),
         ("kimi-k2.5", 1026.0),
+        ("kimi-linear-48b-a3b", 49.1),
         ("glm-5", 744.0),
         ("glm-5.3", 744.0),
         ("glm-4.7-flash", 30.0),

@@ -48,7 +48,7 @@ pub(crate) fn decoder(
     let rope = build.backend().load_rope(RopeSpec { pairs, ..rope });
     let index_rope = build.backend().load_rope(index_rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
-    let attention = MlaBlocks::new(attention, rope, &mut builder);
+    let attention = MlaBlocks::new(attention, Some(rope), &mut builder);
     let indexers = IndexerBlocks::new(indexer, index_rope, &mut builder);
     let mlps = MlpBlocks::new(mlps, &mut builder);
     builder.finish(|builder, idx, name| {

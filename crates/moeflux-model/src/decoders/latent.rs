@@ -32,7 +32,7 @@ pub(crate) fn of_mlps(
     let rope = rope::with_dim(config, attention.rope_dim)?;
     let rope = build.backend().load_rope(RopeSpec { pairs: attention.pairs, ..rope });
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
-    let attention = MlaBlocks::new(attention, rope, &mut builder);
+    let attention = MlaBlocks::new(attention, Some(rope), &mut builder);
     let mlps = MlpBlocks::new(mlps, &mut builder);
     let mtp = MtpNames::past_the_last(outline.n_layers);
     builder.finish_with(Some(mtp), |builder, idx, name| {

@@ -17,6 +17,7 @@ mod gpt_oss;
 mod granitemoe;
 mod hy_v3;
 mod keys;
+mod kimi_linear;
 mod minimax_m2;
 mod mixtral;
 mod nemotron_h;
@@ -64,6 +65,7 @@ pub const FAMILIES: &[Family] = &[
     gpt_oss::FAMILY,
     granitemoe::FAMILY,
     hy_v3::FAMILY,
+    kimi_linear::FAMILY,
     minimax_m2::FAMILY,
     mixtral::FAMILY,
     nemotron_h::FAMILY,

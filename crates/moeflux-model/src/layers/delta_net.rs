@@ -2,8 +2,8 @@
 //! (Yang et al., 2024; as in transformers' `qwen3_5_moe` and `qwen3_next`).
 
 use moeflux_backend::{
-    Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm, Heads,
-    Projection, Stage, StateShape, ValueOrder, Vector, Weight,
+    Cache, CacheSpec, CausalConv, Cols, Decay, DeltaNet, DeltaRule, GateFunction, GatedRmsNorm,
+    Heads, Projection, Stage, StateShape, ValueOrder, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use serde_json::Value;
@@ -178,8 +178,7 @@ pub(crate) struct DeltaNetLayer {
     out_proj: Weight,
     conv: Vector,
     conv_cache: Cache,
-    a_log: Vector,
-    dt_bias: Vector,
+    of_heads: Vector,
     delta_cache: Cache,
     order: ValueOrder,
     gate: GateFunction,
@@ -224,16 +223,17 @@ impl DeltaNetBlocks {
         let norm = Norm::load(weights, &norm, v_dim, NormWeights::Plain, eps)?;
         let conv = weights.vector(&conv_name(name), &conv_shapes(channels, kernel))?;
         let conv = weights.backend().load_vector(&by_taps(&conv.values, channels, kernel));
-        let a_log = a_log(name, n_v_heads, builder)?;
-        let a_log = builder.build.backend().load_vector(&a_log);
+        let mut of_heads = a_log(name, n_v_heads, builder)?;
+        let weights = &mut *builder.build.weights;
+        of_heads.extend(weights.vector(&format!("{name}.dt_bias"), &[vec![n_v_heads]])?.values);
+        let of_heads = weights.backend().load_vector(&of_heads);
         Ok(DeltaNetLayer {
             input,
             out_proj: builder.projection(&format!("{name}.out_proj"), hidden, v_cols)?,
             conv,
             conv_cache: builder
                 .cache(CacheSpec::State(StateShape::Rows { n: kernel - 1, cols: channels })),
-            a_log,
-            dt_bias: builder.vector(&format!("{name}.dt_bias"), n_v_heads)?,
+            of_heads,
             delta_cache: builder.cache(CacheSpec::State(StateShape::Matrices {
                 n: n_v_heads,
                 rows: v_dim,
@@ -276,10 +276,10 @@ impl Mixer for DeltaNetLayer {
             k,
             v,
             order: self.order,
+            decay: Decay::Head,
             a,
             b,
-            a_log: self.a_log,
-            dt_bias: self.dt_bias,
+            of_heads: self.of_heads,
             cache: self.delta_cache,
         };
         let norm = GatedRmsNorm {

@@ -32,9 +32,9 @@ pub(crate) struct MlaShape {
     pub(crate) q_rank: Option<usize>,
     /// Columns of the latent that keys and values are made of.
     pub(crate) kv_rank: usize,
-    /// Columns of a head's query that are not rotated.
+    /// Columns of a head's query that meet the latent.
     pub(crate) nope_dim: usize,
-    /// And those that are.
+    /// And those that meet the key of all heads, rotated but in families without rotation.
     pub(crate) rope_dim: usize,
     /// Columns of a head's value.
     pub(crate) v_dim: usize,
@@ -76,6 +76,12 @@ impl MlaShape {
         })
     }
 
+    /// The shape where no column is rotated, and nothing follows from the length of the context.
+    pub(crate) fn without_rotation(self) -> MlaShape {
+        let scale = 1.0 / (self.query_dim() as f32).sqrt();
+        MlaShape { scale, ..self }
+    }
+
     fn query_dim(&self) -> usize {
         self.nope_dim + self.rope_dim
     }
@@ -90,7 +96,7 @@ impl MlaShape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MlaBlocks {
     shape: MlaShape,
-    rope: Rope,
+    rope: Option<Rope>,
     scratch: MlaScratch,
 }
 
@@ -123,7 +129,7 @@ pub(crate) struct MlaLayer {
     /// Makes values from latents.
     value_heads: HeadWeights,
     o_proj: Linear,
-    rope: Rope,
+    rope: Option<Rope>,
     cache: Cache,
     /// Which positions are seen.
     pub(crate) positions: Positions,
@@ -159,7 +165,11 @@ pub(crate) enum Positions {
 
 impl MlaBlocks {
     /// Allocates what the attention layers of a model share.
-    pub(crate) fn new(shape: MlaShape, rope: Rope, builder: &mut Builder<'_, '_>) -> MlaBlocks {
+    pub(crate) fn new(
+        shape: MlaShape,
+        rope: Option<Rope>,
+        builder: &mut Builder<'_, '_>,
+    ) -> MlaBlocks {
         let MlaShape { n_heads, kv_rank, v_dim, .. } = shape;
         let build = &mut *builder.build;
         let scratch = MlaScratch {
@@ -285,8 +295,10 @@ impl MlaLayer {
         let q = q.heads(self.shape.n_heads);
         let rotated = part(q, nope_dim, rope_dim);
         let Step { backend, spans, .. } = step;
-        backend.rope(rotated, self.rope, spans);
-        backend.rope(key.slice(kv_rank, rope_dim).heads(1), self.rope, spans);
+        if let Some(rope) = self.rope {
+            backend.rope(rotated, rope, spans);
+            backend.rope(key.slice(kv_rank, rope_dim).heads(1), rope, spans);
+        }
         let latent = part(absorbed, 0, kv_rank);
         backend.head_product(rows, self.key_heads.op(latent, part(q, 0, nope_dim)));
         backend.copy(rows, part(absorbed, kv_rank, rope_dim), rotated);

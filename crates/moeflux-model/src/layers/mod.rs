@@ -10,6 +10,7 @@ pub(crate) mod dense_branch;
 pub(crate) mod expert_shape;
 pub(crate) mod head;
 pub(crate) mod indexer;
+pub(crate) mod kimi_delta;
 pub(crate) mod latent_moe;
 pub(crate) mod layer;
 pub(crate) mod linear;

@@ -8,9 +8,10 @@ pub(super) fn conv_name(name: &str) -> String {
     format!("{name}.conv1d.weight")
 }
 
-/// PyTorch's shape, MLX's, and that of the original system's converter.
-pub(super) fn conv_shapes(channels: usize, kernel: usize) -> [Vec<usize>; 3] {
-    [vec![channels, 1, kernel], vec![channels, kernel, 1], vec![channels, kernel]]
+/// PyTorch's shape, MLX's, that of the original system's converter, and of some GGUF files.
+pub(super) fn conv_shapes(channels: usize, kernel: usize) -> [Vec<usize>; 4] {
+    let flat = vec![channels, kernel];
+    [vec![channels, 1, kernel], vec![channels, kernel, 1], flat, vec![1, channels, 1, kernel]]
 }
 
 /// `(channels, kernel)` as `(kernel, channels)`.
@@ -18,8 +19,8 @@ pub(super) fn by_taps(weight: &[f32], channels: usize, kernel: usize) -> Vec<f32
     (0..kernel * channels).map(|i| weight[i % channels * kernel + i / channels]).collect()
 }
 
-/// The logarithms of the rates of decay. GGUF files hold the rates themselves, below zero, some as a
-/// matrix of one column.
+/// The logarithms of the rates of decay, of some models in four dimensions. GGUF files hold the rates
+/// themselves, below zero, some as a matrix of one column.
 pub(super) fn a_log(
     name: &str,
     n: usize,
@@ -27,10 +28,11 @@ pub(super) fn a_log(
 ) -> Result<Vec<f32>, LoadError> {
     let (logarithms, rates) = (format!("{name}.A_log"), format!("{name}.A"));
     let weights = &mut *builder.build.weights;
+    let whole = vec![1, 1, n, 1];
     if weights.holds(&logarithms) || !weights.holds(&rates) {
-        return Ok(weights.vector(&logarithms, &[vec![n]])?.values);
+        return Ok(weights.vector(&logarithms, &[vec![n], whole])?.values);
     }
-    let mut values = weights.vector(&rates, &[vec![n], vec![n, 1]])?.values;
+    let mut values = weights.vector(&rates, &[vec![n], vec![n, 1], whole])?.values;
     if let Some(rate) = values.iter().find(|rate| **rate > 0.0) {
         return Err(weights.refuse(&rates, &format!("{rate} is not a rate of decay, below 0")));
     }

@@ -1,10 +1,11 @@
 //! Small models of every architecture as GGUF files, all weights in `F32`.
 
+use super::kimi;
 use super::streams;
 use super::writer::GgufWriter;
 
 /// The architectures that are written.
-pub(crate) const ARCHITECTURES: [&str; 22] = [
+pub(crate) const ARCHITECTURES: [&str; 23] = [
     "bailingmoe",
     "bailingmoe2",
     "deepseek2",
@@ -17,6 +18,7 @@ pub(crate) const ARCHITECTURES: [&str; 22] = [
     "gpt-oss",
     "granitemoe",
     "hy_v3",
+    "kimi-linear",
     "llama",
     "minimax-m2",
     "nemotron_h_moe",
@@ -207,6 +209,7 @@ impl Model {
                 self.file.i32s(&self.key("rope.dimension_sections"), &[1, 1, 0, 0]);
             }
             "qwen4exp" => self.stream_keys(),
+            "kimi-linear" => self.numbers(&kimi::NUMBERS),
             _ => {}
         }
         if self.is_deepseek_routed() {
@@ -293,7 +296,7 @@ impl Model {
     }
 
     fn is_latent(&self) -> bool {
-        ["deepseek2", "deepseek32", "glm-dsa"].contains(&self.architecture)
+        ["deepseek2", "deepseek32", "glm-dsa", "kimi-linear"].contains(&self.architecture)
     }
 
     fn has_indexers(&self) -> bool {
@@ -332,7 +335,11 @@ impl Model {
         if self.architecture == "gemma4" {
             self.gemma(layer);
         }
-        if self.is_latent() {
+        if self.architecture == "kimi-linear" && layer == 0 {
+            for (part, shape) in kimi::mixer(HIDDEN, HEADS) {
+                self.add_to(layer, &[(&part, &shape)]);
+            }
+        } else if self.is_latent() {
             self.latent(layer);
         } else if self.has_delta_nets() && layer == 0 {
             self.delta_net(layer);

@@ -28,6 +28,8 @@ pub(super) enum Include {
     Visibility,
     /// Sums of the delta rule.
     DeltaSums,
+    /// How much stays of the states of the gated delta rule.
+    DeltaDecay,
     /// Activations of experts computed and quantised inside the down projection.
     FusedActivation,
     /// The activation function between an expert's projections.

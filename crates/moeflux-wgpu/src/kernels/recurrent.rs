@@ -1,6 +1,6 @@
 //! Kernels of causal convolutions, of the gated delta rule and of state spaces.
 
-use crate::kernels::kernel::Include::{DeltaSums, Quantize, Reduce};
+use crate::kernels::kernel::Include::{DeltaDecay, DeltaSums, Quantize, Reduce};
 use crate::kernels::kernel::{constants, kernel};
 use crate::kernels::shared::Quant;
 
@@ -26,10 +26,10 @@ kernel! {
 
 kernel! {
     /// Normalises queries and keys, and computes decays and strengths.
-    PrepareDelta in "delta_rule/prepare"("rrrrrrww")
-        include [Reduce { kind: "vec2<f32>", threads: "64" }];
+    PrepareDelta in "delta_rule/prepare"("rrrrrww")
+        include [Reduce { kind: "vec2<f32>", threads: "64" }, DeltaDecay];
     {}
-    {}
+    { decay: u32 = DECAY, }
 }
 
 constants! {
@@ -49,7 +49,12 @@ kernel! {
     /// The delta rule over many rows.
     DeltaRows in "delta_rule/rows"("wrrrw") include [Quantize, DeltaSums] feature [WritesFirst];
     { state: StateShape, }
-    { rows: u32 = ROWS, loads: u32 = LOADS, }
+    {
+        /// Of a step: query and key, and decays where columns have their own.
+        vectors: u32 = VECTORS,
+        rows: u32 = ROWS,
+        loads: u32 = LOADS,
+    }
 }
 
 constants! {
@@ -59,13 +64,15 @@ constants! {
         passes: u32 = PASSES,
         /// Whether the norm's gate goes through a sigmoid, not `silu`.
         is_sigmoid: bool = SIGMOID,
+        /// What decays: 0 a head, 1 its columns, 2 its columns within a bound.
+        decay: u32 = DECAY,
     }
 }
 
 kernel! {
     /// Delta rule and gated norm of a few rows.
     DeltaStep in "delta_net/step"("wrrrrrrw")
-        include [Reduce { kind: "vec2<f32>", threads: "64" }, Quantize, DeltaSums];
+        include [Reduce { kind: "vec2<f32>", threads: "64" }, Quantize, DeltaSums, DeltaDecay];
     { state: StateShape, step: StepShape, }
     {}
 }
@@ -73,7 +80,7 @@ kernel! {
 kernel! {
     /// Convolution, delta rule and gated norm of a few rows.
     DeltaMixer in "delta_net/step"("wrrrrwrwww")
-        include [Reduce { kind: "vec2<f32>", threads: "64" }, Quantize, DeltaSums];
+        include [Reduce { kind: "vec2<f32>", threads: "64" }, Quantize, DeltaSums, DeltaDecay];
     { state: StateShape, step: StepShape, quant: Quant, }
     {
         /// Inputs that the convolution's history holds.

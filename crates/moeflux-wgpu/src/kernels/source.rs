@@ -83,6 +83,7 @@ impl Include {
             Include::KvTiles => expand(include_str!("../shaders/include/kv_tiles.wgsl")),
             Include::Visibility => expand(VISIBILITY),
             Include::DeltaSums => expand(include_str!("../shaders/include/delta_sums.wgsl")),
+            Include::DeltaDecay => expand(include_str!("../shaders/include/delta_decay.wgsl")),
             Include::FusedActivation => {
                 expand(include_str!("../shaders/include/fused_activation.wgsl"))
             }

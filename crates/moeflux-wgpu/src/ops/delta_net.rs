@@ -1,6 +1,7 @@
 //! The gated delta net: convolution, delta rule and gated norm, fused for spans of a few rows.
 
 use crate::ops::conv::conv_dims;
+use crate::ops::delta_rule::DecayWords;
 use crate::ops::delta_rule::assert_shape;
 use crate::ops::delta_rule::state_shape;
 use crate::ops::spans::FEW_ROWS;
@@ -74,16 +75,15 @@ fn keeps_in_place(b: &Wgpu, spans: &[Span], caches: [Cache; 2]) -> bool {
 
 /// Whether `delta_net/step.wgsl` has bindings and room for it.
 fn fits_step(backend: &Wgpu, op: &DeltaNet) -> bool {
-    let DeltaRule { out, q, k, v, a, b, .. } = op.delta;
+    let DeltaRule { out, q, k, v, .. } = op.delta;
     let (norm, gate) = (op.norm.norm, op.norm.gate);
     let state = state_shape(backend, k.head_dim);
     state.fours as usize * passes(&state, v.head_dim) <= MOST_KEPT
         && q.buf == k.buf
         && k.buf == v.buf
-        && a.buf == b.buf
         && norm.x == out
         && !op.norm.gates_input
-        && ![v.buf, a.buf, gate.buf].contains(&norm.out.buf)
+        && ![v.buf, op.delta.a.buf, op.delta.b.buf, gate.buf].contains(&norm.out.buf)
 }
 
 /// Passes of a workgroup of `delta_net/step.wgsl` over a head's values.
@@ -91,9 +91,9 @@ fn passes(state: &StateShape, v_dim: usize) -> usize {
     v_dim.div_ceil(MIXER_THREADS / state.row_lanes as usize)
 }
 
-/// Whether it may convolve too: all that it reads is in one buffer, and heads have all channels.
+/// Whether it may convolve too: what it reads is in two buffers, or in one, and heads have all channels.
 fn fits_one(op: &DeltaNet) -> bool {
-    let DeltaRule { q, k, v, a, .. } = op.delta;
+    let DeltaRule { q, k, v, a, b, .. } = op.delta;
     let (x, out) = (op.conv.x, op.conv.out);
     let columns = |start, n_heads, head_dim| Cols { buf: out.buf, start, len: n_heads * head_dim };
     let k_cols = k.n_heads * k.head_dim;
@@ -101,7 +101,7 @@ fn fits_one(op: &DeltaNet) -> bool {
         && k == columns(out.start + k_cols, k.n_heads, k.head_dim).heads(k.n_heads)
         && v == columns(out.start + 2 * k_cols, v.n_heads, v.head_dim).heads(v.n_heads)
         && out.len == 2 * k_cols + v.n_heads * v.head_dim;
-    op.conv.bias.is_none() && are_all && x.buf == a.buf && x.buf == op.norm.gate.buf
+    op.conv.bias.is_none() && are_all && x.buf == b.buf && a.buf == op.norm.gate.buf
 }
 
 /// What both kernels of `delta_net/step.wgsl` have in common.
@@ -116,6 +116,8 @@ fn step_parts(b: &Wgpu, op: &DeltaNet) -> StepParts {
     let DeltaRule { q, k, v, a, b: beta, .. } = op.delta;
     let (norm, gate) = (op.norm.norm, op.norm.gate);
     let (k_dim, v_dim) = (k.head_dim, v.head_dim);
+    assert_eq!(a.len, v.n_heads * op.delta.decay.len(k_dim), "decays of a delta rule");
+    let decay = DecayWords::of(op.delta.decay);
     let width = |buf| word(b.buf(buf).width);
     let params = vec![
         word(k.n_heads),
@@ -128,8 +130,9 @@ fn step_parts(b: &Wgpu, op: &DeltaNet) -> StepParts {
         word(v.start),
         word(v.stride),
         word(a.start),
-        word(beta.start),
         width(a.buf),
+        word(beta.start),
+        width(beta.buf),
         word(gate.start),
         width(gate.buf),
         word(gate.stride),
@@ -142,12 +145,14 @@ fn step_parts(b: &Wgpu, op: &DeltaNet) -> StepParts {
         word(op.conv.x.start),
         word(op.conv.x.len),
         word(op.delta.head_divisor()),
+        decay.bound,
     ];
     let state = state_shape(b, k_dim);
     let step = StepShape {
         v_dim: word(v_dim),
         passes: word(passes(&state, v_dim)),
         is_sigmoid: op.norm.function == GateFunction::Sigmoid,
+        decay: decay.kind,
     };
     StepParts { params, state, step }
 }
@@ -157,16 +162,15 @@ fn delta_step(b: &mut Wgpu, op: &DeltaNet, Together { states, spans, .. }: &Toge
     let [state] = states;
     assert_shape(state, &op.delta);
     let StepParts { params, state: state_shape, step } = step_parts(b, op);
-    let DeltaRule { v, a, a_log, dt_bias, .. } = op.delta;
+    let DeltaRule { v, a, b: beta, of_heads, .. } = op.delta;
     let (norm, gate) = (op.norm.norm, op.norm.gate);
-    let [x, decays, z, y] =
-        [v.buf, a.buf, gate.buf, norm.out.buf].map(|buf| b.buf(buf).mem.clone());
-    let [a_log, dt_bias, weight] =
-        [a_log, dt_bias, norm.weight].map(|vector| b.vector(vector).clone());
+    let [x, decays, strengths, z, y] =
+        [v.buf, a.buf, beta.buf, gate.buf, norm.out.buf].map(|buf| b.buf(buf).mem.clone());
+    let [of_heads, weight] = [of_heads, norm.weight].map(|vector| b.vector(vector).clone());
     b.encoder.dispatch(
         DeltaStep { state: state_shape, step },
         &with_spans(params, spans),
-        &[&y, &x, &decays, &a_log, &dt_bias, &z, &weight, &state.slab],
+        &[&y, &x, &decays, &strengths, &of_heads, &z, &weight, &state.slab],
         Grid::Plane(v.n_heads, spans.len()),
     );
 }
@@ -181,7 +185,7 @@ fn delta_mixer(
     let [state, history] = states;
     assert_shape(state, &op.delta);
     let StepParts { mut params, state: state_shape, step } = step_parts(b, op);
-    let DeltaRule { k, v, a_log, dt_bias, .. } = op.delta;
+    let DeltaRule { k, v, a, of_heads, .. } = op.delta;
     let CausalConv { x, weight: taps, .. } = op.conv;
     let (n_kept, channels) = conv_dims(history);
     assert_eq!(x.len, channels, "channels");
@@ -196,16 +200,16 @@ fn delta_mixer(
         channels: word(n_own),
         per_thread: word(n_own.div_ceil(MIXER_THREADS)),
     };
-    let [x, y] = [x.buf, op.norm.norm.out.buf].map(|buf| b.buf(buf).mem.clone());
-    let vectors = [a_log, dt_bias, op.norm.norm.weight, taps];
-    let [a_log, dt_bias, weight, taps] = vectors.map(|vector| b.vector(vector).clone());
+    let [x, gates, y] = [x.buf, a.buf, op.norm.norm.out.buf].map(|buf| b.buf(buf).mem.clone());
+    let vectors = [of_heads, op.norm.norm.weight, taps];
+    let [of_heads, weight, taps] = vectors.map(|vector| b.vector(vector).clone());
     let (state, histories) = (&state.slab, &history.slab);
     let spans: Vec<SpanWords> =
         spans.iter().zip(kept).map(|(span, kept)| packed(span, kept)).collect();
     b.encoder.dispatch(
         kernel,
         &with_spans(params, &spans),
-        &[&y, &x, &a_log, &dt_bias, &weight, state, &taps, histories, &quantized, &sums],
+        &[&y, &x, &gates, &of_heads, &weight, state, &taps, histories, &quantized, &sums],
         Grid::Plane(v.n_heads, spans.len()),
     );
 }

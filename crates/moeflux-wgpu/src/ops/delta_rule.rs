@@ -1,7 +1,7 @@
 //! The gated delta rule over spans of any length.
 
 use crate::ops::spans::keeping;
-use moeflux_backend::{CacheSpec, DeltaRule, Span};
+use moeflux_backend::{CacheSpec, Decay, DeltaRule, Span};
 
 use crate::commands::grid::Grid;
 use crate::kernels::recurrent::{DeltaRows, PrepareDelta, StateShape};
@@ -39,15 +39,20 @@ fn replace_states(b: &mut Wgpu, op: &DeltaRule, spans: &[Span]) {
 fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize) {
     b.encoder.begin();
     let state = b.state(span.sequence, op.cache);
-    let DeltaRule { out, q, k, v, a, b: beta, a_log, dt_bias, .. } = *op;
+    let DeltaRule { out, q, k, v, a, b: beta, of_heads, .. } = *op;
     let (n_k_heads, n_v_heads) = (k.n_heads, v.n_heads);
     let (k_dim, v_dim) = (k.head_dim, v.head_dim);
     assert_shape(&state, op);
-    let normalised = b.scratch.delta[0].words(&mut b.encoder, n * n_k_heads * 2 * k_dim);
+    assert_eq!(a.len, n_v_heads * op.decay.len(k_dim), "decays of a delta rule");
+    let decay = DecayWords::of(op.decay);
+    let n_decays = if decay.kind == 0 { 0 } else { n_v_heads * k_dim };
+    // Decays of columns stand behind all queries and keys.
+    let decays = n * n_k_heads * 2 * k_dim;
+    let normalised = b.scratch.delta[0].words(&mut b.encoder, decays + n * n_decays);
     let gates = b.scratch.delta[1].words(&mut b.encoder, n * n_v_heads * 2);
     let [q_buf, k_buf, v_buf, a_buf, b_buf, y] =
         [q.buf, k.buf, v.buf, a.buf, beta.buf, out.buf].map(|buf| b.buf(buf).clone());
-    let (a_log, dt_bias) = (b.vector(a_log).clone(), b.vector(dt_bias).clone());
+    let of_heads = b.vector(of_heads).clone();
     let params = [
         word(n_k_heads),
         word(n_v_heads),
@@ -64,11 +69,13 @@ fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize)
         word(beta.start),
         word(b_buf.width),
         word(n * n_k_heads),
+        word(decays),
+        decay.bound,
     ];
     b.encoder.dispatch(
-        PrepareDelta {},
+        PrepareDelta { decay: decay.kind },
         &params,
-        &[&q_buf.mem, &k_buf.mem, &a_buf.mem, &b_buf.mem, &a_log, &dt_bias, &normalised, &gates],
+        &[&q_buf.mem, &k_buf.mem, &a_buf.mem, &b_buf.mem, &of_heads, &normalised, &gates],
         Grid::Linear(n * n_k_heads),
     );
     let params = [
@@ -85,8 +92,9 @@ fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize)
         word(out.stride),
         word(state.nth),
         word(op.head_divisor()),
+        word(decays),
     ];
-    let kernel = rows_kernel(b, k_dim);
+    let kernel = rows_kernel(b, k_dim, if n_decays == 0 { 2 } else { 3 });
     let state_rows = THREADS / kernel.state.row_lanes as usize;
     b.encoder.dispatch(
         kernel,
@@ -110,12 +118,31 @@ pub(crate) fn state_shape(b: &Wgpu, k_dim: usize) -> StateShape {
     StateShape { width, k_dim: word(k_dim), row_lanes, fours }
 }
 
-/// The constants of `delta_rule/rows.wgsl`: a state's, rows of the batch that a step takes, as many
-/// as 8 KiB hold twice (one of the 512 columns that configs may ask for), and fours that a
-/// thread loads of them.
-fn rows_kernel(b: &Wgpu, k_dim: usize) -> DeltaRows {
+/// The constants of `delta_rule/rows.wgsl`: a state's, vectors of a row, rows of the batch that a step
+/// takes, as many as 8 KiB hold twice without decays of columns (one of the 512 columns that configs
+/// may ask for), and fours that a thread loads of them.
+fn rows_kernel(b: &Wgpu, k_dim: usize, vectors: u32) -> DeltaRows {
     let state = state_shape(b, k_dim);
     let fours = state.row_lanes * state.fours;
     let rows = (128 / fours).clamp(1, 4);
-    DeltaRows { state, rows, loads: (2 * fours * rows).div_ceil(word(THREADS)) }
+    DeltaRows { state, vectors, rows, loads: (vectors * fours * rows).div_ceil(word(THREADS)) }
+}
+
+/// What kernels take of a decay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecayWords {
+    /// 0 a head, 1 its columns, 2 its columns within a bound.
+    pub(crate) kind: u32,
+    /// The bits of the bound, a parameter.
+    pub(crate) bound: u32,
+}
+
+impl DecayWords {
+    pub(crate) fn of(decay: Decay) -> DecayWords {
+        match decay {
+            Decay::Head => DecayWords { kind: 0, bound: 0 },
+            Decay::Columns => DecayWords { kind: 1, bound: 0 },
+            Decay::Bounded { bound } => DecayWords { kind: 2, bound: bound.to_bits() },
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Rows of a delta net by themselves against many together.
 
 use moeflux_backend::{
-    ActivationPrecision, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
+    ActivationPrecision, Buf, Cache, CacheSpec, CausalConv, Cols, Decay, DeltaNet, DeltaRule,
     ExpertResidency, GateFunction, GatedRmsNorm, Ops, Projection, RmsNorm, Sequences, Span,
     StateShape, ValueOrder,
 };
@@ -27,38 +27,60 @@ pub(super) struct Net {
     inputs: [Cols; 3],
 }
 
-/// Floats of a key and of a value of a head.
+/// Floats of a key and of a value of a head, and what decays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadDims {
     pub(super) k: usize,
     pub(super) v: usize,
+    pub(super) decay: Decay,
 }
 
 impl HeadDims {
-    pub(super) const WIDE: HeadDims = HeadDims { k: 128, v: 128 };
-    pub(super) const NARROW: HeadDims = HeadDims { k: 64, v: 32 };
-    pub(super) const UNEVEN: HeadDims = HeadDims { k: 21, v: 70 };
+    pub(super) const WIDE: HeadDims = HeadDims::new(128, 128);
+    pub(super) const NARROW: HeadDims = HeadDims::new(64, 32);
+    pub(super) const UNEVEN: HeadDims = HeadDims::new(21, 70);
+
+    pub(super) const fn new(k: usize, v: usize) -> HeadDims {
+        HeadDims { k, v, decay: Decay::Head }
+    }
+
+    fn with(self, decay: Decay) -> HeadDims {
+        HeadDims { decay, ..self }
+    }
 }
 
 impl Net {
     /// One for steps of at most this many rows; what is read is in one buffer, or each in its
     /// own.
     pub(super) fn new(b: &mut Wgpu, rows: usize, dims: HeadDims, is_one: bool) -> Net {
-        let HeadDims { k: k_dim, v: v_dim } = dims;
+        let HeadDims { k: k_dim, v: v_dim, decay } = dims;
         let (n_k_heads, n_v_heads, kernel) = (2, 4, 4);
         let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
         let channels = 2 * k_cols + v_cols;
         let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(rows, len), start: 0, len };
         let (qkv, out) = (cols(b, channels), cols(b, v_cols));
-        let widths = [channels, 2 * n_v_heads, v_cols];
-        let inputs = if is_one {
-            let all = cols(b, widths.iter().sum());
-            let starts = [0, channels, channels + 2 * n_v_heads];
-            [0, 1, 2].map(|i| all.slice(starts[i], widths[i]))
+        let n_decays = n_v_heads * decay.len(k_dim);
+        let is_of_heads = decay == Decay::Head;
+        let widths = match decay {
+            Decay::Head => [channels, n_decays + n_v_heads, v_cols],
+            _ => [channels + n_v_heads, n_decays, v_cols],
+        };
+        let [x, gates, z] = widths;
+        let inputs = if is_one && is_of_heads {
+            let all = cols(b, x + gates + z);
+            [all.slice(0, x), all.slice(x, gates), all.slice(x + gates, z)]
+        } else if is_one {
+            let others = cols(b, gates + z);
+            [cols(b, x), others.slice(0, gates), others.slice(gates, z)]
         } else {
             widths.map(|width| cols(b, width))
         };
         let [x, gates, z] = inputs;
+        let strengths = match decay {
+            Decay::Head => gates.slice(n_decays, n_v_heads),
+            _ => x.slice(channels, n_v_heads),
+        };
+        let x = x.slice(0, channels);
         let vector = |b: &mut Wgpu, seed, n| b.load_vector(&floats(seed, n));
         let delta = DeltaRule {
             out: out.heads(n_v_heads),
@@ -66,10 +88,10 @@ impl Net {
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
             order: ValueOrder::Grouped,
-            a: gates.slice(0, n_v_heads),
-            b: gates.slice(n_v_heads, n_v_heads),
-            a_log: vector(b, 1, n_v_heads),
-            dt_bias: vector(b, 2, n_v_heads),
+            decay,
+            a: gates.slice(0, n_decays),
+            b: strengths,
+            of_heads: vector(b, 1, n_v_heads + n_decays),
             cache: Cache(1),
         };
         let norm = RmsNorm { out: delta.out, x: delta.out, weight: vector(b, 3, v_dim), eps: 1e-6 };
@@ -93,20 +115,19 @@ impl Net {
 
     /// Writes what is read: of each row its text and its position there.
     pub(super) fn write(&self, b: &mut Wgpu, rows: &[(u32, usize)]) {
-        let columns = |i: u32| {
+        let columns = |i: u32, (text, at): (u32, usize)| {
             let len = self.inputs[i as usize].len;
-            let row = move |(text, at): (u32, usize)| {
-                floats(5 + i + 10 * text, (at + 1) * len).split_off(at * len)
-            };
-            rows.iter().copied().map(row)
+            floats(5 + i + 10 * text, (at + 1) * len).split_off(at * len)
         };
-        if self.inputs[0].buf == self.inputs[1].buf {
-            let all = columns(0).zip(columns(1)).zip(columns(2));
-            let all: Vec<f32> = all.flat_map(|((x, gates), z)| [x, gates, z].concat()).collect();
-            return b.write(self.inputs[0].buf, &all);
-        }
-        for (i, input) in (0..).zip(self.inputs) {
-            b.write(input.buf, &columns(i).flatten().collect::<Vec<_>>());
+        for first in self.inputs {
+            let of_buffer: Vec<u32> =
+                (0..3).filter(|i| self.inputs[*i as usize].buf == first.buf).collect();
+            let mut all = Vec::new();
+            for row in rows {
+                let of_row = of_buffer.iter().flat_map(|i| columns(*i, *row));
+                all.extend(of_row);
+            }
+            b.write(first.buf, &all);
         }
     }
 
@@ -171,8 +192,11 @@ fn rows_of_a_delta_net_have_the_same_bits_alone_and_together() {
         HeadDims::WIDE,
         HeadDims::UNEVEN,
         HeadDims::NARROW,
-        HeadDims { k: 160, v: 48 },
-        HeadDims { k: 512, v: 16 },
+        HeadDims::new(160, 48),
+        HeadDims::new(512, 16),
+        HeadDims::WIDE.with(Decay::Columns),
+        HeadDims::UNEVEN.with(Decay::Bounded { bound: -5.0 }),
+        HeadDims::new(512, 16).with(Decay::Columns),
     ] {
         let open = || new_backend(std::sync::Arc::clone(&context), None);
         let together = bits(&mut open(), dims, ROWS, false).rows;
@@ -191,7 +215,8 @@ fn a_delta_net_of_one_kernel_rounds_for_the_product_behind_it() {
     let Some(context) = context() else { return };
     let capturing = Capturing::new(&context);
     // Heads that are whole groups, or not.
-    for (dims, saves) in [(HeadDims::WIDE, 2), (HeadDims::NARROW, 1)] {
+    let columns = HeadDims::WIDE.with(Decay::Columns);
+    for (dims, saves) in [(HeadDims::WIDE, 2), (HeadDims::NARROW, 1), (columns, 2)] {
         for per_step in [1, 3] {
             let [apart, one] = [false, true].map(|fuses| {
                 let mut b = capturing.open();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    ActivationPrecision, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
+    ActivationPrecision, Backend, Cache, CacheSpec, CausalConv, Cols, Decay, DeltaNet, DeltaRule,
     ExpertResidency, GateFunction, GatedRmsNorm, LogitsExtras, Ops, PrerecordedStep, Recording,
     RmsNorm, Sequence, Sequences, Span, StateShape, ValueOrder, Weight,
 };
@@ -41,10 +41,10 @@ impl Model {
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
             order: ValueOrder::Grouped,
+            decay: Decay::Head,
             a: x.slice(channels, n_v_heads),
             b: x.slice(channels + n_v_heads, n_v_heads),
-            a_log: vector(b, n_v_heads),
-            dt_bias: vector(b, n_v_heads),
+            of_heads: vector(b, 2 * n_v_heads),
             cache: Cache(1),
         };
         let norm = RmsNorm { out: delta.out, x: delta.out, weight: vector(b, dim), eps: 1e-6 };

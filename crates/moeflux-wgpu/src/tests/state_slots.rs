@@ -122,7 +122,7 @@ fn a_step_of_up_to_eight_sequences_takes_as_many_kernels_as_one_of_one() {
     for fuses in [true, false] {
         let mut b = new_backend(Arc::clone(&context), None);
         b.fuses &= fuses;
-        let net = Net::new(&mut b, ROWS, HeadDims { k: 16, v: 16 }, true);
+        let net = Net::new(&mut b, ROWS, HeadDims::new(16, 16), true);
         let mut readers: Vec<Reader> =
             (0..17).map(|text| Reader::new(&mut b, &net, text)).collect();
         let each = if b.fuses { 1 } else { 2 };

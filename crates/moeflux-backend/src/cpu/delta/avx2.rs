@@ -27,15 +27,17 @@ impl<'a> Pair<'a> {
     /// Decays and predicts.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    fn begin(self, k: &[f32], decay: f32) -> [f32; 2] {
-        let (a, b, k) = (self.a, self.b, k.as_chunks().0);
+    fn begin<const COLUMNS: bool>(self, next: Next<'_>) -> [f32; 2] {
+        let (a, b, k) = (self.a, self.b, next.k.as_chunks().0);
         let n = k.len();
         let (a, b) = (&mut a[..n], &mut b[..n]);
-        let decay = _mm256_set1_ps(decay);
+        let all = _mm256_set1_ps(next.decay);
+        let decays = next.lanes::<COLUMNS>();
         let mut predicted = zero();
         for c in (0..n - n % 2).step_by(2) {
             for h in 0..2 {
                 let k = load(&k[c + h]);
+                let decay = if COLUMNS { load_half(&decays[c / 2], h) } else { all };
                 let new_a = _mm256_mul_ps(load(&a[c + h]), decay);
                 let new_b = _mm256_mul_ps(load(&b[c + h]), decay);
                 predicted[0][h] = _mm256_fmadd_ps(new_a, k, predicted[0][h]);
@@ -76,13 +78,14 @@ impl<'a> Pair<'a> {
     /// next: what was read, then what is predicted.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    fn advance(self, now: Now<'_>, next: Next<'_>) -> [f32; 4] {
+    fn advance<const COLUMNS: bool>(self, now: Now<'_>, next: Next<'_>) -> [f32; 4] {
         let (a, b) = (self.a, self.b);
         let (q, k, next_k) = (now.q.as_chunks().0, now.k.as_chunks().0, next.k.as_chunks().0);
         let n = k.len();
         let (a, b, q, next_k) = (&mut a[..n], &mut b[..n], &q[..n], &next_k[..n]);
         let correction = [_mm256_set1_ps(now.correction[0]), _mm256_set1_ps(now.correction[1])];
-        let decay = _mm256_set1_ps(next.decay);
+        let all = _mm256_set1_ps(next.decay);
+        let decays = next.lanes::<COLUMNS>();
         let (mut read, mut predicted) = (zero(), zero());
         for c in (0..n - n % 2).step_by(2) {
             for h in 0..2 {
@@ -91,6 +94,7 @@ impl<'a> Pair<'a> {
                 let new_b = _mm256_fmadd_ps(correction[1], k, load(&b[c + h]));
                 read[0][h] = _mm256_fmadd_ps(new_a, q, read[0][h]);
                 read[1][h] = _mm256_fmadd_ps(new_b, q, read[1][h]);
+                let decay = if COLUMNS { load_half(&decays[c / 2], h) } else { all };
                 let (new_a, new_b) = (_mm256_mul_ps(new_a, decay), _mm256_mul_ps(new_b, decay));
                 predicted[0][h] = _mm256_fmadd_ps(new_a, next_k, predicted[0][h]);
                 predicted[1][h] = _mm256_fmadd_ps(new_b, next_k, predicted[1][h]);
@@ -100,6 +104,13 @@ impl<'a> Pair<'a> {
         }
         finish(read, predicted)
     }
+}
+
+/// Half of a block of lanes.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn load_half(lanes: &[f32; LANES], half: usize) -> __m256 {
+    load(&lanes.as_chunks().0[half])
 }
 
 #[inline]
@@ -124,31 +135,32 @@ fn finish(x: Sums, y: Sums) -> [f32; 4] {
 ///
 /// While the sums of one pair are added up, the next pair's products go on.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn steps_of_pairs(state: &mut [f32], out: &mut Columns<'_>, run: Run<'_>) {
+pub(super) fn steps_of_pairs<const COLUMNS: bool>(
+    state: &mut [f32],
+    out: &mut Columns<'_>,
+    run: Run<'_>,
+) {
     let k_dim = run.k_dim;
     assert!(k_dim.is_multiple_of(LANES), "whole blocks of lanes");
     let n = run.gates.len();
     let n_pairs = state.len() / (2 * k_dim);
     let mut predicted = [[0.0; 2]; MOST_ROWS / 2];
-    let first = &run.k[..k_dim];
     for (pair, predicted) in state.chunks_exact_mut(2 * k_dim).zip(&mut predicted) {
-        *predicted = Pair::new(pair).begin(first, run.gates[0].decay);
+        *predicted = Pair::new(pair).begin::<COLUMNS>(run.next(0));
     }
     for t in 0..n {
-        let (q, k) = (&run.q[t * k_dim..][..k_dim], &run.k[t * k_dim..][..k_dim]);
+        let (q, k) = (run.query(t), run.key(t));
         let v = run.v[t * run.v_stride..][..2 * n_pairs].as_chunks::<2>().0;
         let out = out.at(t)[..2 * n_pairs].as_chunks_mut::<2>().0;
         let beta = run.gates[t].beta;
-        let gates = run.gates.get(t + 1);
-        let next =
-            gates.map(|gates| Next { k: &run.k[(t + 1) * k_dim..][..k_dim], decay: gates.decay });
+        let next = (t + 1 < n).then(|| run.next(t + 1));
         for (i, pair) in state.chunks_exact_mut(2 * k_dim).enumerate() {
             let correction =
                 [(v[i][0] - predicted[i][0]) * beta, (v[i][1] - predicted[i][1]) * beta];
             let now = Now { q, k, correction };
             let pair = Pair::new(pair);
             if let Some(next) = next {
-                let sums = pair.advance(now, next);
+                let sums = pair.advance::<COLUMNS>(now, next);
                 out[i] = [sums[0], sums[1]];
                 predicted[i] = [sums[2], sums[3]];
             } else {

@@ -32,7 +32,7 @@ type Rows<const G: usize> = [__m512; G];
 
 /// As [`super::steps`], for a multiple of sixteen rows of whole blocks of lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn steps(
+pub(super) fn steps<const COLUMNS: bool>(
     state: &mut [f32],
     out: &mut Outputs<'_>,
     run: Run<'_>,
@@ -45,9 +45,9 @@ pub(super) fn steps(
     let n_paired = state.len() / (2 * ROWS * k_dim);
     let (pairs, single) = scratch.split_at_mut(2 * n_paired * k_dim);
     let (paired_state, single_state) = state.split_at_mut(2 * n_paired * ROWS * k_dim);
-    steps_of::<2>(paired_state, 0, out, run, pairs);
+    steps_of::<2, COLUMNS>(paired_state, 0, out, run, pairs);
     if !single.is_empty() {
-        steps_of::<1>(single_state, 2 * n_paired * ROWS, out, run, single);
+        steps_of::<1, COLUMNS>(single_state, 2 * n_paired * ROWS, out, run, single);
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn steps(
 /// the sums of some are added up, the products of the next go on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn steps_of<const G: usize>(
+fn steps_of<const G: usize, const COLUMNS: bool>(
     state: &mut [f32],
     first: usize,
     out: &mut Outputs<'_>,
@@ -72,16 +72,11 @@ fn steps_of<const G: usize>(
     let n_vectors = state.len() / (ROWS * k_dim);
     let mut predicted = [[_mm512_setzero_ps(); G]; super::MOST_ROWS / ROWS];
     for (turned, predicted) in turned.chunks_exact_mut(G * k_dim).zip(&mut predicted) {
-        let next = Next { k: &run.k[..k_dim], decay: run.gates[0].decay };
-        *predicted = begin(columns(turned), next);
+        *predicted = begin::<G, COLUMNS>(columns(turned), run.next(0));
     }
     for t in 0..n {
-        let q = &run.q[t * k_dim..][..k_dim];
-        let k = &run.k[t * k_dim..][..k_dim];
-        let next = run
-            .gates
-            .get(t + 1)
-            .map(|gates| Next { k: &run.k[(t + 1) * k_dim..][..k_dim], decay: gates.decay });
+        let (q, k) = (run.query(t), run.key(t));
+        let next = (t + 1 < n).then(|| run.next(t + 1));
         let beta = _mm512_set1_ps(run.gates[t].beta);
         if let Some(v) = run.v.get((t + AHEAD) * run.v_stride + first..) {
             for v in v.as_chunks::<ROWS>().0.iter().take(n_vectors) {
@@ -100,7 +95,7 @@ fn steps_of<const G: usize>(
             let now = Now { q, k, correction };
             let read;
             if let Some(next) = next {
-                (read, *predicted) = advance(columns(turned), now, next);
+                (read, *predicted) = advance::<G, COLUMNS>(columns(turned), now, next);
             } else {
                 read = end(columns(turned), now);
             }
@@ -183,14 +178,19 @@ fn add_quarters<const G: usize>(quarters: [[__m512; QUARTER]; G]) -> Rows<G> {
 /// Decays and predicts.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn begin<const G: usize>(columns: &mut [Columns<G>], next: Next<'_>) -> Rows<G> {
-    let (decay, next_k) = (_mm512_set1_ps(next.decay), next.k.as_chunks::<LANES>().0);
+fn begin<const G: usize, const COLUMNS: bool>(
+    columns: &mut [Columns<G>],
+    next: Next<'_>,
+) -> Rows<G> {
+    let (all, next_k) = (_mm512_set1_ps(next.decay), next.k.as_chunks::<LANES>().0);
+    let decays = next.lanes::<COLUMNS>();
     let mut quarters = [[_mm512_setzero_ps(); QUARTER]; G];
     for (part, columns) in columns.chunks_exact_mut(next_k.len()).enumerate() {
         let mut predicted = [[_mm512_setzero_ps(); QUARTER]; G];
-        for (columns, next_k) in columns.iter_mut().zip(next_k) {
+        for (c, (columns, next_k)) in columns.iter_mut().zip(next_k).enumerate() {
             for l in 0..QUARTER {
                 let i = part % QUARTER + QUARTER * l;
+                let decay = if COLUMNS { _mm512_set1_ps(decays[c][i]) } else { all };
                 let next_k = _mm512_set1_ps(next_k[i]);
                 for g in 0..G {
                     let state = _mm512_mul_ps(load(&columns[l][g].0), decay);
@@ -237,22 +237,24 @@ fn end<const G: usize>(columns: &mut [Columns<G>], now: Now<'_, G>) -> Rows<G> {
 /// predicted.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn advance<const G: usize>(
+fn advance<const G: usize, const COLUMNS: bool>(
     columns: &mut [Columns<G>],
     now: Now<'_, G>,
     next: Next<'_>,
 ) -> (Rows<G>, Rows<G>) {
     let (q, k) = (now.q.as_chunks::<LANES>().0, now.k.as_chunks::<LANES>().0);
-    let (decay, next_k) = (_mm512_set1_ps(next.decay), next.k.as_chunks::<LANES>().0);
+    let (all, next_k) = (_mm512_set1_ps(next.decay), next.k.as_chunks::<LANES>().0);
+    let decays = next.lanes::<COLUMNS>();
     let mut read_quarters = [[_mm512_setzero_ps(); QUARTER]; G];
     let mut predicted_quarters = [[_mm512_setzero_ps(); QUARTER]; G];
     for (part, columns) in columns.chunks_exact_mut(k.len()).enumerate() {
         let mut read = [[_mm512_setzero_ps(); QUARTER]; G];
         let mut predicted = [[_mm512_setzero_ps(); QUARTER]; G];
         let keys = q.iter().zip(k).zip(next_k);
-        for (columns, ((q, k), next_k)) in columns.iter_mut().zip(keys) {
+        for (c, (columns, ((q, k), next_k))) in columns.iter_mut().zip(keys).enumerate() {
             for l in 0..QUARTER {
                 let i = part % QUARTER + QUARTER * l;
+                let decay = if COLUMNS { _mm512_set1_ps(decays[c][i]) } else { all };
                 let (q, k) = (_mm512_set1_ps(q[i]), _mm512_set1_ps(k[i]));
                 let next_k = _mm512_set1_ps(next_k[i]);
                 for g in 0..G {

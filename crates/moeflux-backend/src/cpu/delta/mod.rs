@@ -77,6 +77,8 @@ pub(super) struct Scratch {
     /// What the gates of a run are made of, one a position.
     pub(super) a: Vec<f32>,
     pub(super) b: Vec<f32>,
+    /// Decays of the columns of a run, `(positions, k_dim)`.
+    pub(super) decays: Vec<f32>,
     /// Of every position of a run.
     pub(super) gates: Vec<Gates>,
 }
@@ -97,6 +99,41 @@ for_every_isa! {
         let rate = -exp(a_log);
         for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
             *out = Gates { decay: exp(rate * softplus(*a)), beta: sigmoid(*b) };
+        }
+    }
+}
+
+for_every_isa! {
+    /// Strengths alone, of heads whose columns decay.
+    pub(super) fn strengths(out: &mut [Gates], b: &[f32]) {
+        for (out, b) in out.iter_mut().zip(b) {
+            *out = Gates { decay: 1.0, beta: sigmoid(*b) };
+        }
+    }
+}
+
+for_every_isa! {
+    /// The decays of the columns of one head at a position.
+    pub(super) fn column_decays(out: &mut [f32], a_log: f32, a: &[f32], dt_bias: &[f32]) {
+        let rate = -exp(a_log);
+        for ((out, a), bias) in out.iter_mut().zip(a).zip(dt_bias) {
+            *out = exp(rate * softplus(a + bias));
+        }
+    }
+}
+
+for_every_isa! {
+    /// The same where the logarithm of a decay is at least `bound`.
+    pub(super) fn bounded_decays(
+        out: &mut [f32],
+        bound: f32,
+        a_log: f32,
+        a: &[f32],
+        dt_bias: &[f32],
+    ) {
+        let rate = exp(a_log);
+        for ((out, a), bias) in out.iter_mut().zip(a).zip(dt_bias) {
+            *out = exp(bound * sigmoid(rate * (a + bias)));
         }
     }
 }
@@ -141,7 +178,12 @@ fn turned_rows(
     #[cfg(target_arch = "x86_64")]
     if matches!(isa.level(), Level::Avx512 | Level::Amx) {
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-        return unsafe { avx512::steps(state, out, run, turned) };
+        return unsafe {
+            match run.decays {
+                None => avx512::steps::<false>(state, out, run, turned),
+                Some(_) => avx512::steps::<true>(state, out, run, turned),
+            }
+        };
     }
     let _ = turned;
     pairs_of_rows(isa, state, out, run);
@@ -151,7 +193,12 @@ fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut Columns<'_>, run: Run<'_
     #[cfg(target_arch = "x86_64")]
     if isa.level() != Level::Scalar {
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
-        return unsafe { avx2::steps_of_pairs(state, out, run) };
+        return unsafe {
+            match run.decays {
+                None => avx2::steps_of_pairs::<false>(state, out, run),
+                Some(_) => avx2::steps_of_pairs::<true>(state, out, run),
+            }
+        };
     }
     steps_of_pairs(isa, state, out, run);
 }
@@ -159,26 +206,24 @@ fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut Columns<'_>, run: Run<'_
 for_every_isa! {
     /// One row of the block.
     fn steps_of_row(row: &mut [f32], out: &mut Columns<'_>, run: Run<'_>, i: usize) {
-        let k_dim = run.k_dim;
         for (t, gates) in run.gates.iter().enumerate() {
-            let at = t * k_dim..(t + 1) * k_dim;
             let v = run.v[t * run.v_stride + i];
-            out.at(t)[i] = step(row, &run.q[at.clone()], &run.k[at], v, *gates);
+            out.at(t)[i] = step(row, run.query(t), run.next(t), v, gates.beta);
         }
     }
 }
 
 /// The definition: decay, predict, correct, read.
 #[inline(always)]
-fn step(row: &mut [f32], q: &[f32], k: &[f32], v: f32, gates: Gates) -> f32 {
+fn step(row: &mut [f32], q: &[f32], next: Next<'_>, v: f32, beta: f32) -> f32 {
     let mut predicted = [0.0; LANES];
-    for (i, (element, k)) in row.iter_mut().zip(k).enumerate() {
-        *element *= gates.decay;
+    for (i, (element, k)) in row.iter_mut().zip(next.k).enumerate() {
+        *element *= next.decays.map_or(next.decay, |decays| decays[i]);
         predicted[i % LANES] = element.mul_add(*k, predicted[i % LANES]);
     }
-    let correction = (v - tree_sum(predicted)) * gates.beta;
+    let correction = (v - tree_sum(predicted)) * beta;
     let mut read = [0.0; LANES];
-    for (i, ((element, k), q)) in row.iter_mut().zip(k).zip(q).enumerate() {
+    for (i, ((element, k), q)) in row.iter_mut().zip(next.k).zip(q).enumerate() {
         *element = correction.mul_add(*k, *element);
         read[i % LANES] = element.mul_add(*q, read[i % LANES]);
     }
@@ -189,33 +234,39 @@ for_every_isa! {
     /// Pairs of rows: while the sums of one pair are added up, the next pair's
     /// products go on.
     fn steps_of_pairs(state: &mut [f32], out: &mut Columns<'_>, run: Run<'_>) {
-        let k_dim = run.k_dim;
-        let n = run.gates.len();
-        let mut predicted = [0.0; MOST_ROWS];
-        let first = &run.k[..k_dim];
-        for (pair, predicted) in state.chunks_exact_mut(2 * k_dim).zip(predicted.as_chunks_mut::<2>().0)
-        {
-            let (a, b) = pair.split_at_mut(k_dim);
-            *predicted = begin(a, b, first, run.gates[0].decay);
+        match run.decays {
+            None => all_pairs::<false>(state, out, run),
+            Some(_) => all_pairs::<true>(state, out, run),
         }
-        for t in 0..n {
-            let (q, k) = (&run.q[t * k_dim..][..k_dim], &run.k[t * k_dim..][..k_dim]);
-            let next = (t + 1).min(n - 1);
-            let next_k = &run.k[next * k_dim..][..k_dim];
-            let (beta, next_decay) = (run.gates[t].beta, run.gates[next].decay);
-            let v = run.v[t * run.v_stride..].as_chunks::<2>().0;
-            let out = out.at(t).as_chunks_mut::<2>().0;
-            let pairs = state.chunks_exact_mut(2 * k_dim);
-            let predicted = predicted.as_chunks_mut::<2>().0;
-            for (pair, ((v, out), predicted)) in pairs.zip(v.iter().zip(out).zip(predicted)) {
-                let (a, b) = pair.split_at_mut(k_dim);
-                let correction = [(v[0] - predicted[0]) * beta, (v[1] - predicted[1]) * beta];
-                if next == t {
-                    *out = end(a, b, q, k, correction);
-                } else {
-                    let next = Next { k: next_k, decay: next_decay };
-                    (*out, *predicted) = advance(a, b, Now { q, k, correction }, next);
-                }
+    }
+}
+
+#[inline(always)]
+fn all_pairs<const COLUMNS: bool>(state: &mut [f32], out: &mut Columns<'_>, run: Run<'_>) {
+    let k_dim = run.k_dim;
+    let n = run.gates.len();
+    let mut predicted = [0.0; MOST_ROWS];
+    for (pair, predicted) in state.chunks_exact_mut(2 * k_dim).zip(predicted.as_chunks_mut::<2>().0)
+    {
+        let (a, b) = pair.split_at_mut(k_dim);
+        *predicted = begin::<COLUMNS>(a, b, run.next(0));
+    }
+    for t in 0..n {
+        let (q, k, beta) = (run.query(t), run.key(t), run.gates[t].beta);
+        let is_last = t + 1 == n;
+        let next = run.next((t + 1).min(n - 1));
+        let v = run.v[t * run.v_stride..].as_chunks::<2>().0;
+        let out = out.at(t).as_chunks_mut::<2>().0;
+        let pairs = state.chunks_exact_mut(2 * k_dim);
+        let predicted = predicted.as_chunks_mut::<2>().0;
+        for (pair, ((v, out), predicted)) in pairs.zip(v.iter().zip(out).zip(predicted)) {
+            let (a, b) = pair.split_at_mut(k_dim);
+            let correction = [(v[0] - predicted[0]) * beta, (v[1] - predicted[1]) * beta];
+            let now = Now { q, k, correction };
+            if is_last {
+                *out = end(a, b, now);
+            } else {
+                (*out, *predicted) = advance::<COLUMNS>(a, b, now, next);
             }
         }
     }
@@ -233,11 +284,13 @@ fn finish(lanes: Lanes) -> f32 {
 
 /// Decays two rows and predicts.
 #[inline(always)]
-fn begin(a: &mut [f32], b: &mut [f32], k: &[f32], decay: f32) -> [f32; 2] {
+fn begin<const COLUMNS: bool>(a: &mut [f32], b: &mut [f32], next: Next<'_>) -> [f32; 2] {
     let (mut predicted_a, mut predicted_b) = ([0.0; LANES], [0.0; LANES]);
     let (a, b) = (a.as_chunks_mut::<LANES>().0, b.as_chunks_mut::<LANES>().0);
-    for ((a, b), k) in a.iter_mut().zip(b).zip(k.as_chunks::<LANES>().0) {
+    let (k, decays) = (next.k.as_chunks::<LANES>().0, next.lanes::<COLUMNS>());
+    for (c, ((a, b), k)) in a.iter_mut().zip(b).zip(k).enumerate() {
         for i in 0..LANES {
+            let decay = if COLUMNS { decays[c][i] } else { next.decay };
             a[i] *= decay;
             b[i] *= decay;
             predicted_a[i] = a[i].mul_add(k[i], predicted_a[i]);
@@ -249,7 +302,7 @@ fn begin(a: &mut [f32], b: &mut [f32], k: &[f32], decay: f32) -> [f32; 2] {
 
 /// Corrects and reads.
 #[inline(always)]
-fn end(a: &mut [f32], b: &mut [f32], q: &[f32], k: &[f32], correction: [f32; 2]) -> [f32; 2] {
+fn end(a: &mut [f32], b: &mut [f32], Now { q, k, correction }: Now<'_>) -> [f32; 2] {
     let (mut read_a, mut read_b) = ([0.0; LANES], [0.0; LANES]);
     let (a, b) = (a.as_chunks_mut::<LANES>().0, b.as_chunks_mut::<LANES>().0);
     let keys = k.as_chunks::<LANES>().0.iter().zip(q.as_chunks::<LANES>().0);
@@ -266,16 +319,22 @@ fn end(a: &mut [f32], b: &mut [f32], q: &[f32], k: &[f32], correction: [f32; 2])
 
 /// [`end`] of one position and [`begin`] of the next.
 #[inline(always)]
-fn advance(a: &mut [f32], b: &mut [f32], now: Now<'_>, next: Next<'_>) -> ([f32; 2], [f32; 2]) {
+fn advance<const COLUMNS: bool>(
+    a: &mut [f32],
+    b: &mut [f32],
+    now: Now<'_>,
+    next: Next<'_>,
+) -> ([f32; 2], [f32; 2]) {
     let Now { q, k, correction } = now;
-    let Next { k: next_k, decay } = next;
+    let decays = next.lanes::<COLUMNS>();
     let (mut read_a, mut read_b) = ([0.0; LANES], [0.0; LANES]);
     let (mut predicted_a, mut predicted_b) = ([0.0; LANES], [0.0; LANES]);
     let (a, b) = (a.as_chunks_mut::<LANES>().0, b.as_chunks_mut::<LANES>().0);
     let keys = k.as_chunks::<LANES>().0.iter().zip(q.as_chunks::<LANES>().0);
-    let keys = keys.zip(next_k.as_chunks::<LANES>().0);
-    for ((a, b), ((k, q), next_k)) in a.iter_mut().zip(b).zip(keys) {
+    let keys = keys.zip(next.k.as_chunks::<LANES>().0);
+    for (c, ((a, b), ((k, q), next_k))) in a.iter_mut().zip(b).zip(keys).enumerate() {
         for i in 0..LANES {
+            let decay = if COLUMNS { decays[c][i] } else { next.decay };
             let corrected_a = correction[0].mul_add(k[i], a[i]);
             let corrected_b = correction[1].mul_add(k[i], b[i]);
             read_a[i] = corrected_a.mul_add(q[i], read_a[i]);
@@ -302,24 +361,26 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(n_rows: usize, k_dim: usize, n: usize) {
+    fn check(n_rows: usize, k_dim: usize, n: usize, columns_decay: bool) {
         let (q, k) = (numbers(1, n * k_dim), numbers(2, n * k_dim));
         let v = numbers(3, n * (n_rows + 3));
         let gates: Vec<Gates> = numbers(4, n)
             .iter()
             .map(|value| Gates { decay: value.abs(), beta: 0.3 * value + 0.5 })
             .collect();
+        let decays = numbers(6, n * k_dim);
+        let decays = columns_decay.then_some(&decays[..]);
+        let run = Run { q: &q, k: &k, gates: &gates, decays, v: &v, v_stride: n_rows + 3, k_dim };
         let (mut want, mut want_out) = (numbers(5, n_rows * k_dim), vec![0.0; n * MOST_ROWS]);
         for t in 0..n {
             for (i, row) in want.chunks_exact_mut(k_dim).enumerate() {
-                let at = t * k_dim..(t + 1) * k_dim;
                 let v = v[t * (n_rows + 3) + i];
-                want_out[t * MOST_ROWS + i] = step(row, &q[at.clone()], &k[at], v, gates[t]);
+                want_out[t * MOST_ROWS + i] =
+                    step(row, run.query(t), run.next(t), v, gates[t].beta);
             }
         }
         for isa in Isa::available() {
             let (mut state, mut out) = (numbers(5, n_rows * k_dim), vec![0.0; n * MOST_ROWS]);
-            let run = Run { q: &q, k: &k, gates: &gates, v: &v, v_stride: n_rows + 3, k_dim };
             // SAFETY: no other code uses the outputs.
             let to = unsafe { Columns::new(SharedMut::new(&mut out), 0..n_rows, MOST_ROWS) };
             steps(isa, &mut state, to, run, &mut Turned::default());
@@ -335,7 +396,8 @@ mod tests {
         let shapes = [(1, 16), (2, 16), (16, 128), (7, 48), (16, 20), (3, 1), (64, 32), (51, 48)];
         for n in [1, 2, 3, 8, 33] {
             for (n_rows, k_dim) in shapes {
-                check(n_rows, k_dim, n);
+                check(n_rows, k_dim, n, false);
+                check(n_rows, k_dim, n, true);
             }
         }
     }

@@ -5,7 +5,8 @@
 // TAPS: where set, `conv/step.wgsl` comes before, which keeps this many inputs: of CHANNELS
 // channels that a value head needs, those of its key head included, OWN a thread. Where DIGITS is
 // set, rows are rounded too, see `include/quantize.wgsl`. SIGMOID: the gate of the norm goes through
-// a sigmoid, not `silu`.
+// a sigmoid, not `silu`. DECAY: where it is not 0, columns of states have decays of their own, and what
+// these are of is in a buffer with the gates of the output.
 
 struct Params {
     n_k_heads: u32,
@@ -18,8 +19,9 @@ struct Params {
     v_start: u32,
     v_stride: u32,
     a_start: u32,
-    b_start: u32,
     a_width: u32,
+    b_start: u32,
+    b_width: u32,
     z_start: u32,
     z_width: u32,
     z_stride: u32,
@@ -36,6 +38,8 @@ struct Params {
     channels: u32,
     // Value head h reads key head h / head_divisor % n_k_heads.
     head_divisor: u32,
+    // The least logarithm of a decay.
+    bound: f32,
     // First row, rows, numbers of the state and of the history in their slabs. Where TAPS is set,
     // also in the upper halves of the last three: after how many rows both are kept, and the
     // numbers of what gets them.
@@ -45,10 +49,11 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 #if TAPS
-// What is convolved, decays and strengths, gates of the output.
+// What is convolved, and strengths.
 @group(0) @binding(2) var<storage, read> x: array<f32>;
-@group(0) @binding(3) var<storage, read> a_log: array<f32>;
-@group(0) @binding(4) var<storage, read> dt_bias: array<f32>;
+// Decays, gates of the output: in the same buffer as the others, or together in another.
+@group(0) @binding(3) var<storage, read> gates: array<f32>;
+@group(0) @binding(4) var<storage, read> of_heads: array<f32>;
 @group(0) @binding(5) var<storage, read> weight: array<f32>;
 #if WIDTH/4
 @group(0) @binding(6) var<storage, read_write> state: array<vec4<f32>>;
@@ -68,8 +73,9 @@ struct Params {
 // Of queries, of keys, of values.
 var<workgroup> convolved: array<f32, CHANNELS>;
 
-fn decay_at(i: u32) -> f32 { return x[i]; }
-fn gate_at(i: u32) -> f32 { return x[i]; }
+fn decay_at(i: u32) -> f32 { return gates[i]; }
+fn strength_at(i: u32) -> f32 { return x[i]; }
+fn gate_at(i: u32) -> f32 { return gates[i]; }
 fn query_at(first: u32, i: u32) -> f32 { return convolved[i]; }
 fn key_at(first: u32, i: u32) -> f32 { return convolved[K_DIM + i]; }
 fn value_at(first: u32, i: u32) -> f32 { return convolved[2u * K_DIM + i]; }
@@ -83,10 +89,11 @@ fn channel_of(i: u32, k_head: u32, head: u32) -> u32 {
 #else
 // Queries, keys and values.
 @group(0) @binding(2) var<storage, read> x: array<f32>;
-// Decays and strengths.
+// Decays.
 @group(0) @binding(3) var<storage, read> a: array<f32>;
-@group(0) @binding(4) var<storage, read> a_log: array<f32>;
-@group(0) @binding(5) var<storage, read> dt_bias: array<f32>;
+// Strengths.
+@group(0) @binding(4) var<storage, read> b: array<f32>;
+@group(0) @binding(5) var<storage, read> of_heads: array<f32>;
 @group(0) @binding(6) var<storage, read> z: array<f32>;
 @group(0) @binding(7) var<storage, read> weight: array<f32>;
 #if WIDTH/4
@@ -96,6 +103,7 @@ fn channel_of(i: u32, k_head: u32, head: u32) -> u32 {
 #end
 
 fn decay_at(i: u32) -> f32 { return a[i]; }
+fn strength_at(i: u32) -> f32 { return b[i]; }
 fn gate_at(i: u32) -> f32 { return z[i]; }
 fn query_at(first: u32, i: u32) -> f32 { return x[first + i]; }
 fn key_at(first: u32, i: u32) -> f32 { return x[first + i]; }
@@ -113,6 +121,10 @@ fn gate_factor(gate: f32) -> f32 {
 // Of length one; zeros after the last element.
 var<workgroup> query: array<vec4<f32>, ROW_LANES * KEPT>;
 var<workgroup> key: array<vec4<f32>, ROW_LANES * KEPT>;
+#if DECAY
+// How much stays of columns.
+var<workgroup> stays: array<vec4<f32>, ROW_LANES * KEPT>;
+#end
 var<workgroup> mixed: array<f32, AT_ONCE * PASSES>;
 
 @compute @workgroup_size(THREADS)
@@ -141,8 +153,12 @@ fn main(
     var kept$s_$i = state_four(at$s, 4u * (ROW_LANES * $iu + lane));
 #end
 #end
-    let slope = a_log[head];
-    let bias = dt_bias[head];
+    let a_log = of_heads[head];
+#if DECAY
+    let biases = p.n_v_heads + head * K_DIM;
+#else
+    let bias = of_heads[p.n_v_heads + head];
+#end
 #each s PASSES
     let weight$s = weight[min(AT_ONCE * $su + own, V_DIM - 1u)];
 #end
@@ -163,8 +179,17 @@ fn main(
     for (var t = 0u; t < span.y; t++) {
         let row = span.x + t;
         // Memory is waited for but once.
-        let decay = decay_at(row * p.a_width + p.a_start + head);
-        let strength = decay_at(row * p.a_width + p.b_start + head);
+#if DECAY
+        let a_at = row * p.a_width + p.a_start + head * K_DIM;
+        for (var i = thread; i < 4u * ROW_LANES * KEPT; i += THREADS) {
+            var it = 0.0;
+            if (i < K_DIM) { it = decay_of(a_log, decay_at(a_at + i) + of_heads[biases + i], p.bound); }
+            stays[i >> 2u][i & 3u] = it;
+        }
+#else
+        let stays = decay_of(a_log, decay_at(row * p.a_width + p.a_start + head) + bias, p.bound);
+#end
+        let strength = strength_at(row * p.b_width + p.b_start + head);
         let z_at = row * p.z_width + p.z_start + head * p.z_stride;
 #each s PASSES
         let gate$s = gate_at(z_at + min(AT_ONCE * $su + own, V_DIM - 1u));
@@ -196,8 +221,6 @@ fn main(
 #each s PASSES
         let value$s = value_at(v_at, min(AT_ONCE * $su + own, V_DIM - 1u));
 #end
-        let rate = exp_(slope) * softplus(decay + bias);
-        let stays = exp_(-rate);
         let corrected = sigmoid(strength);
         var squares = vec2<f32>(0.0);
         if (thread < 64u) {
@@ -222,7 +245,11 @@ fn main(
         {
             var predicted = vec4<f32>();
 #each i KEPT
+#if DECAY
+            kept$s_$i *= stays[ROW_LANES * $iu + lane];
+#else
             kept$s_$i *= stays;
+#end
             predicted = fma(kept$s_$i, key[ROW_LANES * $iu + lane], predicted);
 #end
             let correction = vec4<f32>((value$s - row_sum(predicted)) * corrected);

@@ -1,6 +1,6 @@
 // What the delta rule needs of a row and key head: query and key of length one,
 // the query divided by the root of its length, and the gates of the value heads
-// that share them.
+// that share them. DECAY: where it is not 0, columns of states have decays of their own.
 
 struct Params {
     n_k_heads: u32,
@@ -18,6 +18,9 @@ struct Params {
     b_start: u32,
     b_width: u32,
     n: u32,
+    // Of decays: where those of columns begin, and the least logarithm.
+    decays: u32,
+    bound: f32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -25,12 +28,12 @@ struct Params {
 @group(0) @binding(2) var<storage, read> k: array<f32>;
 @group(0) @binding(3) var<storage, read> a: array<f32>;
 @group(0) @binding(4) var<storage, read> b: array<f32>;
-@group(0) @binding(5) var<storage, read> a_log: array<f32>;
-@group(0) @binding(6) var<storage, read> dt_bias: array<f32>;
-// (rows, key heads): query, then key.
-@group(0) @binding(7) var<storage, read_write> normalised: array<f32>;
+// (value heads) logarithms of rates, then biases of decays.
+@group(0) @binding(5) var<storage, read> of_heads: array<f32>;
+// (rows, key heads): query, then key. Behind all of them (rows, value heads): decays of columns.
+@group(0) @binding(6) var<storage, read_write> normalised: array<f32>;
 // (rows, value heads): how much stays, how much is corrected.
-@group(0) @binding(8) var<storage, read_write> gates: array<vec2<f32>>;
+@group(0) @binding(7) var<storage, read_write> gates: array<vec2<f32>>;
 
 #main_in_subgroups idx 64 p.n
     let head = idx % p.n_k_heads;
@@ -54,9 +57,22 @@ struct Params {
     let group = p.n_v_heads / p.n_k_heads;
     for (var i = thread; i < group; i += 64u) {
         let v_head = head * group + i;
-        let a_value = a[(p.first_row + row) * p.a_width + p.a_start + v_head];
         let b_value = b[(p.first_row + row) * p.b_width + p.b_start + v_head];
-        let rate = exp_(a_log[v_head]) * softplus(a_value + dt_bias[v_head]);
-        gates[row * p.n_v_heads + v_head] = vec2<f32>(exp_(-rate), sigmoid(b_value));
+#if DECAY
+        let stays = 1.0;
+#else
+        let a_value = a[(p.first_row + row) * p.a_width + p.a_start + v_head];
+        let stays = decay_of(of_heads[v_head], a_value + of_heads[p.n_v_heads + v_head], p.bound);
+#end
+        gates[row * p.n_v_heads + v_head] = vec2<f32>(stays, sigmoid(b_value));
     }
+#if DECAY
+    for (var i = thread; i < group * p.k_dim; i += 64u) {
+        let column = head * group * p.k_dim + i;
+        let a_value = a[(p.first_row + row) * p.a_width + p.a_start + column];
+        let biased = a_value + of_heads[p.n_v_heads + column];
+        let at = p.decays + row * p.n_v_heads * p.k_dim + column;
+        normalised[at] = decay_of(of_heads[column / p.k_dim], biased, p.bound);
+    }
+#end
 }

@@ -1,6 +1,7 @@
 // The gated delta rule for many rows: ROW_LANES lanes keep a row of a head's state, KEPT fours
 // each, while the rows of the batch pass. What all of them need of the batch's next ROWS rows is
-// on its way while these are worked on.
+// on its way while these are worked on. VECTORS: 3 where columns of states have decays of their own,
+// which stand behind queries and keys.
 
 struct Params {
     n_k_heads: u32,
@@ -18,6 +19,8 @@ struct Params {
     state: u32,
     // Value head h reads key head h / head_divisor % n_k_heads.
     head_divisor: u32,
+    // Where decays of columns begin.
+    decays: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -38,8 +41,8 @@ const STATE_ROWS: u32 = THREADS / ROW_LANES;
 // Fours of a query or key, those after the last full of zeros.
 const FOURS: u32 = ROW_LANES * KEPT;
 
-// Of this step's rows and of the next one's: queries, then keys; values; gates.
-var<workgroup> normals: array<array<vec4<f32>, 2u * FOURS * ROWS>, 2>;
+// Of this step's rows and of the next one's: queries, keys and decays of columns; values; gates.
+var<workgroup> normals: array<array<vec4<f32>, VECTORS * FOURS * ROWS>, 2>;
 var<workgroup> values: array<array<f32, STATE_ROWS * ROWS>, 2>;
 var<workgroup> decays: array<array<vec2<f32>, ROWS>, 2>;
 
@@ -83,9 +86,9 @@ fn main(
 #end
     // What this thread brings of a step: of which of its rows, and of that what.
 #each i LOADS
-    let item_$i = min(thread + $iu * THREADS, 2u * FOURS * ROWS - 1u);
-    let of_row_$i = item_$i / (2u * FOURS);
-    let is_key_$i = (item_$i / FOURS) & 1u;
+    let item_$i = min(thread + $iu * THREADS, VECTORS * FOURS * ROWS - 1u);
+    let of_row_$i = item_$i / (VECTORS * FOURS);
+    let vector_$i = (item_$i / FOURS) % VECTORS;
     let column_$i = 4u * (item_$i % FOURS);
 #end
     let value_item = min(thread, STATE_ROWS * ROWS - 1u);
@@ -99,9 +102,17 @@ fn main(
         // The next step's, of which the last row stands for those after it.
 #each i LOADS
         let t_$i = min(step * ROWS + of_row_$i, p.n_rows - 1u);
+#if VECTORS/3
+        let of_decay_$i = p.decays + (t_$i * p.n_v_heads + head) * K_DIM;
+        let of_key_$i = ((t_$i * p.n_k_heads + k_head) * 2u + vector_$i) * K_DIM;
+        let it_$i = normal_four(select(of_key_$i, of_decay_$i, vector_$i == 2u), column_$i);
+        let is_after_$i = vector_$i == 2u && step * ROWS + of_row_$i >= p.n_rows;
+        let four_$i = select(it_$i, vec4<f32>(1.0), is_after_$i);
+#else
         let four_$i = normal_four(
-            ((t_$i * p.n_k_heads + k_head) * 2u + is_key_$i) * K_DIM, column_$i,
+            ((t_$i * p.n_k_heads + k_head) * 2u + vector_$i) * K_DIM, column_$i,
         );
+#end
 #end
         let value_t = min(step * ROWS + value_row, p.n_rows - 1u);
         let value_next = v[(p.first_row + value_t) * p.v_width + value_at];
@@ -120,13 +131,17 @@ fn main(
                 let value = values[now][$uu * STATE_ROWS + own];
                 var predicted = vec4<f32>();
 #each i KEPT
-                let k$i = normals[now][(2u * $uu + 1u) * FOURS + ROW_LANES * $iu + lane];
+                let k$i = normals[now][(VECTORS * $uu + 1u) * FOURS + ROW_LANES * $iu + lane];
+#if VECTORS/3
+                kept$i *= normals[now][(VECTORS * $uu + 2u) * FOURS + ROW_LANES * $iu + lane];
+#else
                 kept$i *= gate.x;
+#end
                 predicted = fma(kept$i, k$i, predicted);
 #end
                 let correction = vec4<f32>((value - row_sum(predicted)) * gate.y);
 #each i KEPT
-                let q$i = normals[now][2u * $uu * FOURS + ROW_LANES * $iu + lane];
+                let q$i = normals[now][VECTORS * $uu * FOURS + ROW_LANES * $iu + lane];
                 kept$i = fma(correction, k$i, kept$i);
                 read$u = fma(kept$i, q$i, read$u);
 #end

@@ -1,0 +1,56 @@
+//! Shapes of published models.
+
+use serde_json::{Value, json};
+
+use super::super::published::PublishedShape;
+
+pub(super) const SHAPES: &[PublishedShape] =
+    &[PublishedShape { name: "kimi-linear-48b-a3b", config: kimi_linear }];
+
+/// 49 billion parameters.
+fn kimi_linear() -> Value {
+    let full = [4, 8, 12, 16, 20, 24, 27];
+    let linear: Vec<usize> = (1..=27).filter(|layer| !full.contains(layer)).collect();
+    json!({
+        "architectures": ["KimiLinearForCausalLM"],
+        "model_type": "kimi_linear",
+        "vocab_size": 163_840,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "moe_intermediate_size": 1024,
+        "num_hidden_layers": 27,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "num_shared_experts": 1,
+        "num_experts": 256,
+        "num_experts_per_token": 8,
+        "routed_scaling_factor": 2.446,
+        "kv_lora_rank": 512,
+        "q_lora_rank": null,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "qk_nope_head_dim": 128,
+        "mla_use_nope": true,
+        "num_expert_group": 1,
+        "topk_group": 1,
+        "use_grouped_topk": true,
+        "moe_renormalize": true,
+        "moe_router_activation_func": "sigmoid",
+        "moe_layer_freq": 1,
+        "first_k_dense_replace": 1,
+        "hidden_act": "silu",
+        "model_max_length": 1_048_576,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10_000.0,
+        "rope_scaling": null,
+        "linear_attn_config": {
+            "full_attn_layers": full,
+            "kda_layers": linear,
+            "num_heads": 32,
+            "head_dim": 128,
+            "short_conv_kernel_size": 4,
+        },
+        "tie_word_embeddings": false,
+        "dtype": "bfloat16",
+    })
+}
