@@ -19,13 +19,14 @@ ARCHITECTURES = {
     "gpt_oss": "gpt-oss",
     "granitemoe": "granitemoe",
     "gemma4_text": "gemma4",
+    "glm5_next": "glm5-next",
     "kimi_linear": "kimi-linear",
     "minimax_m2": "minimax-m2",
     "mixtral": "llama",
     "nemotron_h": "nemotron_h_moe",
     "olmoe": "olmoe",
 }
-LATENT = ("deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_linear")
+LATENT = ("deepseek_v3", "deepseek_v32", "glm5_next", "glm_moe_dsa", "kimi_linear")
 DELTA = ("qwen3_5_moe_text", "qwen3_next")
 # Families whose queries and keys have the rows of rotated pairs next to each other.
 PAIRED = ("granitemoe", "mixtral")
@@ -90,6 +91,9 @@ PARTS = {
     "router.per_expert_scale": "ffn_down_exps.scale",
     "experts.gate_up_proj": "ffn_gate_up_exps.weight",
     "experts.down_proj": "ffn_down_exps.weight",
+    "self_attn.indexer.index_kpool_compress_gate": "indexer_compressor_gate.weight",
+    "self_attn.indexer.index_kpool_compress_ape": "indexer_compressor_ape.weight",
+    **{f"{half}_hc.{part}": f"hc_{half}_{part}.weight" for half in ("attn", "ffn") for part in ("fn", "base", "scale")},
     **{f"self_attn.{part}_proj": f"ssm_{part}" for part in ("f_a", "f_b", "g_a", "g_b")},
     "self_attn.b_proj": "ssm_beta",
     "self_attn.A_log": "ssm_a",
@@ -129,6 +133,7 @@ class Codec(NamedTuple):
 def codec(name: str, config: dict) -> Codec:
     """The codec of the tensor that transformers calls `name`."""
     family = config["model_type"]
+    name = name.replace("model.language_model.", "model.")
     inside = re.match(r"model\.layers\.(\d+)\.(.*)", name)
     if inside is None:
         stem, ending = name.rsplit(".", 1)

@@ -13,12 +13,13 @@ MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*
 
 # Families whose routers choose by sigmoids, or by biased probabilities
 BY_SIGMOID = (
-    "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hy_v3", "kimi_k25", "kimi_linear",
+    "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm5_next", "glm_moe_dsa", "hy_v3", "kimi_k25", "kimi_linear",
     "minimax_m2", "nemotron_h", "solar_open")
 # Names of modules of transformers, and those that are published
 RENAMED = {
     "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
     "kimi_linear": [(r"\.forget_gate\.", "."), (r"\.mlp\.(?=(experts|gate|shared_experts)\.)", ".block_sparse_moe.")],
+    "glm5_next": [(r"\.forget_gate\.", "."), (r"\.(attn|ffn)_hc\.", r".hc_\1_")],
     "hy_v3": [(r"\.mlp\.gate\.weight$", ".mlp.router.gate.weight"), (r"\.mlp\.e_score_correction_bias$", ".mlp.expert_bias"),
               (r"\.mlp\.shared_experts\.", ".mlp.shared_mlp.")],
     "granitemoe": [(r"\.experts\.gate_up_proj$", ".input_linear.weight"), (r"\.experts\.down_proj$", ".output_linear.weight"),
@@ -30,7 +31,7 @@ RENAMED = {
 STAYS_F32 = ("e_score_correction_bias", "expert_bias")
 TIED = ("gemma4", "gemma4_text")                     # the head is the embedding, whose rows are scaled
 FUSED = (*TIED, "gpt_oss", "qwen4_exp")                           # published with one tensor for all experts
-SPREADS = {"dt_bias": (1.0, -3.0), "sinks": (1.0, 0.0), "D": (0.3, 1.0)}    # deviation and mean
+SPREADS = {"dt_bias": (1.0, -3.0), "sinks": (1.0, 0.0), "D": (0.3, 1.0), "base": (0.5, 0.0), "scale": (0.3, 1.0)}    # deviation and mean
 LONG_STEPS = (0.5, -1.0)                             # of nemotron_h's dt_bias: transformers' prefill makes no step shorter than time_step_min, its decoding does
 VISION = r"(model\.)?(visual|vision_tower|mm_projector|embed_vision)\."
 
@@ -280,6 +281,24 @@ def kimi_linear(**over):
     return {"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", **base, **over}
 
 
+def glm5_next(**over):
+    linear = dict(full_attn_layers=[3], gate_lower_bound=-5.0, head_dim=12, kda_layers=[0, 1, 2], num_heads=4, short_conv_kernel_size=4)
+    text = dict(
+        model_type="glm5_next_text", attention_bias=False, first_k_dense_replace=1, hc_eps=1e-06, hc_mult=4, hc_sinkhorn_iters=20,
+        hidden_act="silu", hidden_size=40, index_head_dim=12, index_kpool=4, index_kpool_always_select_tail=True, index_n_heads=3, index_topk=16,
+        indexer_types=["full"] * 4, intermediate_size=52, kv_lora_rank=20, layer_types=["linear_attention"] * 3 + ["deepseek_sparse_attention"],
+        linear_attn_config=linear, max_position_embeddings=4096, mhc=True, mla_use_nope=True, mlp_layer_types=["dense"] + ["sparse"] * 3,
+        moe_intermediate_size=12, n_group=1, n_routed_experts=10, n_shared_experts=1, norm_topk_prob=True, num_attention_heads=4,
+        num_experts_per_tok=3, num_hidden_layers=4, num_key_value_heads=4, q_lora_rank=16, qk_nope_head_dim=14, qk_rope_head_dim=0,
+        pad_token_id=None, rms_norm_eps=1e-05, routed_scaling_factor=2.5, scoring_func="sigmoid", swiglu_limit=10.0, tie_word_embeddings=False, topk_group=1,
+        topk_method="noaux_tc", v_head_dim=14, vocab_size=97)
+    vision = dict(
+        attention_bias=True, depth=1, hidden_act="silu", hidden_size=16, image_size=16, in_channels=3, intermediate_size=16,
+        num_heads=2, out_hidden_size=40, patch_size=4, projection_intermediate_size=16, spatial_merge_size=2, swiglu_limit=10.0, temporal_patch_size=2)
+    return nested("glm5_next", "Glm5NextForConditionalGeneration", {**text, **over}, vision, image_token_id=92, video_token_id=93,
+                  image_start_token_id=90, image_end_token_id=91, video_start_token_id=94, video_end_token_id=95)
+
+
 def nemotron_h(**over):
     base = {**COMMON, **dict(
         attention_bias=False, chunk_size=16, conv_kernel=4, expand=2, head_dim=12, hidden_size=40, hybrid_override_pattern="MEM*EM-E",
@@ -367,6 +386,14 @@ HF = {
         first_k_dense_replace=0, hidden_size=36, layer_types=["full_attention", "linear_attention", "linear_attention"], linear_attn_config={},
         linear_conv_kernel_dim=3, linear_head_dim=20, linear_num_heads=5, n_group=2, num_expert_group=2, num_attention_heads=2,
         num_hidden_layers=3, num_key_value_heads=2, num_shared_experts=2, q_lora_rank=14, rms_norm_eps=0.01)),
+    "glm5_next-hf": dict(config=glm5_next(), vision=["model.visual.blocks.0.norm1.weight"]),
+    # layers by other names, a choice that a later layer shares, decays without a bound, gates that reach theirs, three streams
+    "glm5_next-shared": dict(config=glm5_next(
+        hc_mult=3, hc_sinkhorn_iters=5, hidden_size=36, index_kpool=3, index_n_heads=8, index_topk=12, indexer_types=["full", "shared", "full", "shared"],
+        kv_lora_rank=18, layer_types=["full_attention", "linear_attention", "indexed_attention", "indexed_attention"],
+        linear_attn_config=dict(gate_lower_bound=None, safe_gate=False, head_dim=20, num_heads=2, short_conv_kernel_size=3), mlp_layer_types=["sparse"] * 4,
+        n_group=2, n_shared_experts=2, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=12, qk_nope_head_dim=10, rms_norm_eps=0.01, swiglu_limit=0.5,
+        topk_group=1, v_head_dim=16)),
     "nemotron_h-hf": dict(config=nemotron_h(), prediction=True),
     # experts of fewer columns, in two groups; listed layers, whose number is not given, two with experts in turn; no biases of convolutions
     "nemotron_h-latent": dict(config=nemotron_h(

@@ -6,12 +6,12 @@ use std::fmt;
 use moeflux_core::{HostBuf, TokenId};
 
 use crate::{
-    ActivationPrecision, Attention, Buf, Cache, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, MixStreams,
+    ActivationPrecision, Attention, BlendStreams, Buf, Cache, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention,
+    GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, MixStreams,
     PlainActivation, Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing,
-    SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage, StateSpace, TokenLogit,
-    Vector, Weight,
+    SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage, StateSpace, StreamShares,
+    TokenLogit, Vector, WeighStreams, Weight,
 };
 
 /// A device: ops, the caches of sequences and, where it has them, copies of experts and
@@ -130,6 +130,12 @@ pub trait Ops: Send {
     fn mix_streams(&mut self, rows: usize, op: MixStreams);
     /// Adds columns to several streams, to each as much as its gate says.
     fn join_streams(&mut self, rows: usize, op: JoinStreams);
+    /// What a hyper-connection does with the streams of each row, from logits.
+    fn stream_shares(&mut self, rows: usize, op: StreamShares);
+    /// Reads one row of columns from several streams, by shares.
+    fn weigh_streams(&mut self, rows: usize, op: WeighStreams);
+    /// Mixes several streams with each other, and adds columns to them.
+    fn blend_streams(&mut self, rows: usize, op: BlendStreams);
     /// Gates columns by the similarity of two rows of streams, for every stream.
     fn similarity_gate(&mut self, rows: usize, op: SimilarityGate);
     /// What stands between the products of a gated MLP; `out` may be `gate` itself.

@@ -26,13 +26,14 @@ mod state_snapshot;
 pub mod trace;
 
 pub use args::{
-    ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, Decay,
-    DeltaNet, DeltaRule, ExpertBiases, ExpertCall, ExpertFunction, ExpertGroups, ExpertRow,
+    ActivationPrecision, Attention, BlendStreams, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    Decay, DeltaNet, DeltaRule, ExpertBiases, ExpertCall, ExpertFunction, ExpertGroups, ExpertRow,
     Experts, GateFunction, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
     HostMatrix, JoinStreams, KeysValues, LayerNorm, MixStreams, Mlp, PerExpert, PlainActivation,
-    PoolKeys, PositionPart, Projection, RmsNorm, Rope, RopePairs, RopeSpec, RotaryPositions, Route,
-    Routing, RowPosition, Scoring, SelectPositions, Selection, Sequence, Shared, SharedExpert,
-    SimilarityGate, Span, StateShape, StateSpace, TokenLogit, ValueOrder, Vector, Weight, is_seen,
+    PoolFunction, PoolKeys, PositionPart, Projection, RmsNorm, Rope, RopePairs, RopeSpec,
+    RotaryPositions, Route, Routing, RowPosition, Scoring, SelectPositions, Selection, Sequence,
+    Shared, SharedExpert, SimilarityGate, Span, StateShape, StateSpace, StreamShares, TokenLogit,
+    ValueOrder, Vector, WeighStreams, Weight, is_seen,
 };
 pub use backend::{Backend, HiddenRows, LogitsExtras, Ops, PrerecordedStep};
 pub use counters::{DeviceCounters, DeviceStats};

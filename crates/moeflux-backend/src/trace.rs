@@ -6,12 +6,12 @@ use std::ops::Range;
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, Decay, DeltaNet,
-    DeltaRule, DeviceError, Experts, GateFunction, GatedActivation, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams,
-    Ops, PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
-    Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot, StateSpace, ValueOrder,
-    Vector, Weight,
+    Attention, Backend, BlendStreams, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, Decay,
+    DeltaNet, DeltaRule, DeviceError, Experts, GateFunction, GatedActivation, GatedAttention,
+    GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras,
+    MixStreams, Ops, PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing,
+    SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
+    StateSpace, StreamShares, ValueOrder, Vector, WeighStreams, Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -275,6 +275,22 @@ impl Ops for Trace {
         self.log(format_args!("{out} = mix_streams {streams} {gates} x{rows}"));
     }
 
+    fn stream_shares(&mut self, rows: usize, op: StreamShares) {
+        let StreamShares { out, logits, n_streams, n_rounds, .. } = op;
+        self.log(format_args!("{out} = stream_shares {logits} {n_streams} {n_rounds} x{rows}"));
+    }
+
+    fn weigh_streams(&mut self, rows: usize, op: WeighStreams) {
+        let WeighStreams { out, streams, shares } = op;
+        let shares = shares.map(|shares| format!(" {shares}")).unwrap_or_default();
+        self.log(format_args!("{out} = weigh_streams {streams}{shares} x{rows}"));
+    }
+
+    fn blend_streams(&mut self, rows: usize, op: BlendStreams) {
+        let BlendStreams { streams, x, shares } = op;
+        self.log(format_args!("{streams} = blend_streams {streams} {x} {shares} x{rows}"));
+    }
+
     fn join_streams(&mut self, rows: usize, op: JoinStreams) {
         let JoinStreams { streams, x, gates, .. } = op;
         self.log(format_args!("{streams} += join_streams {x} {gates} x{rows}"));
@@ -296,6 +312,7 @@ impl Ops for Trace {
         let name = match activation {
             GatedActivation::Swiglu => "swiglu",
             GatedActivation::ClampedSwiglu { .. } => "clamped_swiglu",
+            GatedActivation::BoundedSwiglu { .. } => "bounded_swiglu",
             GatedActivation::GeluTanh => "gelu_tanh",
         };
         self.log(format_args!("{out} = {name} {gate} {up} x{rows}"));

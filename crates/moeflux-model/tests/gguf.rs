@@ -292,7 +292,7 @@ fn tables_stay_on_the_drive_in_any_type() {
 
 #[test]
 fn rates_of_decay_are_not_above_zero() {
-    for architecture in ["qwen35moe", "qwen3next", "nemotron_h_moe", "kimi-linear"] {
+    for architecture in ["qwen35moe", "qwen3next", "nemotron_h_moe", "kimi-linear", "glm5-next"] {
         let mut file = model(architecture);
         load(&file).unwrap();
         file.tensor_mut("blk.0.ssm_a").bytes[4..8].copy_from_slice(&0f32.to_le_bytes());

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    ActivationPrecision, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
-    DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation,
-    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KernelTime,
-    KeysValues, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection,
-    Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope,
-    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate,
-    Span, StateSnapshot, StateSpace, TokenLogit, Vector, Weight,
+    ActivationPrecision, Attention, Backend, BlendStreams, Buf, Cache, CacheSpec, CausalConv, Cols,
+    Combine, DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts,
+    GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams,
+    KernelTime, KeysValues, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation,
+    Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
+    RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences,
+    SimilarityGate, Span, StateSnapshot, StateSpace, StreamShares, TokenLogit, Vector,
+    WeighStreams, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{
@@ -239,6 +240,18 @@ impl Ops for Wgpu {
 
     fn mix_streams(&mut self, rows: usize, op: MixStreams) {
         ops::mix_streams(self, rows, op);
+    }
+
+    fn stream_shares(&mut self, rows: usize, op: StreamShares) {
+        ops::stream_shares(self, rows, op);
+    }
+
+    fn weigh_streams(&mut self, rows: usize, op: WeighStreams) {
+        ops::weigh_streams(self, rows, op);
+    }
+
+    fn blend_streams(&mut self, rows: usize, op: BlendStreams) {
+        ops::blend_streams(self, rows, op);
     }
 
     fn join_streams(&mut self, rows: usize, op: JoinStreams) {

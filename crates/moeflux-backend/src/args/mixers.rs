@@ -56,11 +56,11 @@ pub struct SelectPositions {
     pub out: Selection,
     /// `(n_heads, dim)` a row.
     pub q: Heads,
-    /// `dim` a row.
+    /// `dim` a row; with [gated pools](PoolFunction::Gated) `dim` gates follow.
     pub k: Cols,
     /// `n_heads` a row; 1 for every head where absent.
     pub weights: Option<Cols>,
-    /// [Pages](crate::CacheSpec::Pages) of one head of `dim`, without values.
+    /// [Pages](crate::CacheSpec::Pages) of one head of as many columns as `k`, without values.
     pub cache: Cache,
     /// Multiplies every product of a query and a key.
     pub scale: f32,
@@ -70,9 +70,7 @@ pub struct SelectPositions {
     pub pools: Option<PoolKeys>,
 }
 
-/// Pools of `size` consecutive positions, counted from position 0. The key of a pool is
-/// `rope(rms_norm(mean(keys of its positions)))`, rotated as its first row is
-/// ([`Span::rotary_at`](crate::Span::rotary_at)).
+/// Pools of `size` consecutive positions, counted from position 0.
 ///
 /// The cache holds the key of a pool in place of that of the pool's last position. All other
 /// places have the keys of their positions, so that a sequence can be cut anywhere.
@@ -80,12 +78,43 @@ pub struct SelectPositions {
 pub struct PoolKeys {
     /// Positions of a pool.
     pub size: usize,
-    /// `dim` factors of the norm.
-    pub weight: Vector,
-    /// Added to the mean square.
-    pub eps: f32,
-    /// The rotation.
-    pub rope: Rope,
+    /// What the key of a pool is.
+    pub function: PoolFunction,
+}
+
+/// What the key of a pool is of the keys of its positions.
+#[derive(Clone, Copy, Debug)]
+pub enum PoolFunction {
+    /// `rope(rms_norm(mean of keys))`, rotated as its first row is
+    /// ([`Span::rotary_at`](crate::Span::rotary_at)).
+    Mean {
+        /// `dim` factors of the norm.
+        weight: Vector,
+        /// Added to the mean square.
+        eps: f32,
+        /// The rotation.
+        rope: Rope,
+    },
+    /// `sum over positions j of softmax over j of (gates[j] + bias[j]) * keys[j]`, column by column.
+    Gated {
+        /// `(size, dim)`.
+        bias: Vector,
+    },
+}
+
+impl SelectPositions {
+    /// Checks the widths of keys.
+    ///
+    /// # Panics
+    /// If they do not fit those of queries.
+    pub fn assert_fits(&self) {
+        let is_gated =
+            self.pools.is_some_and(|pools| matches!(pools.function, PoolFunction::Gated { .. }));
+        let n = if is_gated { 2 } else { 1 };
+        assert_eq!(self.k.len, n * self.q.head_dim, "index keys have the columns of queries");
+        assert!(self.top_k > 0, "a row sees a position");
+        assert!(self.weights.is_none_or(|all| all.len == self.q.n_heads), "a weight an index head");
+    }
 }
 
 /// `out[t] = silu(bias + sum over j of weight[.., j] * x[t - kernel + 1 + j])`,

@@ -138,6 +138,11 @@ pub enum GatedActivation {
         /// Bound of both inputs.
         limit: f32,
     },
+    /// `silu(min(gate, limit)) * clamp(up, -limit, limit)` (DeepSeek-V4, GLM-5.3).
+    BoundedSwiglu {
+        /// Bound of both inputs.
+        limit: f32,
+    },
     /// `gelu(gate) * up` with
     /// `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
     GeluTanh,

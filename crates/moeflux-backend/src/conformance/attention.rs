@@ -4,8 +4,8 @@ use super::mixers::run_steps;
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KeysValues, KvType,
-    PoolKeys, PositionPart, RmsNorm, RopePairs, RopeSpec, RotaryPositions, RowPosition,
-    SelectPositions, Span,
+    PoolFunction, PoolKeys, PositionPart, RmsNorm, RopePairs, RopeSpec, RotaryPositions,
+    RowPosition, SelectPositions, Span,
 };
 
 /// Most rows of a step.
@@ -25,6 +25,8 @@ struct Shape {
     top_k: Option<usize>,
     /// Positions of a pool, where these are chosen.
     pool: Option<usize>,
+    /// Whether positions have shares in the keys of their pools.
+    gates_pools: bool,
     /// Whether another op has appended the keys and values.
     is_shared: bool,
 }
@@ -42,8 +44,14 @@ impl Shape {
             sinks: false,
             top_k: None,
             pool: None,
+            gates_pools: false,
             is_shared: false,
         }
+    }
+
+    /// Columns of an index key.
+    fn index_key_len(&self) -> usize {
+        if self.gates_pools { 2 * 17 } else { 17 }
     }
 
     fn latent(n_heads: usize, k_dim: usize, out_dim: usize) -> Shape {
@@ -72,6 +80,8 @@ pub(super) fn check(suite: &Suite<'_>) {
         Shape { top_k: Some(5), pool: Some(4), ..plain },
         Shape { top_k: Some(60), pool: Some(3), ..plain },
         Shape { top_k: Some(2), pool: Some(37), ..latent },
+        Shape { top_k: Some(5), pool: Some(4), gates_pools: true, ..plain },
+        Shape { top_k: Some(20), pool: Some(5), gates_pools: true, ..latent },
         Shape { is_shared: true, ..plain },
         Shape { is_shared: true, dtype: KvType::Q8, window: Some(9), ..latent },
     ] {
@@ -176,6 +186,31 @@ fn gated_attention(b: &mut dyn Backend, mixer: Mixer) -> Vec<f32> {
     all
 }
 
+/// Pools whose keys are means.
+fn mean(b: &mut dyn Backend) -> PoolFunction {
+    PoolFunction::Mean {
+        weight: b.load_vector(&Numbers::new(39).floats(17)),
+        eps: 1e-6,
+        rope: b.load_rope(RopeSpec {
+            inv_freq: (0..5).map(|i| 0.5f32.powi(i)).collect(),
+            pairs: RopePairs::Halves,
+            scale: 1.0,
+            parts: vec![
+                PositionPart::Temporal,
+                PositionPart::Height,
+                PositionPart::Width,
+                PositionPart::Width,
+                PositionPart::Temporal,
+            ],
+        }),
+    }
+}
+
+/// Pools whose positions have shares by gates.
+fn gated(b: &mut dyn Backend, size: usize) -> PoolFunction {
+    PoolFunction::Gated { bias: b.load_vector(&Numbers::new(38).floats(size * 17)) }
+}
+
 /// Pools of the rows of an image, which steps cut, and of the text after it.
 fn image_pools(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
     const IMAGE: usize = 60;
@@ -263,29 +298,18 @@ impl Ops {
         let q = filled(b, ROWS, n_heads * shape.k_dim + 3, 31).slice(2, n_heads * shape.k_dim);
         let k = filled(b, ROWS, n_kv_heads * shape.k_dim, 32);
         let v = shape.v_dim.map(|dim| filled(b, ROWS, n_kv_heads * dim, 33).heads(n_kv_heads));
-        let index = shape.top_k.map(|_| filled(b, ROWS, 3 * 17 + 17 + 3, 34));
-        let pools = shape.pool.map(|size| PoolKeys {
-            size,
-            weight: b.load_vector(&Numbers::new(39).floats(17)),
-            eps: 1e-6,
-            rope: b.load_rope(RopeSpec {
-                inv_freq: (0..5).map(|i| 0.5f32.powi(i)).collect(),
-                pairs: RopePairs::Halves,
-                scale: 1.0,
-                parts: vec![
-                    PositionPart::Temporal,
-                    PositionPart::Height,
-                    PositionPart::Width,
-                    PositionPart::Width,
-                    PositionPart::Temporal,
-                ],
-            }),
+        let key_len = shape.index_key_len();
+        let index = shape.top_k.map(|_| filled(b, ROWS, 3 * 17 + key_len + 3, 34));
+        let pools = shape.pool.map(|size| {
+            let function = if shape.gates_pools { gated(b, size) } else { mean(b) };
+            PoolKeys { size, function }
         });
         let select = shape.top_k.zip(index).map(|(top_k, index)| SelectPositions {
             out: b.new_selection(),
             q: index.slice(0, 3 * 17).heads(3),
-            k: index.slice(3 * 17, 17),
-            weights: shape.pool.is_none().then(|| index.slice(4 * 17, 3)),
+            k: index.slice(3 * 17, key_len),
+            weights: (shape.pool.is_none() || shape.gates_pools)
+                .then(|| index.slice(3 * 17 + key_len, 3)),
             cache: Cache(1),
             scale: 0.4,
             top_k,
@@ -322,7 +346,13 @@ impl Ops {
                 dtype,
                 window: None,
             },
-            CacheSpec::Pages { n_heads: 1, k_dim: 17, v_dim: 0, dtype, window: None },
+            CacheSpec::Pages {
+                n_heads: 1,
+                k_dim: shape.index_key_len(),
+                v_dim: 0,
+                dtype,
+                window: None,
+            },
         ]
     }
 

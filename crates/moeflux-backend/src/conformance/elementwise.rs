@@ -41,7 +41,8 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
         read(b, x.buf, rows)
     });
     let clamped = GatedActivation::ClampedSwiglu { alpha: 1.702, limit: 0.5 };
-    for activation in [GatedActivation::Swiglu, clamped, GatedActivation::GeluTanh] {
+    let bounded = GatedActivation::BoundedSwiglu { limit: 0.5 };
+    for activation in [GatedActivation::Swiglu, clamped, bounded, GatedActivation::GeluTanh] {
         suite.case(&format!("activate {activation:?} {rows}x{width}"), &|b| {
             let (gate, up) = (filled(b, rows, width, 3), filled(b, rows, width, 4));
             let out = filled(b, rows, width, 5);

@@ -48,6 +48,7 @@ pub(super) fn check_formats(suite: &Suite<'_>, formats: &[MatrixFormat]) {
             (Order::Split, int16, Style::GptOss),
             (Order::Alternating, float, Style::GptOss),
             (Order::Split, int16, Style::Gelu),
+            (Order::Split, int16, Style::Bounded),
             (Order::Up, int16, Style::Relu2),
             (Order::Up, float, Style::Relu2),
         ] {
@@ -62,7 +63,7 @@ pub(super) fn check_held(suite: &Suite<'_>) {
     let (split, other) = (Order::Split, formats()[9]);
     let orders = [(affine, split), (affine, Order::Alternating), (affine, Order::Joined)];
     for (format, order) in orders.into_iter().chain([(other, split)]) {
-        for style in [Style::Swiglu, Style::GptOss, Style::Gelu] {
+        for style in [Style::Swiglu, Style::GptOss, Style::Gelu, Style::Bounded] {
             for rows in [1, 3, 26] {
                 held(suite, Shape { format, order }, style, rows);
             }
@@ -83,6 +84,8 @@ enum Style {
     GptOss,
     /// GELU, and a factor for each expert.
     Gelu,
+    /// Bounded.
+    Bounded,
     /// Without a gate.
     Relu2,
 }
@@ -102,6 +105,7 @@ impl Style {
                 }),
             },
             Style::Gelu => ExpertFunction::gated(GatedActivation::GeluTanh),
+            Style::Bounded => ExpertFunction::gated(GatedActivation::BoundedSwiglu { limit: 0.5 }),
             Style::Relu2 => ExpertFunction::Plain(PlainActivation::Relu2),
         }
     }
@@ -114,7 +118,7 @@ impl Style {
             scale: 1.5,
         };
         match self {
-            Style::Swiglu | Style::Relu2 => softmax(None),
+            Style::Swiglu | Style::Bounded | Style::Relu2 => softmax(None),
             Style::GptOss => Scoring::SoftmaxOfChosen,
             Style::Gelu => softmax(Some(PerExpert::Factor(vector(b, n_experts, 79)))),
         }
@@ -193,6 +197,7 @@ fn shared_expert(
     let mlp = match style {
         Style::Swiglu | Style::GptOss => gated(GatedActivation::Swiglu),
         Style::Gelu => gated(GatedActivation::GeluTanh),
+        Style::Bounded => gated(GatedActivation::BoundedSwiglu { limit: 0.5 }),
         Style::Relu2 => Mlp::Plain { up_proj, down_proj, activation: PlainActivation::Relu2, up },
     };
     SharedExpert { mlp, shared }

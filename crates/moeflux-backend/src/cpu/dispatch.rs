@@ -14,12 +14,12 @@ use super::rope::RopeTable;
 use super::state::{Cpu, n_rows};
 use super::{attention, elementwise, mixers, norm, products, route, select, streams};
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceError, Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
-    HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams, Ops, PerExpert,
-    PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions,
-    Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot, StateSpace, Vector,
-    Weight,
+    Attention, Backend, BlendStreams, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceError, Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct,
+    Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams, Ops,
+    PerExpert, PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring,
+    SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
+    StateSpace, StreamShares, Vector, WeighStreams, Weight,
 };
 
 impl Backend for Cpu {}
@@ -223,6 +223,18 @@ impl Ops for Cpu {
 
     fn mix_streams(&mut self, rows: usize, op: MixStreams) {
         streams::mix_streams(self, rows, op);
+    }
+
+    fn stream_shares(&mut self, rows: usize, op: StreamShares) {
+        streams::stream_shares(self, rows, op);
+    }
+
+    fn weigh_streams(&mut self, rows: usize, op: WeighStreams) {
+        streams::weigh_streams(self, rows, op);
+    }
+
+    fn blend_streams(&mut self, rows: usize, op: BlendStreams) {
+        streams::blend_streams(self, rows, op);
     }
 
     fn join_streams(&mut self, rows: usize, op: JoinStreams) {

@@ -197,6 +197,14 @@ fn activated(activation: GatedActivation, gate: &[f32; BLOCK], up: &[f32; BLOCK]
                 out[i] = g * sigmoid(alpha * g) * (u + 1.0);
             }
         }
+        GatedActivation::BoundedSwiglu { limit } => {
+            for i in 0..BLOCK {
+                let g = if gate[i] > limit { limit } else { gate[i] };
+                let u = if up[i] > limit { limit } else { up[i] };
+                let u = if u < -limit { -limit } else { u };
+                out[i] = silu(g) * u;
+            }
+        }
         GatedActivation::GeluTanh => {
             for i in 0..BLOCK {
                 out[i] = gelu_tanh(gate[i]) * up[i];

@@ -10,19 +10,19 @@ use super::chosen::{Chosen, Room};
 use super::floats::Floats;
 use super::isa::for_every_isa;
 use super::kv_cache::{KvCache, PAGE_POSITIONS, Rows};
+use super::math::exp;
 use super::memory::CacheState;
 use super::norm::rms_norm_in_place;
 use super::pool::SharedMut;
 use super::prefetcher::Prefetcher;
 use super::state::{Cpu, n_rows};
-use crate::{PoolKeys, SelectPositions, Span};
+use crate::{PoolFunction, PoolKeys, SelectPositions, Span};
 
 /// Scores held at a time; long chunks are worked on in parts.
 const SCORES: usize = 4 << 20;
 
 pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span]) {
-    assert!(op.top_k > 0, "a row sees a position");
-    assert!(op.weights.is_none_or(|weights| weights.len == op.q.n_heads), "a weight an index head");
+    op.assert_fits();
     let size = op.pools.map_or(1, |pools| pools.size);
     assert!(size > 0, "a pool has positions");
     let mut chosen = std::mem::take(&mut cpu.selections[op.out.0 as usize]);
@@ -32,7 +32,7 @@ pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span
         let mut state = cpu.take_cache(span.sequence, op.cache);
         let CacheState::Kv(kv) = &mut state else { panic!("index keys need a cache") };
         assert!(
-            kv.n_heads() == 1 && kv.v_dim() == 0 && op.q.head_dim == kv.k_dim(),
+            kv.n_heads() == 1 && kv.v_dim() == 0 && op.k.len == kv.k_dim(),
             "a cache of index keys has one head and no values"
         );
         for (i, row) in span.rows.clone().enumerate() {
@@ -64,22 +64,55 @@ pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span
 fn complete_pools(cpu: &Cpu, pools: &PoolKeys, kv: &mut KvCache, span: &Span) {
     let positions = span.position..span.position + span.rows.len();
     let (size, dim) = (pools.size, kv.k_dim());
+    let mut members = vec![0.0; size * dim];
     let mut key = vec![0.0; dim];
     let mut scratch = Floats::default();
     for pool in positions.start / size..positions.end / size {
-        key.fill(0.0);
-        let members = pool * size..(pool + 1) * size;
-        for position in members.clone() {
+        let first = pool * size;
+        for (position, member) in (first..).zip(members.chunks_exact_mut(dim)) {
             let rows = kv.keys().run(cpu.isa, 0, position..position + 1, dim, &mut scratch);
-            add_member(cpu.isa, &mut key, rows.row(0, dim), size as f32);
+            member.copy_from_slice(rows.row(0, dim));
         }
-        rms_norm_in_place(cpu.isa, &mut key, cpu.vector(pools.weight), pools.eps);
-        cpu.ropes[pools.rope.0 as usize].rotate_to(
-            cpu.isa,
-            span.rotary_at(members.start),
-            &mut key,
-        );
-        kv.store(0, members.end - 1, &key, &[]);
+        match pools.function {
+            PoolFunction::Mean { weight, eps, rope } => {
+                key.fill(0.0);
+                for member in members.chunks_exact(dim) {
+                    add_member(cpu.isa, &mut key, member, size as f32);
+                }
+                rms_norm_in_place(cpu.isa, &mut key, cpu.vector(weight), eps);
+                let rope = &cpu.ropes[rope.0 as usize];
+                rope.rotate_to(cpu.isa, span.rotary_at(first), &mut key);
+            }
+            PoolFunction::Gated { bias } => {
+                gate_members(cpu.isa, &mut key, &members, cpu.vector(bias));
+            }
+        }
+        kv.store(0, first + size - 1, &key, &[]);
+    }
+}
+
+for_every_isa! {
+    /// The key of a gated pool, and the gates of its last position, from keys and gates of all.
+    fn gate_members(key: &mut [f32], members: &[f32], bias: &[f32]) {
+        let dim = key.len() / 2;
+        let (key, last_gates) = key.split_at_mut(dim);
+        for (column, key) in key.iter_mut().enumerate() {
+            let mut highest = f32::NEG_INFINITY;
+            let gate_of = |i: usize| members[(2 * i + 1) * dim + column] + bias[i * dim + column];
+            let n = bias.len() / dim;
+            for i in 0..n {
+                // A comparison that lets NaN pass.
+                highest = if gate_of(i) < highest { highest } else { gate_of(i) };
+            }
+            let (mut sum, mut weighted) = (0.0, 0.0);
+            for i in 0..n {
+                let share = exp(gate_of(i) - highest);
+                sum += share;
+                weighted = share.mul_add(members[2 * i * dim + column], weighted);
+            }
+            *key = weighted / sum;
+        }
+        last_gates.copy_from_slice(&members[members.len() - dim..]);
     }
 }
 
@@ -142,7 +175,7 @@ impl Part<'_> {
     /// Scores the pools that end in one page for all rows, into `(rows, stride)`.
     fn score_page(&self, page: Range<usize>, stride: usize, out: SharedMut<'_, f32>) {
         let Part { cpu, op, kv, size, .. } = self;
-        let dim = op.q.head_dim;
+        let (dim, stored) = (op.q.head_dim, op.k.len);
         let block_len = attention::block_len(dim);
         let mut products = vec![0.0; op.q.n_heads * block_len];
         let (mut scratch, mut gathered) = (Floats::default(), Floats::default());
@@ -151,7 +184,7 @@ impl Part<'_> {
         for block in attention::blocks(page, block_len) {
             // Those whose last positions are in the block.
             let pools = (block.start + size) / size - 1..block.end / size;
-            let keys = kv.keys().run(cpu.isa, 0, block.clone(), dim, &mut scratch);
+            let keys = kv.keys().run(cpu.isa, 0, block.clone(), stored, &mut scratch);
             let keys = match size {
                 1 => keys,
                 _ => {

@@ -15,13 +15,13 @@ use moeflux_core::{Expert, ExpertId, ExpertLayout, ExpertParts, HostBuf, LayerId
 pub use self::profile::{OpKey, OpProfile, OpSample, StageSpan, WeightFacts};
 use self::work::{Facts, Work, all, experts, n_rows, touches};
 use crate::{
-    ActivationPrecision, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
-    DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts, GatedActivation,
-    GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues,
-    LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection, Recording,
-    ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope, RopeSpec,
-    Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, Stage,
-    StateSnapshot, StateSpace, TokenLogit, Vector, Weight,
+    ActivationPrecision, Attention, Backend, BlendStreams, Buf, Cache, CacheSpec, CausalConv, Cols,
+    Combine, DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts,
+    GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams,
+    KeysValues, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection,
+    Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope,
+    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate,
+    Span, Stage, StateSnapshot, StateSpace, StreamShares, TokenLogit, Vector, WeighStreams, Weight,
 };
 
 #[derive(Debug, Default)]
@@ -214,6 +214,9 @@ impl Ops for ProfilingBackend {
         fn scaled_silu(rows: usize, x: Cols, factor: f32) = |_| touches(rows, 1, x.len);
         fn mix_streams(rows: usize, op: MixStreams) = |_| touches(rows, 2, all(op.streams));
         fn join_streams(rows: usize, op: JoinStreams) = |_| touches(rows, 1, all(op.streams));
+        fn stream_shares(rows: usize, op: StreamShares) = |_| touches(rows, 1, op.out.len);
+        fn weigh_streams(rows: usize, op: WeighStreams) = |_| touches(rows, 1, all(op.streams));
+        fn blend_streams(rows: usize, op: BlendStreams) = |_| touches(rows, 1, all(op.streams));
         fn similarity_gate(rows: usize, op: SimilarityGate) = |_| touches(rows, 2, all(op.a));
         fn activate(
             rows: usize, activation: GatedActivation, out: Cols, gate: Cols, up: Cols

@@ -313,6 +313,7 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("kimi-linear-48b-a3b", 49.1),
         ("glm-5", 744.0),
         ("glm-5.3", 744.0),
+        ("glm-5.3-flash", 313.3),
         ("glm-4.7-flash", 30.0),
         ("glm-4.5-air", 106.0),
         ("glm-4.5v", 106.0),

@@ -103,7 +103,8 @@ impl Config {
     /// The config in an object of this one, such as that of a vision tower; `None` where there is no
     /// such object. Errors show its keys below its own.
     pub fn part(&self, key: &str) -> Option<Config> {
-        let root = self.root.get(key).filter(|part| part.is_object())?;
+        let declared = self.resolved.as_ref().and_then(|resolved| resolved.values.get(key));
+        let root = declared.or(self.root.get(key)).filter(|part| part.is_object())?;
         let keys = root.as_object().into_iter().flat_map(Map::keys);
         let stored_keys = keys.map(|name| (name.clone(), format!("{key}.{name}"))).collect();
         Some(Config { path: self.path.clone(), root: root.clone(), resolved: None, stored_keys })

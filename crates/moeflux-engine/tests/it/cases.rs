@@ -56,6 +56,8 @@ macro_rules! with_golden_cases {
             glm4_moe_lite_hf "glm4_moe_lite-hf",
             glm4_moe_lite_mlx_q4 "glm4_moe_lite-mlx-q4",
             glm4v_moe_hf "glm4v_moe-hf",
+            glm5_next_hf "glm5_next-hf",
+            glm5_next_shared "glm5_next-shared",
             glm_moe_dsa_hf "glm_moe_dsa-hf",
             glm_moe_dsa_mlx_q4 "glm_moe_dsa-mlx-q4",
             glm_moe_dsa_shared "glm_moe_dsa-shared",

@@ -44,6 +44,7 @@ pub(crate) const CASES: &[Case] = &[
     case("glm4_moe-hf", "glm4moe"),
     case("glm4_moe_lite-hf", "deepseek2"),
     case("glm4v_moe-hf", "glm4moe"),
+    case("glm5_next-hf", "glm5-next"),
     case("glm_moe_dsa-hf", "glm-dsa"),
     case("hy_v3-hf", "hy_v3"),
     case("kimi_k25-hf", "deepseek2"),

@@ -74,17 +74,24 @@ fn indexed_layers(
     {
         return Err(config.refuse("layer_types", "hold only \"indexed_attention\"").into());
     }
-    if differences.shares_choices {
-        full_indexers(config, n_layers)
-    } else {
-        Ok(vec![true; n_layers])
+    if !differences.shares_choices {
+        return Ok(vec![true; n_layers]);
     }
+    let is_full = full_indexers(config, n_layers)?;
+    if !is_full[0] {
+        let key = ["indexer_types", "index_topk_pattern", "index_skip_topk_offset"]
+            .into_iter()
+            .find(|key| config.get(key).is_some())
+            .unwrap_or("indexer_types");
+        return Err(config.refuse(key, "give the first layer an indexer").into());
+    }
+    Ok(is_full)
 }
 
 /// `indexer_types`, else `index_topk_pattern`, else every
 /// `index_topk_freq`th layer from `index_skip_topk_offset - 1` on and those
 /// before.
-fn full_indexers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
+pub(crate) fn full_indexers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
     let (key, is_full) = if config.get("indexer_types").is_some() {
         ("indexer_types", listed_indexers(config, "indexer_types")?)
     } else if config.get("index_topk_pattern").is_some() {
@@ -97,9 +104,6 @@ fn full_indexers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadErro
     };
     if is_full.len() != n_layers {
         return Err(config.refuse(key, "have num_hidden_layers entries").into());
-    }
-    if !is_full[0] {
-        return Err(config.refuse(key, "give the first layer an indexer").into());
     }
     Ok(is_full)
 }

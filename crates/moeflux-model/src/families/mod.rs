@@ -12,6 +12,7 @@ mod gemma4;
 mod glm4_moe;
 mod glm4_moe_lite;
 mod glm4v_moe;
+mod glm5_next;
 mod glm_moe_dsa;
 mod gpt_oss;
 mod granitemoe;
@@ -62,6 +63,7 @@ pub const FAMILIES: &[Family] = &[
     glm4_moe::FAMILY,
     glm4_moe_lite::FAMILY,
     glm4v_moe::FAMILY,
+    glm5_next::FAMILY,
     gpt_oss::FAMILY,
     granitemoe::FAMILY,
     hy_v3::FAMILY,

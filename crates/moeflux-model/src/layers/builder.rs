@@ -8,8 +8,9 @@ use moeflux_core::manifest::Role;
 
 use super::connection::Connection;
 use super::expert_shape::Activation;
+use super::hyper::{HyperBlocks, HyperShape};
 use super::norm::{Norm, NormWeights};
-use super::streams::{NormFormat, StreamsBlocks, StreamsShape};
+use super::streams::{NormFormat, StreamsBlocks, StreamsShape, StreamsSpare};
 use crate::load::LoadError;
 use crate::model::Build;
 use crate::rows::RowIds;
@@ -24,7 +25,40 @@ pub(crate) struct Residual {
     /// What a mixer or an MLP gives before it joins the residual, `hidden_size` columns.
     pub(crate) mixed: Cols,
     /// What several streams need, where there are several.
-    pub(crate) streams: Option<StreamsBlocks>,
+    pub(crate) streams: Option<Streams>,
+}
+
+/// The connections of a residual of several streams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Streams {
+    /// Gates read them.
+    Gated(StreamsBlocks),
+    /// Shares mix them.
+    Hyper(HyperBlocks),
+}
+
+impl Streams {
+    pub(crate) fn n_streams(&self) -> usize {
+        match self {
+            Streams::Gated(streams) => streams.shape.n_streams,
+            Streams::Hyper(streams) => streams.shape.n_streams,
+        }
+    }
+
+    pub(crate) fn spare(&self) -> &StreamsSpare {
+        match self {
+            Streams::Gated(streams) => &streams.scratch.spare,
+            Streams::Hyper(streams) => streams.spare(),
+        }
+    }
+
+    /// What stands behind the name of a layer in those of the gates before its mixer, and before its MLP.
+    fn names(&self) -> [&'static str; 2] {
+        match self {
+            Streams::Gated(_) => ["attn_hyper_connection", "mlp_hyper_connection"],
+            Streams::Hyper(_) => ["hc_attn", "hc_ffn"],
+        }
+    }
 }
 
 impl Residual {
@@ -38,7 +72,16 @@ impl Residual {
             hidden: build.cols(shape.n_streams * hidden),
             normed: build.cols(hidden),
             mixed: build.cols(hidden),
-            streams: Some(StreamsBlocks::new(shape, hidden, build)),
+            streams: Some(Streams::Gated(StreamsBlocks::new(shape, hidden, build))),
+        }
+    }
+
+    fn mixed(shape: HyperShape, hidden: usize, build: &mut Build<'_>) -> Residual {
+        Residual {
+            hidden: build.cols(shape.n_streams * hidden),
+            normed: build.cols(hidden),
+            mixed: build.cols(hidden),
+            streams: Some(Streams::Hyper(HyperBlocks::new(shape, hidden, build))),
         }
     }
 }
@@ -136,6 +179,16 @@ impl<'a, 'b> Builder<'a, 'b> {
         Builder::with_residual(residual, outline, stored, build)
     }
 
+    /// A builder of a model whose halves of layers mix several streams.
+    pub(crate) fn of_mixed_streams(
+        shape: HyperShape,
+        outline: Outline,
+        build: &'a mut Build<'b>,
+    ) -> Builder<'a, 'b> {
+        let residual = Residual::mixed(shape, outline.hidden, build);
+        Builder::with_residual(residual, outline, NormWeights::Plain, build)
+    }
+
     fn with_residual(
         residual: Residual,
         outline: Outline,
@@ -146,19 +199,40 @@ impl<'a, 'b> Builder<'a, 'b> {
         Builder { build, outline, residual, stored, experts, row_ids, positions, caches }
     }
 
-    /// The connection of a half of a layer: a norm called `norm`, or where the residual has several
-    /// streams, gates called `gates`.
-    pub(crate) fn connection(
-        &mut self,
-        norm: &str,
-        gates: &str,
-        joins: bool,
-    ) -> Result<Connection, LoadError> {
+    /// The connections of the layer called `name`: before its mixer, and before its MLP.
+    pub(crate) fn connections(&mut self, name: &str) -> Result<[Connection; 2], LoadError> {
+        let norms = ["input_layernorm", "post_attention_layernorm"];
+        let [mixer, mlp] = norms.map(|norm| format!("{name}.{norm}"));
         let Some(streams) = self.residual.streams else {
-            return Ok(Connection::Norm(self.norm(norm, self.outline.hidden)?));
+            let hidden = self.outline.hidden;
+            return Ok([
+                Connection::Norm(self.norm(&mixer, hidden)?),
+                Connection::Norm(self.norm(&mlp, hidden)?),
+            ]);
         };
-        let norms = NormFormat { stored: self.stored, eps: self.outline.eps };
-        Ok(Connection::Gated(streams.load(gates, joins, norms, self.build)?))
+        let gates = streams.names().map(|gates| format!("{name}.{gates}"));
+        let mut load = |norm: &str, gates: &str| match streams {
+            Streams::Gated(streams) => {
+                let norms = NormFormat { stored: self.stored, eps: self.outline.eps };
+                Ok::<_, LoadError>(Connection::Gated(streams.load(gates, true, norms, self.build)?))
+            }
+            Streams::Hyper(streams) => {
+                Ok(Connection::Hyper(streams.load(norm, gates, self.build)?))
+            }
+        };
+        Ok([load(&mixer, &gates[0])?, load(&mlp, &gates[1])?])
+    }
+
+    /// What reads the residual for a head: a norm called `norm`, or gates called `gates`.
+    pub(crate) fn end(&mut self, norm: &str, gates: &str) -> Result<Connection, LoadError> {
+        Ok(match self.residual.streams {
+            None => Connection::Norm(self.norm(norm, self.outline.hidden)?),
+            Some(Streams::Gated(streams)) => {
+                let norms = NormFormat { stored: self.stored, eps: self.outline.eps };
+                Connection::Gated(streams.load(gates, false, norms, self.build)?)
+            }
+            Some(Streams::Hyper(streams)) => Connection::Hyper(streams.load_end(norm, self.build)?),
+        })
     }
 
     /// A large projection.

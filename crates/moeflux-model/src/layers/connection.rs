@@ -2,6 +2,7 @@
 
 use moeflux_backend::Cols;
 
+use super::hyper::HyperConnection;
 use super::norm::Norm;
 use super::streams::GatedConnection;
 use crate::step::Step;
@@ -13,6 +14,8 @@ pub(crate) enum Connection {
     Norm(Norm),
     /// Gates read several streams, and say how much of an output joins each of them.
     Gated(GatedConnection),
+    /// Shares of several streams, which are mixed with each other where outputs join them.
+    Hyper(HyperConnection),
 }
 
 impl Connection {
@@ -21,6 +24,7 @@ impl Connection {
         match self {
             Connection::Norm(norm) => norm.forward(step, out, residual),
             Connection::Gated(gated) => gated.read(step, out, residual),
+            Connection::Hyper(hyper) => hyper.read(step, out, residual),
         }
     }
 
@@ -29,6 +33,7 @@ impl Connection {
         match self {
             Connection::Norm(norm) => norm.forward(step, out, residual),
             Connection::Gated(gated) => gated.preview(step, out, residual),
+            Connection::Hyper(hyper) => hyper.preview(step, out, residual),
         }
     }
 
@@ -40,6 +45,7 @@ impl Connection {
                 step.backend.add(rows, residual, x);
             }
             Connection::Gated(gated) => gated.join(step, residual, x),
+            Connection::Hyper(hyper) => hyper.join(step, residual, x),
         }
     }
 }

@@ -132,7 +132,7 @@ impl Decoder {
                 (Some(Half::Parallel(parallel)), _) => ExpertsJoin::Parallel(parallel),
                 (Some(Half::Body(_, Body::Latent(latent))), _) => ExpertsJoin::Latent(latent),
                 (Some(Half::Body(connection, _)), Some(streams)) => {
-                    ExpertsJoin::Streams { connection, scratch: &streams.scratch }
+                    ExpertsJoin::Streams { connection, spare: streams.spare() }
                 }
                 // A layer without experts waits for none.
                 _ => ExpertsJoin::Added,
@@ -146,7 +146,7 @@ impl Decoder {
                 _ => return None,
             };
             // Experts of several streams are added up where one stream has its scratch.
-            let scratch = streams.map_or(mixed, |streams| streams.scratch.spare_out);
+            let scratch = streams.map_or(mixed, |streams| streams.spare().one);
             Some(Lookahead { joins, connection, moe, hidden, scratch })
         })
     }

@@ -31,7 +31,7 @@ impl Head {
                 let norm = builder.scaled_norm(&format!("{end}.weight"), hidden, factor)?;
                 Connection::Norm(norm)
             }
-            None => builder.connection(end, "hyper_connection_mixer", false)?,
+            None => builder.end(end, "hyper_connection_mixer")?,
         };
         // Embeddings are not tied to a head that is stored, as in the reference.
         let is_tied = is_tied && !builder.build.weights.holds("lm_head.weight");

@@ -7,6 +7,8 @@ use moeflux_backend::{
     Heads, Projection, Stage, StateShape, ValueOrder, Vector, Weight,
 };
 
+use moeflux_core::checkpoint::Config;
+
 use super::attention::columns;
 use super::norm::{Norm, NormWeights};
 use super::recurrent::{a_log, by_taps, conv_shapes};
@@ -27,7 +29,25 @@ pub(crate) struct KimiDeltaShape {
     pub(crate) decay: Decay,
 }
 
+/// The object that published configs keep the keys of such layers in.
+pub(crate) const LINEAR: &str = "linear_attn_config";
+
 impl KimiDeltaShape {
+    /// From the keys of transformers, or those of that object, which count where it has them.
+    pub(crate) fn read(config: &Config, decay: Decay) -> Result<KimiDeltaShape, LoadError> {
+        let nested = config.part(LINEAR);
+        let number = |key: &str, own: &str, range| match &nested {
+            Some(linear) if linear.get(key).is_some() => linear.usize_in(key, range),
+            _ => config.usize_in(own, range),
+        };
+        Ok(KimiDeltaShape {
+            n_heads: number("num_heads", "linear_num_heads", 1..=1024)?,
+            head_dim: number("head_dim", "linear_head_dim", 1..=512)?,
+            kernel: number("short_conv_kernel_size", "linear_conv_kernel_dim", 2..=64)?,
+            decay,
+        })
+    }
+
     /// Columns of all queries, all keys or all values.
     fn cols(&self) -> usize {
         self.n_heads * self.head_dim

@@ -98,11 +98,7 @@ impl Layer {
         mixer: Body,
         mlp: Body,
     ) -> Result<Layer, LoadError> {
-        let part = |part: &str| format!("{name}.{part}");
-        let (norm, gates) = (part("input_layernorm"), part("attn_hyper_connection"));
-        let before_mixer = builder.connection(&norm, &gates, true)?;
-        let (norm, gates) = (part("post_attention_layernorm"), part("mlp_hyper_connection"));
-        let before_mlp = builder.connection(&norm, &gates, true)?;
+        let [before_mixer, before_mlp] = builder.connections(name)?;
         let mixer = Half::Body(Box::new(before_mixer), mixer);
         Ok(Layer { halves: vec![mixer, Half::Body(Box::new(before_mlp), mlp)] })
     }
@@ -243,7 +239,7 @@ impl Body {
                 None => return moe.forward(step, hidden, MoeInput::of(normed), next),
                 Some(streams) => {
                     let rows = step.rows();
-                    step.backend.copy(rows, mixed.heads(1), streams.scratch.zeros.heads(1));
+                    step.backend.copy(rows, mixed.heads(1), streams.spare().zeros.heads(1));
                     moe.forward(step, mixed, MoeInput::of(normed), next)?;
                     mixed
                 }

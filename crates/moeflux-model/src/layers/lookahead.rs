@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::latent_moe::LatentMoe;
 use super::moe::Moe;
 use super::parallel_mlp::ParallelMlp;
-use super::streams::StreamsScratch;
+use super::streams::StreamsSpare;
 use crate::forward_error::ForwardError;
 use crate::layers::predict::Predict;
 use crate::step::Step;
@@ -38,7 +38,7 @@ pub(crate) enum ExpertsJoin<'a> {
     /// They are projected before they are added.
     Latent(&'a LatentMoe),
     /// They join several streams.
-    Streams { connection: &'a Connection, scratch: &'a StreamsScratch },
+    Streams { connection: &'a Connection, spare: &'a StreamsSpare },
 }
 
 impl Lookahead<'_> {
@@ -95,10 +95,10 @@ impl Predict for Lookahead<'_> {
                 parallel.preview(step, stream, self.hidden, so_far);
             }
             ExpertsJoin::Latent(latent) => latent.preview(step, stream, self.hidden, so_far),
-            ExpertsJoin::Streams { connection, scratch } => {
-                let streams = scratch.spare;
+            ExpertsJoin::Streams { connection, spare } => {
+                let streams = spare.all;
                 step.backend.copy(rows, streams.heads(1), self.hidden.heads(1));
-                step.backend.copy(rows, stream.heads(1), scratch.zeros.heads(1));
+                step.backend.copy(rows, stream.heads(1), spare.zeros.heads(1));
                 step.backend.combine(rows, Combine { acc: stream, ..so_far });
                 connection.join(step, streams, stream);
                 self.connection.preview(step, stream, streams);

@@ -9,6 +9,7 @@ use moeflux_backend::{
 use moeflux_core::checkpoint::Config;
 
 use super::attention::columns;
+use super::gated_pool_indexer::GatedPoolIndexer;
 use super::indexer::Indexer;
 use super::linear::{Linear, project};
 use super::norm::{Norm, NormWeights};
@@ -44,14 +45,30 @@ pub(crate) struct MlaShape {
     pub(crate) has_bias: bool,
     /// Multiplies every score.
     pub(crate) scale: f32,
+    /// Added to the mean squares of latents.
+    pub(crate) latent_eps: f32,
 }
 
 impl MlaShape {
     pub(crate) fn read(config: &Config) -> Result<MlaShape, LoadError> {
+        MlaShape::with_keys_of_all(config, 1)
+    }
+
+    /// The shape where no column is rotated, and nothing follows from the length of the context. Keys
+    /// may have no columns that all heads share.
+    pub(crate) fn unrotated(config: &Config) -> Result<MlaShape, LoadError> {
+        let shape = MlaShape::with_keys_of_all(config, 0)?;
+        let scale = 1.0 / (shape.query_dim() as f32).sqrt();
+        Ok(MlaShape { scale, ..shape })
+    }
+
+    /// With at least this many columns of keys that all heads share.
+    fn with_keys_of_all(config: &Config, least: usize) -> Result<MlaShape, LoadError> {
         let dim = |key| config.usize_in(key, 1..=MAX_DIM);
         let n_heads = config.usize("num_attention_heads")?;
         let q_rank = config.get("q_lora_rank").map(|_| dim("q_lora_rank")).transpose()?;
-        let (nope_dim, rope_dim) = (dim("qk_nope_head_dim")?, dim("qk_rope_head_dim")?);
+        let nope_dim = dim("qk_nope_head_dim")?;
+        let rope_dim = config.usize_in("qk_rope_head_dim", least..=MAX_DIM)?;
         let has_kv_heads = config.get("num_key_value_heads").is_some();
         if has_kv_heads && config.usize("num_key_value_heads")? != n_heads {
             return Err(config.refuse("num_key_value_heads", "equal num_attention_heads").into());
@@ -73,13 +90,8 @@ impl MlaShape {
             pairs: if is_interleaved { RopePairs::Adjacent } else { RopePairs::Halves },
             has_bias: config.bool("attention_bias")?,
             scale: rope::latent_score_factor(config)? / ((nope_dim + rope_dim) as f32).sqrt(),
+            latent_eps: LATENT_EPS,
         })
-    }
-
-    /// The shape where no column is rotated, and nothing follows from the length of the context.
-    pub(crate) fn without_rotation(self) -> MlaShape {
-        let scale = 1.0 / (self.query_dim() as f32).sqrt();
-        MlaShape { scale, ..self }
     }
 
     fn query_dim(&self) -> usize {
@@ -161,6 +173,8 @@ pub(crate) enum Positions {
     Chosen(Selection),
     /// Those that it chooses.
     Indexed(Indexer),
+    /// Those of the pools that it chooses.
+    Pooled(GatedPoolIndexer),
 }
 
 impl MlaBlocks {
@@ -197,7 +211,7 @@ impl MlaBlocks {
             shape: self.shape,
             queries: self.queries(name, builder)?,
             kv_a_proj: Linear::load(&kv_a_proj, key_dim, hidden, has_bias, builder)?,
-            kv_norm: latent_norm(&format!("{name}.kv_a_layernorm"), kv_rank, builder)?,
+            kv_norm: self.latent_norm(&format!("{name}.kv_a_layernorm"), kv_rank, builder)?,
             key_heads,
             value_heads,
             o_proj: Linear::load(
@@ -224,9 +238,19 @@ impl MlaBlocks {
         let part = |part: &str| format!("{name}.{part}");
         Ok(Queries::Latent {
             a_proj: Linear::load(&part("q_a_proj"), rank, hidden, has_bias, builder)?,
-            norm: latent_norm(&part("q_a_layernorm"), rank, builder)?,
+            norm: self.latent_norm(&part("q_a_layernorm"), rank, builder)?,
             b_proj: Linear::load(&part("q_b_proj"), q_cols, rank, false, builder)?,
         })
+    }
+
+    fn latent_norm(
+        &self,
+        name: &str,
+        len: usize,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<Norm, LoadError> {
+        let (name, eps) = (format!("{name}.weight"), self.shape.latent_eps);
+        Norm::load(builder.build.weights, &name, len, NormWeights::Plain, eps)
     }
 
     /// Every head's halves of `kv_b_proj`, or the two stacks that newer MLX
@@ -256,11 +280,6 @@ impl MlaBlocks {
         let keys = HeadWeights { weight, first_row: 0, row_stride, transposed: true };
         Ok((keys, HeadWeights { first_row: nope_dim, transposed: false, ..keys }))
     }
-}
-
-fn latent_norm(name: &str, len: usize, builder: &mut Builder<'_, '_>) -> Result<Norm, LoadError> {
-    let name = format!("{name}.weight");
-    Norm::load(builder.build.weights, &name, len, NormWeights::Plain, LATENT_EPS)
 }
 
 impl HeadWeights {
@@ -301,7 +320,9 @@ impl MlaLayer {
         }
         let latent = part(absorbed, 0, kv_rank);
         backend.head_product(rows, self.key_heads.op(latent, part(q, 0, nope_dim)));
-        backend.copy(rows, part(absorbed, kv_rank, rope_dim), rotated);
+        if rope_dim > 0 {
+            backend.copy(rows, part(absorbed, kv_rank, rope_dim), rotated);
+        }
     }
 }
 
@@ -315,6 +336,10 @@ impl Mixer for MlaLayer {
             Positions::All => None,
             Positions::Chosen(selection) => Some(*selection),
             Positions::Indexed(indexer) => {
+                let q_latent = q_latent.expect("indexers read a latent");
+                Some(indexer.forward(step, x, q_latent))
+            }
+            Positions::Pooled(indexer) => {
                 let q_latent = q_latent.expect("indexers read a latent");
                 Some(indexer.forward(step, x, q_latent))
             }

@@ -1,12 +1,13 @@
 //! What follows attention where the first layers are dense and the others have experts: the terms
 //! in which configs and checkpoints speak of them, their shape, and their loading.
 
-use moeflux_backend::Vector;
+use moeflux_backend::{GatedActivation, Vector};
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 
 use super::builder::Builder;
 use super::dense::{Dense, MlpScratch};
+use super::expert_shape::{ExpertShape, GatedExpert};
 use super::layer::Body;
 use super::moe::{MoeBlocks, MoeShape, SharedShape};
 use super::routing::{SigmoidRouting, SoftmaxRouting};
@@ -94,6 +95,12 @@ impl MlpShape {
         let mut moe = MlpShape::moe(config, terms)?;
         let routing = Routing::Softmax(SoftmaxRouting::read(config, terms.scale, &mut moe)?);
         MlpShape::with_routing(config, n_layers, terms, moe, routing)
+    }
+
+    /// With this between the products of experts.
+    pub(crate) fn activated(self, activation: GatedActivation) -> MlpShape {
+        let expert = ExpertShape::Three(GatedExpert { activation, ..GatedExpert::USUAL });
+        MlpShape { moe: MoeShape { expert, ..self.moe }, ..self }
     }
 
     fn moe(config: &Config, terms: MlpTerms) -> Result<MoeShape, LoadError> {

@@ -13,7 +13,7 @@ use moeflux_core::manifest::Role;
 use super::connection::Connection;
 use super::mtp_streams::{StreamsEntry, StreamsEntryNames};
 use super::norm::Norm;
-use crate::layers::builder::{Builder, Residual};
+use crate::layers::builder::{Builder, Residual, Streams};
 use crate::layers::layer::Layer;
 use crate::load::{LoadError, Weights};
 use crate::step::Step;
@@ -124,7 +124,7 @@ impl Mtp {
     ) -> Result<Mtp, LoadError> {
         let hidden = builder.outline.hidden;
         let entry = match (&names.embed_proj, builder.residual.streams) {
-            (Some(embed_proj), Some(streams)) => {
+            (Some(embed_proj), Some(Streams::Gated(streams))) => {
                 let names = StreamsEntryNames {
                     hidden_norm: &names.hidden_norm,
                     hidden_proj: &names.joint,
@@ -145,7 +145,7 @@ impl Mtp {
                 joined: builder.build.cols(2 * hidden),
             }),
         };
-        let output = builder.connection(&names.norm, &names.norm, false)?;
+        let output = builder.end(&names.norm, &names.norm)?;
         Ok(Mtp { layer, entry, output })
     }
 

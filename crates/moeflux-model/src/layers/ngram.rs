@@ -184,7 +184,7 @@ impl NgramLayer {
         step.rows.rows(self.table, &mut values)?;
         step.backend.write(rows.buf, &values);
         let Step { backend, spans, .. } = step;
-        let (key, query, gated) = (scratch.gates, scratch.normed, scratch.spare);
+        let (key, query, gated) = (scratch.gates, scratch.normed, scratch.spare.all);
         let projections = [
             Projection { weight: self.key_proj, out: key },
             Projection { weight: self.value_proj, out: value },

@@ -2,7 +2,8 @@
 //! `modeling_qwen4_exp`.
 
 use moeflux_backend::{
-    Cache, CacheSpec, Cols, KvType, PoolKeys, Projection, Rope, SelectPositions, Selection, Weight,
+    Cache, CacheSpec, Cols, KvType, PoolFunction, PoolKeys, Projection, Rope, SelectPositions,
+    Selection, Weight,
 };
 use moeflux_core::checkpoint::Config;
 
@@ -59,6 +60,7 @@ pub(crate) struct PoolIndexer {
     qk_proj: QkProjections,
     q_norm: Norm,
     pools: PoolKeys,
+    rope: Rope,
     cache: Cache,
     qk: Cols,
     selection: Selection,
@@ -122,7 +124,11 @@ impl PoolIndexerBlocks {
             shape: self.shape,
             qk_proj,
             q_norm,
-            pools: PoolKeys { size: pool, weight, eps, rope: self.rope },
+            pools: PoolKeys {
+                size: pool,
+                function: PoolFunction::Mean { weight, eps, rope: self.rope },
+            },
+            rope: self.rope,
             cache: builder.cache(CacheSpec::Pages {
                 n_heads: 1,
                 k_dim: head_dim,
@@ -155,7 +161,7 @@ impl PoolIndexer {
         }
         let q = q_cols.heads(n_heads);
         backend.rms_norm(rows, self.q_norm.op(q, q));
-        backend.rope(q, self.pools.rope, spans);
+        backend.rope(q, self.rope, spans);
         let op = SelectPositions {
             out: self.selection,
             q,

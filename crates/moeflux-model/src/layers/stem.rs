@@ -37,7 +37,7 @@ impl Stem {
             step.backend.write_rows(first.buf, row.row, row.values);
         }
         if let Some(streams) = streams {
-            let n_streams = streams.shape.n_streams;
+            let n_streams = streams.n_streams();
             let same = Heads { n_heads: n_streams, stride: 0, ..first.heads(1) };
             step.backend.copy(rows, hidden.heads(n_streams), same);
         }

@@ -43,12 +43,29 @@ pub(crate) struct StreamsScratch {
     low: Cols,
     /// One a stream: how much of an output joins it.
     shares: Cols,
+    pub(crate) spare: StreamsSpare,
+}
+
+/// Activations that residuals of several streams have, of whatever kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamsSpare {
     /// As wide as all streams; free between ops of a layer.
-    pub(crate) spare: Cols,
+    pub(crate) all: Cols,
     /// As wide as one stream; free between ops of a layer.
-    pub(crate) spare_out: Cols,
+    pub(crate) one: Cols,
     /// As wide as one stream, never written.
     pub(crate) zeros: Cols,
+}
+
+impl StreamsSpare {
+    /// Allocates them for `n_streams` of `hidden` columns.
+    pub(crate) fn new(n_streams: usize, hidden: usize, build: &mut Build<'_>) -> StreamsSpare {
+        StreamsSpare {
+            all: build.cols(n_streams * hidden),
+            one: build.cols(hidden),
+            zeros: build.cols(hidden),
+        }
+    }
 }
 
 /// One connection.
@@ -73,9 +90,7 @@ impl StreamsBlocks {
             gates: build.cols(all),
             low,
             shares,
-            spare: build.cols(all),
-            spare_out: build.cols(hidden),
-            zeros: build.cols(hidden),
+            spare: StreamsSpare::new(shape.n_streams, hidden, build),
         };
         StreamsBlocks { shape, scratch }
     }

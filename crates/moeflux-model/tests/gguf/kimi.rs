@@ -1,4 +1,4 @@
-//! What layers of Kimi delta attention have.
+//! What layers of Kimi delta attention have, and those around them.
 
 /// Columns of a head.
 pub(crate) const HEAD_DIM: usize = 3;
@@ -29,4 +29,38 @@ pub(crate) fn mixer(hidden: usize, heads: usize) -> Vec<(String, Vec<usize>)> {
         all.push((format!("ssm_conv1d_{part}.weight"), vec![1, cols, 1, KERNEL]));
     }
     all
+}
+
+/// Streams of a residual that layers mix.
+const STREAMS: usize = 2;
+
+/// Positions of a pool.
+const POOL: usize = 2;
+
+/// The keys of models that mix streams and choose pools.
+pub(crate) const STREAM_NUMBERS: [(&str, usize); 3] = [
+    ("attention.indexer.kpool", POOL),
+    ("hyper_connection.count", STREAMS),
+    ("hyper_connection.sinkhorn_iterations", 3),
+];
+
+/// What mixes the streams in a layer.
+pub(crate) fn streams(hidden: usize) -> Vec<(String, Vec<usize>)> {
+    let n = STREAMS * (STREAMS + 2);
+    let of_half = |half: &str| {
+        [
+            (format!("hc_{half}_fn.weight"), vec![n, STREAMS * hidden]),
+            (format!("hc_{half}_base.weight"), vec![n]),
+            (format!("hc_{half}_scale.weight"), vec![3]),
+        ]
+    };
+    ["attn", "ffn"].into_iter().flat_map(of_half).collect()
+}
+
+/// What pools of an indexer's keys have.
+pub(crate) fn pools(hidden: usize, dim: usize) -> Vec<(String, Vec<usize>)> {
+    vec![
+        ("indexer_compressor_gate.weight".to_owned(), vec![dim, hidden]),
+        ("indexer_compressor_ape.weight".to_owned(), vec![POOL, dim]),
+    ]
 }

@@ -5,7 +5,7 @@ use super::streams;
 use super::writer::GgufWriter;
 
 /// The architectures that are written.
-pub(crate) const ARCHITECTURES: [&str; 23] = [
+pub(crate) const ARCHITECTURES: [&str; 24] = [
     "bailingmoe",
     "bailingmoe2",
     "deepseek2",
@@ -15,6 +15,7 @@ pub(crate) const ARCHITECTURES: [&str; 23] = [
     "gemma4",
     "glm-dsa",
     "glm4moe",
+    "glm5-next",
     "gpt-oss",
     "granitemoe",
     "hy_v3",
@@ -210,6 +211,7 @@ impl Model {
             }
             "qwen4exp" => self.stream_keys(),
             "kimi-linear" => self.numbers(&kimi::NUMBERS),
+            "glm5-next" => self.mixed_stream_keys(),
             _ => {}
         }
         if self.is_deepseek_routed() {
@@ -256,6 +258,14 @@ impl Model {
         self.file.bool(&self.key("expert_weights_norm"), true);
     }
 
+    fn mixed_stream_keys(&mut self) {
+        self.numbers(&kimi::NUMBERS);
+        self.numbers(&kimi::STREAM_NUMBERS);
+        self.file.f32(&self.key("hyper_connection.epsilon"), 1e-6);
+        self.file.f32(&self.key("kda.gate_lower_bound"), -5.0);
+        self.file.f32(&self.key("swiglu_clamp_exp"), 10.0);
+    }
+
     fn stream_keys(&mut self) {
         self.numbers(&streams::NUMBERS);
         for (suffix, all) in streams::LISTS {
@@ -279,7 +289,7 @@ impl Model {
             self.numbers(&[
                 ("attention.indexer.head_count", INDEX_HEADS),
                 ("attention.indexer.key_length", INDEX_DIM),
-                ("attention.indexer.top_k", 5),
+                ("attention.indexer.top_k", 6),
             ]);
         }
     }
@@ -296,11 +306,12 @@ impl Model {
     }
 
     fn is_latent(&self) -> bool {
-        ["deepseek2", "deepseek32", "glm-dsa", "kimi-linear"].contains(&self.architecture)
+        ["deepseek2", "deepseek32", "glm-dsa", "glm5-next", "kimi-linear"]
+            .contains(&self.architecture)
     }
 
     fn has_indexers(&self) -> bool {
-        ["deepseek32", "glm-dsa"].contains(&self.architecture)
+        ["deepseek32", "glm-dsa", "glm5-next"].contains(&self.architecture)
     }
 
     fn has_delta_nets(&self) -> bool {
@@ -335,7 +346,12 @@ impl Model {
         if self.architecture == "gemma4" {
             self.gemma(layer);
         }
-        if self.architecture == "kimi-linear" && layer == 0 {
+        if self.architecture == "glm5-next" {
+            for (part, shape) in kimi::streams(HIDDEN) {
+                self.add_to(layer, &[(&part, &shape)]);
+            }
+        }
+        if ["glm5-next", "kimi-linear"].contains(&self.architecture) && layer == 0 {
             for (part, shape) in kimi::mixer(HIDDEN, HEADS) {
                 self.add_to(layer, &[(&part, &shape)]);
             }
@@ -483,6 +499,11 @@ impl Model {
                     ("indexer.proj.weight", &[INDEX_HEADS, HIDDEN]),
                 ],
             );
+        }
+        if self.architecture == "glm5-next" {
+            for (part, shape) in kimi::pools(HIDDEN, INDEX_DIM) {
+                self.add_to(layer, &[(&part, &shape)]);
+            }
         }
     }
 

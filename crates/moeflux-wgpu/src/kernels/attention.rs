@@ -127,6 +127,20 @@ kernel! {
 }
 
 kernel! {
+    /// Sums of gated keys of pools.
+    GatePools in "attention/gate_pools"("wrrr");
+    {}
+    {}
+}
+
+kernel! {
+    /// Gated keys of pools in their places.
+    PutGatedPools in "attention/put_gated_pools"("wrr");
+    {}
+    {}
+}
+
+kernel! {
     ChooseIndex in "attention/choose_index"("rw");
     {}
     {}

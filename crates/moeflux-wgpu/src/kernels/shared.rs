@@ -80,11 +80,12 @@ pub(crate) struct ActivationNumbers {
 
 impl From<GatedActivation> for ActivationNumbers {
     fn from(activation: GatedActivation) -> ActivationNumbers {
-        use GatedActivation::{ClampedSwiglu, GeluTanh, Swiglu};
+        use GatedActivation::{BoundedSwiglu, ClampedSwiglu, GeluTanh, Swiglu};
         let (kind, alpha, limit) = match activation {
             Swiglu => (0, 0.0, 0.0),
             ClampedSwiglu { alpha, limit } => (1, alpha, limit),
             GeluTanh => (2, 0.0, 0.0),
+            BoundedSwiglu { limit } => (3, 0.0, limit),
         };
         ActivationNumbers { kind, alpha, limit }
     }
@@ -93,9 +94,9 @@ impl From<GatedActivation> for ActivationNumbers {
 impl From<PlainActivation> for ActivationNumbers {
     fn from(activation: PlainActivation) -> ActivationNumbers {
         let kind = match activation {
-            PlainActivation::Relu2 => 3,
-            PlainActivation::GeluTanh => 4,
-            PlainActivation::GeluErf => 5,
+            PlainActivation::Relu2 => 4,
+            PlainActivation::GeluTanh => 5,
+            PlainActivation::GeluErf => 6,
         };
         ActivationNumbers { kind, alpha: 0.0, limit: 0.0 }
     }

@@ -21,3 +21,26 @@ kernel! {
     {}
     {}
 }
+
+kernel! {
+    /// What a hyper-connection does with the streams of a row.
+    StreamShares in "streams/shares"("wrr");
+    {}
+    {
+        n: u32 = STREAMS,
+        /// 3 where outputs join the streams, else 1.
+        n_parts: u32 = PARTS,
+    }
+}
+
+kernel! {
+    WeighStreams in "streams/weigh"("wrr");
+    {}
+    {}
+}
+
+kernel! {
+    BlendStreams in "streams/blend"("wrr");
+    {}
+    { n: u32 = STREAMS, }
+}

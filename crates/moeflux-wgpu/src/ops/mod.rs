@@ -32,4 +32,6 @@ pub(crate) use moe::{begin_upload, combine, experts, moe_on_device, resident_exp
 pub(crate) use norm::{gated_rms_norm, layer_norm, rms_norm};
 pub(crate) use rope::rope;
 pub(crate) use state_space::state_space;
-pub(crate) use streams::{join_streams, mix_streams, similarity_gate};
+pub(crate) use streams::{
+    blend_streams, join_streams, mix_streams, similarity_gate, stream_shares, weigh_streams,
+};

@@ -1,6 +1,8 @@
 //! Residuals of several streams: reading through gates, joining, gates of similarity.
 
-use moeflux_backend::{Buf, JoinStreams, MixStreams, SimilarityGate};
+use moeflux_backend::{
+    BlendStreams, Buf, JoinStreams, MixStreams, SimilarityGate, StreamShares, WeighStreams,
+};
 
 use crate::commands::grid::Grid;
 use crate::kernels::streams as kernels;
@@ -66,4 +68,55 @@ pub(crate) fn similarity_gate(b: &mut Wgpu, rows: usize, op: SimilarityGate) {
     b.encoder.begin();
     let buffers = [&y.mem, &left.mem, &right.mem, &x.mem];
     b.encoder.dispatch(kernels::SimilarityGate {}, &params, &buffers, Grid::Linear(n));
+}
+
+pub(crate) fn stream_shares(b: &mut Wgpu, rows: usize, op: StreamShares) {
+    op.assert_fits();
+    let StreamShares { out, logits, n_streams, of_logits, eps, n_rounds } = op;
+    let (y, x) = (cols(b, out), cols(b, logits));
+    b.written(out.buf);
+    let mut params = vec![word(rows), word(n_rounds), eps.to_bits(), 0];
+    params.extend([y.view, x.view].as_flattened());
+    let of_logits = b.vector(of_logits).clone();
+    b.encoder.begin();
+    let grid = Grid::Linear(rows.div_ceil(PER_ELEMENT));
+    let kernel = kernels::StreamShares { n: word(n_streams), n_parts: word(op.n_parts()) };
+    b.encoder.dispatch(kernel, &params, &[&y.mem, &x.mem, &of_logits], grid);
+}
+
+pub(crate) fn weigh_streams(b: &mut Wgpu, rows: usize, op: WeighStreams) {
+    let WeighStreams { out, streams, shares } = op;
+    assert!(
+        streams.head_dim == out.len && shares.is_none_or(|shares| shares.len == streams.n_heads),
+        "a share for every stream"
+    );
+    assert_apart(out.buf, &[streams.buf, shares.map_or(streams.buf, |shares| shares.buf)]);
+    let (y, x) = (cols(b, out), heads(b, streams));
+    let share = shares.map_or(x.clone(), |shares| cols(b, shares));
+    b.written(out.buf);
+    let n = rows * out.len;
+    let mean = u32::from(shares.is_none());
+    let mut params = vec![word(n), word(streams.n_heads), word(out.len), mean];
+    params.extend([y.view, x.view, share.view].as_flattened());
+    b.encoder.begin();
+    let buffers = [&y.mem, &x.mem, &share.mem];
+    let grid = Grid::Linear(n.div_ceil(PER_ELEMENT));
+    b.encoder.dispatch(kernels::WeighStreams {}, &params, &buffers, grid);
+}
+
+pub(crate) fn blend_streams(b: &mut Wgpu, rows: usize, op: BlendStreams) {
+    let BlendStreams { streams, x, shares } = op;
+    let (n_streams, dim) = (streams.n_heads, streams.head_dim);
+    assert!(n_streams <= StreamShares::MOST, "few streams");
+    assert!(shares.len == n_streams * (n_streams + 1) && x.len == dim, "shares of streams");
+    assert_apart(streams.buf, &[x.buf, shares.buf]);
+    let (y, x, share) = (heads(b, streams), cols(b, x), cols(b, shares));
+    b.written(streams.buf);
+    let n = rows * dim;
+    let mut params = vec![word(n), word(dim), 0, 0];
+    params.extend([y.view, x.view, share.view].as_flattened());
+    b.encoder.begin();
+    let buffers = [&y.mem, &x.mem, &share.mem];
+    let grid = Grid::Linear(n.div_ceil(PER_ELEMENT));
+    b.encoder.dispatch(kernels::BlendStreams { n: word(n_streams) }, &params, &buffers, grid);
 }

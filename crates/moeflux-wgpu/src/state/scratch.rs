@@ -16,7 +16,7 @@ pub(crate) struct Scratch {
     pub(crate) f16: [Grown; 3],
     pub(crate) index_scores: Grown,
     /// Means of index keys of pools.
-    pub(crate) pool_means: Grown,
+    pub(crate) pool_sums: Grown,
     pub(crate) delta: [Grown; 2],
     pub(crate) routing: Grown,
     /// Experts on their way.

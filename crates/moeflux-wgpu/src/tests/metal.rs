@@ -294,7 +294,12 @@ fn variants() -> Vec<Variant> {
     add::<StateSpace>(&mut all, &[&[128, 32, 2, 8], &[21, 6, 4, 3], &[1, 1, 4, 1]]);
     add::<SumPools>(&mut all, &[&[]]);
     add::<PutPools>(&mut all, &[&[0], &[1]]);
+    add::<GatePools>(&mut all, &[&[]]);
+    add::<PutGatedPools>(&mut all, &[&[]]);
     add::<MixStreams>(&mut all, &[&[]]);
+    add::<StreamShares>(&mut all, &[&[4, 3], &[1, 1], &[8, 3]]);
+    add::<WeighStreams>(&mut all, &[&[]]);
+    add::<BlendStreams>(&mut all, &[&[4], &[1]]);
     add::<JoinStreams>(&mut all, &[&[]]);
     add::<SimilarityGate>(&mut all, &[&[]]);
     add::<ChooseIndex>(&mut all, &[&[]]);

@@ -221,7 +221,7 @@ impl Writer<'_> {
         let number = |key: &str| self.model.config.usize(key);
         let (rank, rope) = (number("kv_lora_rank")?, number("qk_rope_head_dim")?);
         let (nope, values) = (number("qk_nope_head_dim")?, number("v_head_dim")?);
-        self.count("attention.head_count_kv", 1);
+        self.latent_heads()?;
         self.count("attention.key_length", rank + rope);
         self.count("attention.value_length", rank);
         self.count("attention.key_length_mla", nope + rope);
@@ -231,6 +231,21 @@ impl Writer<'_> {
             self.copy("q_lora_rank", "attention.q_lora_rank")?;
         }
         Ok(())
+    }
+
+    /// Heads of keys: one that all share, and none in layers of Kimi delta attention.
+    fn latent_heads(&mut self) -> Result<(), FormatError> {
+        let Model { config, n_layers, .. } = *self.model;
+        let kinds = config.str_list("layer_types")?;
+        let Some(kinds) = kinds.filter(|_| self.model.has("linear_head_dim")) else {
+            self.count("attention.head_count_kv", 1);
+            return Ok(());
+        };
+        let attends = |kind: &&str| i32::from(*kind != "linear_attention");
+        let heads = kinds.iter().take(n_layers).map(attends).collect();
+        self.put("attention.head_count_kv", Value::I32s(heads));
+        self.copy("linear_conv_kernel_dim", "ssm.conv_kernel")?;
+        self.copy("linear_head_dim", "kda.head_dim")
     }
 
     fn rope(&mut self) -> Result<(), FormatError> {

@@ -257,8 +257,16 @@ impl Maker<'_> {
             decl.name.strip_suffix(from).map(|block| format!("{block}{to}"))
         });
         let canonical = canonical.unwrap_or_else(|| decl.name.clone());
-        // Convolutions lose the dimension of one; all others have one shape.
-        let shape = decl.shapes.iter().min_by_key(|shape| shape.len()).cloned();
+        // Convolutions lose the dimension of one, but for those of Kimi delta attention, where rates of
+        // decay have four as well; all others have one shape.
+        let keeps_dims = decl.name.contains(".self_attn.");
+        let by_dims = |shape: &&Vec<usize>| shape.len();
+        let shape = if keeps_dims {
+            decl.shapes.iter().max_by_key(by_dims)
+        } else {
+            decl.shapes.iter().min_by_key(by_dims)
+        };
+        let shape = shape.cloned();
         vec![self.small(&canonical, shape.unwrap_or_default())]
     }
 

@@ -224,6 +224,15 @@ impl<'a> Keys<'a> {
         Ok(self.metadata.float(&self.key(suffix))?.map(shortest))
     }
 
+    /// A list of numbers, or one number for all.
+    pub fn floats(&self, suffix: &str) -> Result<Option<Vec<f64>>, FormatError> {
+        if let Ok(Some(number)) = self.float(suffix) {
+            return Ok(Some(vec![number]));
+        }
+        let all = self.metadata.floats(&self.key(suffix))?;
+        Ok(all.map(|all| all.iter().copied().map(shortest).collect()))
+    }
+
     /// A boolean.
     pub fn bool(&self, suffix: &str) -> Result<Option<bool>, FormatError> {
         self.metadata.bool(&self.key(suffix))

@@ -10,6 +10,7 @@ pub(crate) mod architecture;
 pub mod delta;
 pub mod grouped;
 pub mod keys;
+pub mod kimi_delta;
 pub mod latent;
 pub mod names;
 pub mod rope;

@@ -85,6 +85,23 @@ const DELTA: &[Pair] = &[
 
 const DELTA_MARK: &str = "ssm_a";
 
+/// Kimi delta attention. Its layers and the others share the names of queries and outputs.
+pub const KIMI_DELTA: &[Pair] = &[
+    ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"),
+    ("ssm_conv1d_q", "self_attn.q_conv1d"),
+    ("ssm_conv1d_k", "self_attn.k_conv1d"),
+    ("ssm_conv1d_v", "self_attn.v_conv1d"),
+    ("ssm_f_a", "self_attn.f_a_proj"),
+    ("ssm_f_b", "self_attn.f_b_proj"),
+    ("ssm_beta", "self_attn.b_proj"),
+    ("ssm_a", "self_attn.A"),
+    ("ssm_dt.bias", "self_attn.dt_bias"),
+    ("ssm_g_a", "self_attn.g_a_proj"),
+    ("ssm_g_b", "self_attn.g_b_proj"),
+    ("ssm_norm", "self_attn.o_norm"),
+];
+
 /// Routed experts.
 pub const EXPERTS: &[Pair] = &[
     ("ffn_gate_inp", "mlp.gate"),

@@ -15,6 +15,10 @@ pub(super) fn convert(source: &Source, architecture: &str) -> GgufWriter {
     match architecture {
         "bailingmoe" => split_queries(&mut tensors, config),
         "deepseek2" | "glm-dsa" => split_latents(&mut tensors, config),
+        "glm5-next" => {
+            split_latents(&mut tensors, config);
+            change_delta(&mut tensors);
+        }
         "qwen4exp" => change_streams(&mut tensors, config),
         _ => {}
     }
@@ -96,13 +100,24 @@ fn split_latents(tensors: &mut Tensors, config: &Value) {
     let [n_heads, nope, values, n_layers] = keys.map(|key| number(config, key));
     for layer in 0..n_layers {
         let block = format!("layers.{layer}.self_attn");
-        let both = tensors.remove(&format!("{block}.kv_b_proj.weight")).unwrap();
+        let Some(both) = tensors.remove(&format!("{block}.kv_b_proj.weight")) else { continue };
         let part = |first: usize, n: usize| {
             let heads = (0..n_heads).map(|head| both.rows(head * (nope + values) + first, n));
             Floats::stack(&heads.collect::<Vec<_>>())
         };
         tensors.insert(format!("{block}.k_b.weight"), part(0, nope).transposed());
         tensors.insert(format!("{block}.v_b.weight"), part(nope, values));
+    }
+}
+
+/// Rates of decay in place of their logarithms, and convolutions in four dimensions.
+fn change_delta(tensors: &mut Tensors) {
+    for (name, tensor) in tensors {
+        if name.ends_with("A_log") {
+            tensor.values.iter_mut().for_each(|log| *log = -log.exp());
+        } else if name.ends_with("_conv1d.weight") {
+            tensor.shape = vec![1, tensor.shape[0], 1, tensor.shape[2]];
+        }
     }
 }
 

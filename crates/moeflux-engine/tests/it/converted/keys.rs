@@ -43,6 +43,9 @@ const NUMBERS: &[(&str, &str)] = &[
     ("linear_num_value_heads", "ssm.time_step_rank"),
     ("hc_count", "hyper_connection.count"),
     ("hc_lowrank", "hyper_connection.low_rank"),
+    ("hc_mult", "hyper_connection.count"),
+    ("hc_sinkhorn_iters", "hyper_connection.sinkhorn_iterations"),
+    ("index_kpool", "attention.indexer.kpool"),
     ("indexer_n_heads", "attention.indexer.head_count"),
     ("indexer_head_dim", "attention.indexer.key_length"),
     ("indexer_budget", "attention.indexer.top_k"),
@@ -55,8 +58,8 @@ const NUMBERS: &[(&str, &str)] = &[
 const SCALES: [&str; 2] = ["routed_scaling_factor", "router_scaling_factor"];
 
 /// Architectures whose experts are chosen by sigmoids.
-const BY_SIGMOID: [&str; 6] =
-    ["bailingmoe2", "deepseek2", "exaone-moe", "glm-dsa", "glm4moe", "hy_v3"];
+const BY_SIGMOID: [&str; 7] =
+    ["bailingmoe2", "deepseek2", "exaone-moe", "glm-dsa", "glm4moe", "glm5-next", "hy_v3"];
 
 pub(super) fn keys(file: &mut GgufWriter, architecture: &str, config: &Value, tensors: &Tensors) {
     file.text("general.architecture", architecture).text("general.type", "model");
@@ -124,6 +127,7 @@ impl Writer<'_> {
                 self.put("expert_shared_feed_forward_length", n * len);
             }
             "qwen4exp" => self.streams(),
+            "glm5-next" => self.mixed_streams(),
             _ => {}
         }
     }
@@ -133,7 +137,7 @@ impl Writer<'_> {
         let key = |name: &str| {
             rope.and_then(|rope| rope[name].as_f64()).or_else(|| self.config[name].as_f64())
         };
-        let theta = key("rope_theta").unwrap();
+        let theta = key("rope_theta").unwrap_or(10_000.0);
         let part = key("partial_rotary_factor").unwrap_or(1.0);
         let n_heads = self.number("num_attention_heads").unwrap();
         let head_dim = self
@@ -176,6 +180,33 @@ impl Writer<'_> {
         self.put("attention.key_length_mla", nope + rope);
         self.put("attention.value_length_mla", values);
         self.put("rope.dimension_count", rope);
+    }
+
+    fn mixed_streams(&mut self) {
+        let config = text(self.config);
+        let types = config["layer_types"].as_array().unwrap();
+        let kv_heads: Vec<i32> =
+            types.iter().map(|kind| i32::from(kind != "linear_attention")).collect();
+        let indexers = config["indexer_types"].as_array().unwrap();
+        let has_indexer: Vec<bool> = indexers.iter().map(|kind| kind == "full").collect();
+        self.file.remove("glm5-next.attention.head_count_kv");
+        self.file.i32s(&self.key("attention.head_count_kv"), &kv_heads);
+        self.file.bools(&self.key("attention.indexer.types"), &has_indexer);
+        self.file.bool(&self.key("attention.indexer.kpool_select_tail"), true);
+        let linear = &config["linear_attn_config"];
+        for (from, to) in
+            [("short_conv_kernel_size", "ssm.conv_kernel"), ("head_dim", "kda.head_dim")]
+        {
+            self.put(to, linear[from].as_u64().unwrap() as u32);
+        }
+        let float = |value: &Value| value.as_f64().unwrap() as f32;
+        let (bound, limit) = (float(&linear["gate_lower_bound"]), float(&config["swiglu_limit"]));
+        self.file.f32(&self.key("kda.gate_lower_bound"), bound);
+        self.file.f32(&self.key("hyper_connection.epsilon"), float(&config["hc_eps"]));
+        let limits: Vec<u8> = types.iter().flat_map(|_| limit.to_le_bytes()).collect();
+        for key in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
+            self.file.array(&self.key(key), 6, types.len(), limits.clone());
+        }
     }
 
     fn streams(&mut self) {

@@ -7,12 +7,11 @@ mod shapes;
 use moeflux_backend::Decay;
 use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
-use serde_json::Value;
 
 use super::Family;
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::full_attention_layers;
-use crate::layers::kimi_delta::{KimiDeltaBlocks, KimiDeltaShape};
+use crate::layers::kimi_delta::{KimiDeltaBlocks, KimiDeltaShape, LINEAR};
 use crate::layers::layer::Layer;
 use crate::layers::mixer::Mixer;
 use crate::layers::mla::{MlaBlocks, MlaShape};
@@ -41,9 +40,6 @@ pub(crate) const FAMILY: Family = Family {
 };
 
 const TERMS: MlpTerms = MlpTerms { n_experts: "num_local_experts", ..MlpTerms::USUAL };
-
-/// The object that published configs keep the linear layers' keys in.
-const LINEAR: &str = "linear_attn_config";
 
 /// The lists of layers in that object, and whether their layers attend to everything.
 const LISTS: [(&str, bool); 2] = [("full_attn_layers", true), ("kda_layers", false)];
@@ -81,27 +77,12 @@ fn full_attention(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadErr
     all.ok_or_else(|| config.refuse(LINEAR, rule).into())
 }
 
-fn delta_shape(config: &Config) -> Result<KimiDeltaShape, LoadError> {
-    let nested = config.part(LINEAR);
-    let number = |key: &str, own: &str, range| match &nested {
-        Some(linear) if linear.get(key).is_some_and(|value| *value != Value::Null) => {
-            linear.usize_in(key, range)
-        }
-        _ => config.usize_in(own, range),
-    };
-    Ok(KimiDeltaShape {
-        n_heads: number("num_heads", "linear_num_heads", 1..=1024)?,
-        head_dim: number("head_dim", "linear_head_dim", 1..=512)?,
-        kernel: number("short_conv_kernel_size", "linear_conv_kernel_dim", 2..=64)?,
-        decay: Decay::Columns,
-    })
-}
-
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
     let is_full = full_attention(config, outline.n_layers)?;
-    let attention = MlaShape::read(config)?.without_rotation();
-    let (delta, mlps) = (delta_shape(config)?, MlpShape::read(config, outline.n_layers, TERMS)?);
+    let attention = MlaShape::unrotated(config)?;
+    let delta = KimiDeltaShape::read(config, Decay::Columns)?;
+    let mlps = MlpShape::read(config, outline.n_layers, TERMS)?;
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = MlaBlocks::new(attention, None, &mut builder);
     let delta = KimiDeltaBlocks::new(delta, &mut builder);

@@ -9,8 +9,9 @@ pub(super) const SHAPES: &[PublishedShape] =
 
 /// 49 billion parameters.
 fn kimi_linear() -> Value {
-    let full = [4, 8, 12, 16, 20, 24, 27];
-    let linear: Vec<usize> = (1..=27).filter(|layer| !full.contains(layer)).collect();
+    let full = [3, 7, 11, 15, 19, 23, 26];
+    let kind = |layer| if full.contains(&layer) { "full_attention" } else { "linear_attention" };
+    let kinds: Vec<&str> = (0..27).map(kind).collect();
     json!({
         "architectures": ["KimiLinearForCausalLM"],
         "model_type": "kimi_linear",
@@ -43,13 +44,10 @@ fn kimi_linear() -> Value {
         "rms_norm_eps": 1e-5,
         "rope_theta": 10_000.0,
         "rope_scaling": null,
-        "linear_attn_config": {
-            "full_attn_layers": full,
-            "kda_layers": linear,
-            "num_heads": 32,
-            "head_dim": 128,
-            "short_conv_kernel_size": 4,
-        },
+        "linear_num_heads": 32,
+        "linear_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "layer_types": kinds,
         "tie_word_embeddings": false,
         "dtype": "bfloat16",
     })

@@ -12,7 +12,7 @@ use moeflux_core::checkpoint::Config;
 use super::Family;
 use crate::decoders::hybrid::{self, attention_shape};
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
-use crate::layers::builder::{Builder, Outline};
+use crate::layers::builder::{Builder, Outline, Streams};
 use crate::layers::delta_net::{DeltaNetBlocks, DeltaNetShape, full_attention_layers_named};
 use crate::layers::layer::{Body, Half, Layer};
 use crate::layers::mixer::Mixer;
@@ -80,7 +80,9 @@ impl Blocks {
         let shape = AttentionShape { sections, ..attention_shape(config)? };
         let (rope, rope_dim) = load_rope(read_rope(config, shape.head_dim, sections)?, builder);
         let indexer = PoolIndexerShape::read(config, rope_dim)?;
-        let streams = builder.residual.streams.expect("a residual of several streams");
+        let Some(Streams::Gated(streams)) = builder.residual.streams else {
+            unreachable!("a residual of several streams that gates read");
+        };
         let ngram = ngram_shape(config, &is_full)?;
         Ok(Blocks {
             attention: AttentionBlocks::new(shape, rope, builder),

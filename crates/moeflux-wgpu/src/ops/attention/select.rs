@@ -15,8 +15,7 @@ use crate::state::gpu::Wgpu;
 use crate::words::{PER_ELEMENT, n_rows, word};
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
-    assert!(op.top_k > 0, "a row sees a position");
-    assert!(op.weights.is_none_or(|weights| weights.len == op.q.n_heads), "a weight an index head");
+    op.assert_fits();
     let longest = spans.iter().map(|span| span.position + span.rows.len()).max().unwrap_or(0);
     let words = longest.div_ceil(32);
     let mut mask = std::mem::take(&mut b.selections[op.out.0 as usize]);
@@ -31,7 +30,7 @@ pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]
     for span in spans {
         let pages = pages(b, span.sequence, op.cache).1;
         assert!(
-            pages.n_heads == 1 && pages.v.dim == 0 && op.q.head_dim == pages.k.dim,
+            pages.n_heads == 1 && pages.v.dim == 0 && op.k.len == pages.k.dim,
             "a cache of index keys has one head and no values"
         );
     }

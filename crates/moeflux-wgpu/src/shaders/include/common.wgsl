@@ -86,20 +86,22 @@ fn gelu_erf(x: f32) -> f32 {
 
 const ACTIVATION_CLAMPED: u32 = 1u;
 const ACTIVATION_GELU: u32 = 2u;
+const ACTIVATION_BOUNDED: u32 = 3u;
 // From here on of MLPs without a gate.
-const ACTIVATION_RELU2: u32 = 3u;
-const ACTIVATION_PLAIN_GELU: u32 = 4u;
-const ACTIVATION_GELU_ERF: u32 = 5u;
+const ACTIVATION_RELU2: u32 = 4u;
+const ACTIVATION_PLAIN_GELU: u32 = 5u;
+const ACTIVATION_GELU_ERF: u32 = 6u;
 
 // What stands between the products of a gated MLP; any other kind is SwiGLU.
 fn gated(kind: u32, gate: f32, up: f32, alpha: f32, limit: f32) -> f32 {
-    if (kind == ACTIVATION_CLAMPED) {
+    if (kind == ACTIVATION_CLAMPED || kind == ACTIVATION_BOUNDED) {
         // Comparisons that let what is not a number pass.
         var g = gate;
         var u = up;
         if (g > limit) { g = limit; }
         if (u > limit) { u = limit; }
         if (u < -limit) { u = -limit; }
+        if (kind == ACTIVATION_BOUNDED) { return silu(g) * u; }
         return g * sigmoid(alpha * g) * (u + 1.0);
     }
     if (kind == ACTIVATION_GELU) { return gelu_tanh(gate) * up; }
