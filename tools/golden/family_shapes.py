@@ -421,6 +421,10 @@ MLX = {
     "deepseek_v3-mlx-joined": dict(bits=4, joined=True, config=deepseek_v3(
         **GROUPED, intermediate_size=128, first_k_dense_replace=0, n_group=1, topk_group=1, n_routed_experts=6, num_experts_per_tok=2,
         num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 24})),
+    "kimi_linear-mlx-q4": dict(bits=4, config=kimi_linear(
+        head_dim=32, hidden_size=64, intermediate_size=128, kv_lora_rank=64, moe_intermediate_size=64, num_experts=6, num_experts_per_token=2, num_hidden_layers=3,
+        linear_attn_config=dict(full_attn_layers=[2], kda_layers=[1, 3], num_heads=2, head_dim=32, short_conv_kernel_size=4),
+        num_attention_heads=2, num_key_value_heads=2, qk_nope_head_dim=64, qk_rope_head_dim=16, v_head_dim=64)),
     "minimax_m2-mlx-q4": dict(bits=4, config=minimax_m2(
         hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_local_experts=6, num_attention_heads=4, attn_type_list=[1, 1])),
     "glm4_moe-mlx-q4": dict(bits=4, config=glm4_moe(**GROUPED, intermediate_size=128, num_attention_heads=4, n_routed_experts=6, num_nextn_predict_layers=0)),

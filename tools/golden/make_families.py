@@ -460,7 +460,12 @@ def mlx_to_modules(w, family):
     out, w = {}, {k.replace(".block_sparse_moe.", ".mlp.").replace(".switch_mlp.", ".experts."): v for k, v in w.items()}
     for k, v in w.items():
         base, _, leaf = k.rpartition(".experts.")
-        if "embed_q" in k:
+        k = re.sub(r"self_attn\.(f_[ab]_proj|dt_bias|A_log)", r"self_attn.forget_gate.\1", k).replace(".mlp.e_score", ".mlp.gate.e_score") \
+            if family == "kimi_linear" else k
+        if k.endswith("_conv.conv.weight"):
+            name = k.rsplit(".", 3)[0]
+            out[f"{name}.conv1d.weight"] = np.moveaxis(np.concatenate([w[f"{name}.{part}_conv.conv.weight"] for part in "qkv"]), 2, 1)
+        elif "embed_q" in k:
             up = np.concatenate([v.swapaxes(1, 2), w[k.replace("embed_q", "unembed_out")]], 1)
             out[k.replace("embed_q", "kv_b_proj")] = up.reshape(-1, up.shape[-1])
         elif "unembed_out" in k or base and leaf.startswith("up_proj"):

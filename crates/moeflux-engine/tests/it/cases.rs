@@ -75,6 +75,7 @@ macro_rules! with_golden_cases {
             hy_v3_mtp "hy_v3-mtp",
             kimi_k25_hf "kimi_k25-hf",
             kimi_linear_hf "kimi_linear-hf",
+            kimi_linear_mlx_q4 "kimi_linear-mlx-q4",
             kimi_linear_typed "kimi_linear-typed",
             minimax_m2_hf "minimax_m2-hf",
             minimax_m2_mlx_q4 "minimax_m2-mlx-q4",

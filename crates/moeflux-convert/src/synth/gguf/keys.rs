@@ -79,6 +79,9 @@ pub(super) fn keys(model: &Model<'_>, name: &str) -> Result<Vec<Key>, FormatErro
     if model.has("hc_count") {
         writer.streams()?;
     }
+    if model.has("hc_mult") {
+        writer.mixed_streams()?;
+    }
     if model.has("index_topk") {
         writer.copy("index_n_heads", "attention.indexer.head_count")?;
         writer.copy("index_head_dim", "attention.indexer.key_length")?;
@@ -348,6 +351,25 @@ impl Writer<'_> {
             let all = self.model.constants(from).unwrap_or_default();
             let all = all.iter().map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect();
             self.put(to, Value::I64s(all));
+        }
+        Ok(())
+    }
+
+    /// Streams that layers mix, pools of positions, bounds of decays and of activations.
+    fn mixed_streams(&mut self) -> Result<(), FormatError> {
+        let Model { config, n_layers, n_nextn, .. } = *self.model;
+        self.copy("hc_mult", "hyper_connection.count")?;
+        self.copy("hc_sinkhorn_iters", "hyper_connection.sinkhorn_iterations")?;
+        self.copy("index_kpool", "attention.indexer.kpool")?;
+        self.put("attention.indexer.kpool_select_tail", Value::Bool(true));
+        let eps = if self.model.has("hc_eps") { config.f32("hc_eps")? } else { 1e-6 };
+        self.put("hyper_connection.epsilon", Value::F32(eps));
+        if let Some(bound) = config.get("linear_lower_bound").and_then(|value| value.as_f64()) {
+            self.put("kda.gate_lower_bound", Value::F32(bound as f32));
+        }
+        let limit = config.f32("swiglu_limit")?;
+        for key in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
+            self.put(key, Value::F32s(vec![limit; n_layers + n_nextn]));
         }
         Ok(())
     }
