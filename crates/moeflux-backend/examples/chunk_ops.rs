@@ -34,7 +34,9 @@ fn main() {
     println!("{isa:?}, {n_threads} threads, {rows} rows from position {position}: best and median");
     let cpu = Cpu::new(n_threads, isa);
     let mut bench = Bench { cpu, isa, n_threads, rows, position, only };
-    bench.delta_rule();
+    bench.delta_rule("delta rule", Decay::Head);
+    bench.delta_rule("delta rule, columns", Decay::Columns);
+    bench.delta_rule("delta rule, bounded", Decay::Bounded { bound: -5.0 });
     for dtype in [KvType::F32, KvType::Bf16, KvType::Q8] {
         bench.attention(dtype);
     }
@@ -101,10 +103,11 @@ impl Bench {
         );
     }
 
-    fn delta_rule(&mut self) {
+    fn delta_rule(&mut self, name: &str, decay: Decay) {
         let (n_k, n_v, dim) = (16, 32, 128);
+        let n_decays = n_v * decay.len(dim);
         let qkv = self.buf((2 * n_k + n_v) * dim);
-        let gates = self.buf(2 * n_v);
+        let gates = self.buf(n_decays + n_v);
         let out = self.buf(n_v * dim);
         let op = DeltaRule {
             out: out.heads(n_v),
@@ -112,17 +115,17 @@ impl Bench {
             k: qkv.slice(n_k * dim, n_k * dim).heads(n_k),
             v: qkv.slice(2 * n_k * dim, n_v * dim).heads(n_v),
             order: ValueOrder::Grouped,
-            decay: Decay::Head,
-            a: gates.slice(0, n_v),
-            b: gates.slice(n_v, n_v),
-            of_heads: self.cpu.load_vector(&noise(2 * n_v)),
+            decay,
+            a: gates.slice(0, n_decays),
+            b: gates.slice(n_decays, n_v),
+            of_heads: self.cpu.load_vector(&noise(n_v + n_decays)),
             cache: Cache(0),
         };
         let spec = CacheSpec::State(StateShape::Matrices { n: n_v, rows: dim, cols: dim });
         let sequence = self.cpu.new_sequence(&[spec]);
         let span = [Span::new(sequence, 0..self.rows, 0)];
         let elements = n_v * dim * dim;
-        self.time("delta rule", 8 * elements, 6 * elements * self.rows, &mut |cpu| {
+        self.time(name, 8 * elements, 6 * elements * self.rows, &mut |cpu| {
             cpu.delta_rule(op, &span);
         });
     }
@@ -228,8 +231,6 @@ impl Bench {
         let rows = self.rows;
         let (x, out) = (self.buf(4096), self.buf(4096));
         let gate = self.large(4096);
-        let weight = self.cpu.load_vector(&[1.0; 4096]);
-        let norm = |out, x| RmsNorm { out, x, weight, eps: 1e-6 };
         let weight = self.cpu.load_vector(&[0.1; 128]);
         let heads = RmsNorm { out: out.heads(32), x: out.heads(32), weight, eps: 1e-6 };
         let op = GatedRmsNorm {
@@ -240,11 +241,13 @@ impl Bench {
         };
         self.time("gated rms norm", rows * 4096 * 12, 0, &mut |cpu| cpu.gated_rms_norm(rows, op));
         let (x, out) = (x.slice(0, HIDDEN).heads(1), out.slice(0, HIDDEN).heads(1));
-        let op = norm(out, x);
+        let weight = self.cpu.load_vector(&[1.0; HIDDEN]);
+        let op = RmsNorm { out, x, weight, eps: 1e-6 };
         self.time("rms norm", rows * HIDDEN * 8, 0, &mut |cpu| cpu.rms_norm(rows, op));
         let both = self.buf(16 * 2 * HEAD_DIM);
         let q = Heads { buf: both.buf, start: 0, n_heads: 16, head_dim: HEAD_DIM, stride: 512 };
-        let op = norm(q, q);
+        let weight = self.cpu.load_vector(&[1.0; HEAD_DIM]);
+        let op = RmsNorm { out: q, x: q, weight, eps: 1e-6 };
         let bytes = rows * 16 * HEAD_DIM * 8;
         self.time("rms norm of heads", bytes, 0, &mut |cpu| cpu.rms_norm(rows, op));
     }
