@@ -177,12 +177,11 @@ fn turned_rows(
 ) {
     #[cfg(target_arch = "x86_64")]
     if matches!(isa.level(), Level::Avx512 | Level::Amx) {
-        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-        return unsafe {
-            match run.decays {
-                None => avx512::steps::<false>(state, out, run, turned),
-                Some(_) => avx512::steps::<true>(state, out, run, turned),
-            }
+        return match run.decays {
+            // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+            None => unsafe { avx512::steps::<false>(state, out, run, turned) },
+            // SAFETY: as above.
+            Some(_) => unsafe { avx512::steps::<true>(state, out, run, turned) },
         };
     }
     let _ = turned;
@@ -192,12 +191,11 @@ fn turned_rows(
 fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut Columns<'_>, run: Run<'_>) {
     #[cfg(target_arch = "x86_64")]
     if isa.level() != Level::Scalar {
-        // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
-        return unsafe {
-            match run.decays {
-                None => avx2::steps_of_pairs::<false>(state, out, run),
-                Some(_) => avx2::steps_of_pairs::<true>(state, out, run),
-            }
+        return match run.decays {
+            // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
+            None => unsafe { avx2::steps_of_pairs::<false>(state, out, run) },
+            // SAFETY: as above.
+            Some(_) => unsafe { avx2::steps_of_pairs::<true>(state, out, run) },
         };
     }
     steps_of_pairs(isa, state, out, run);
