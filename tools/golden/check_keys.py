@@ -24,7 +24,7 @@ OTHER = {
     "router_jitter_noise", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min", "use_cache", "use_double_wide_mlp", "use_mamba_kernels", "vocab_size_per_layer_input",
 }
 # Fields that __post_init__ overwrites with another key.
-DERIVED = {"deepseek_v2": {"head_dim"}, "deepseek_v32": {"head_dim"}, "glm_moe_dsa": {"head_dim"}, "qwen2_moe": {"sliding_window"}}
+DERIVED = {"deepseek_v2": {"head_dim"}, "deepseek_v32": {"head_dim"}, "glm5_next": {"head_dim"}, "glm_moe_dsa": {"head_dim"}, "qwen2_moe": {"sliding_window"}}
 # Keys that the classes take as further arguments, with the defaults in their code.
 ARGUMENTS = {
     "full_attention_interval": 4, "global_head_dim": 512, "index_skip_topk_offset": 2, "index_topk_freq": 1, "index_topk_pattern": None,

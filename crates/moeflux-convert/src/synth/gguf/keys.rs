@@ -121,6 +121,11 @@ impl Model<'_> {
         found.map(|decl| &decl.values[..])
     }
 
+    /// Columns of the keys of latent attention that all heads share; there may be none.
+    fn rope_dim(&self) -> Result<usize, FormatError> {
+        self.config.usize_in("qk_rope_head_dim", 0..=1 << 14)
+    }
+
     /// Columns of a head, where latent attention has none.
     fn head_dim(&self) -> Result<usize, FormatError> {
         if self.has("head_dim") {
@@ -222,7 +227,7 @@ impl Writer<'_> {
 
     fn latent(&mut self) -> Result<(), FormatError> {
         let number = |key: &str| self.model.config.usize(key);
-        let (rank, rope) = (number("kv_lora_rank")?, number("qk_rope_head_dim")?);
+        let (rank, rope) = (number("kv_lora_rank")?, self.model.rope_dim()?);
         let (nope, values) = (number("qk_nope_head_dim")?, number("v_head_dim")?);
         self.latent_heads()?;
         self.count("attention.key_length", rank + rope);
@@ -256,7 +261,7 @@ impl Writer<'_> {
         let theta = config.rope_f32("rope_theta")?.unwrap_or(10_000.0);
         self.put("rope.freq_base", Value::F32(theta));
         let n_rotated = if self.model.has("kv_lora_rank") {
-            config.usize("qk_rope_head_dim")?
+            self.model.rope_dim()?
         } else if self.model.has("rotary_dim") {
             config.usize("rotary_dim")?
         } else {

@@ -39,7 +39,7 @@ fn what_is_not_computed_is_refused() {
     check_refused(CASE, "swiglu_limit", json!(0.0), "be above 0");
     check_refused(CASE, "hc_mult", json!(9), "be a whole number from 1 to 8");
     check_refused(CASE, "hc_eps", json!(1.5), "be at least 0 and below 1");
-    let types = json!(["shared", "shared", "shared", "shared", "full"]);
+    let types = json!(["full", "full", "full", "shared"]);
     check_refused(CASE, "indexer_types", types, "give the first layer that attends an indexer");
     let got = build(CASE, "q_lora_rank", &Value::Null).expect_err("refused");
     assert!(got.contains("q_lora_rank"), "{got}");

@@ -23,9 +23,6 @@ const KEYS: DeepseekKeys = DeepseekKeys {
 
 fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     latent::attention(keys)?;
-    // Queries of the other layers are direct in any case.
-    let rank = keys.number("attention.q_lora_rank")?.filter(|_| keys.any_has("attn_q_a.weight"));
-    keys.put_from("q_lora_rank", "attention.q_lora_rank", json!(rank));
     routing::deepseek_named(keys, KEYS)?;
     routing::gating(keys, Gating::Sigmoid, Some(Gating::Sigmoid))?;
     // Files do not say it: the architecture divides weights by their sum.
