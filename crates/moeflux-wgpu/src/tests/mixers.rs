@@ -196,7 +196,6 @@ fn rows_of_a_delta_net_have_the_same_bits_alone_and_together() {
         HeadDims::new(512, 16),
         HeadDims::WIDE.with(Decay::Columns),
         HeadDims::UNEVEN.with(Decay::Bounded { bound: -5.0 }),
-        HeadDims::new(512, 16).with(Decay::Columns),
     ] {
         let open = || new_backend(std::sync::Arc::clone(&context), None);
         let together = bits(&mut open(), dims, ROWS, false).rows;
