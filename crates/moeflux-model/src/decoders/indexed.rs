@@ -77,21 +77,14 @@ fn indexed_layers(
     if !differences.shares_choices {
         return Ok(vec![true; n_layers]);
     }
-    let is_full = full_indexers(config, n_layers)?;
-    if !is_full[0] {
-        let key = ["indexer_types", "index_topk_pattern", "index_skip_topk_offset"]
-            .into_iter()
-            .find(|key| config.get(key).is_some())
-            .unwrap_or("indexer_types");
-        return Err(config.refuse(key, "give the first layer an indexer").into());
-    }
-    Ok(is_full)
+    full_indexers(config, &vec![true; n_layers])
 }
 
 /// `indexer_types`, else `index_topk_pattern`, else every
 /// `index_topk_freq`th layer from `index_skip_topk_offset - 1` on and those
-/// before.
-pub(crate) fn full_indexers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
+/// before. `attends` says which layers attend: the first of them needs an indexer.
+pub(crate) fn full_indexers(config: &Config, attends: &[bool]) -> Result<Vec<bool>, LoadError> {
+    let n_layers = attends.len();
     let (key, is_full) = if config.get("indexer_types").is_some() {
         ("indexer_types", listed_indexers(config, "indexer_types")?)
     } else if config.get("index_topk_pattern").is_some() {
@@ -104,6 +97,9 @@ pub(crate) fn full_indexers(config: &Config, n_layers: usize) -> Result<Vec<bool
     };
     if is_full.len() != n_layers {
         return Err(config.refuse(key, "have num_hidden_layers entries").into());
+    }
+    if attends.iter().position(|attends| *attends).is_some_and(|first| !is_full[first]) {
+        return Err(config.refuse(key, "give the first layer that attends an indexer").into());
     }
     Ok(is_full)
 }

@@ -24,18 +24,10 @@ pub(crate) struct HyperShape {
     pub(crate) norm_eps: f32,
     /// How often shares are normalised.
     pub(crate) n_rounds: usize,
-    pub(crate) end: HyperEnd,
-}
-
-/// How the head reads the streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HyperEnd {
-    /// Their mean.
-    Mean,
 }
 
 impl HyperShape {
-    pub(crate) fn read(config: &Config, end: HyperEnd) -> Result<HyperShape, LoadError> {
+    pub(crate) fn read(config: &Config) -> Result<HyperShape, LoadError> {
         let eps = config.f32("hc_eps")?;
         if !(0.0..1.0).contains(&eps) {
             return Err(config.refuse("hc_eps", "be at least 0 and below 1").into());
@@ -45,7 +37,6 @@ impl HyperShape {
             eps,
             norm_eps: config.f32("rms_norm_eps")?,
             n_rounds: config.usize_in("hc_sinkhorn_iters", 1..=1000)?,
-            end,
         })
     }
 }
@@ -126,15 +117,13 @@ impl HyperBlocks {
         self.connection(norm, Some(Gates { weight, of_logits }), build)
     }
 
-    /// What the head reads, with the norm called `norm`.
+    /// What the head reads: the mean of the streams, through the norm called `norm`.
     pub(crate) fn load_end(
         &self,
         norm: &str,
         build: &mut Build<'_>,
     ) -> Result<HyperConnection, LoadError> {
-        match self.shape.end {
-            HyperEnd::Mean => self.connection(norm, None, build),
-        }
+        self.connection(norm, None, build)
     }
 
     fn connection(

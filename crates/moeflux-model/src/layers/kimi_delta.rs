@@ -35,6 +35,9 @@ pub(crate) const LINEAR: &str = "linear_attn_config";
 impl KimiDeltaShape {
     /// From the keys of transformers, or those of that object, which count where it has them.
     pub(crate) fn read(config: &Config, decay: Decay) -> Result<KimiDeltaShape, LoadError> {
+        if config.get(LINEAR).is_some_and(|value| !value.is_object()) {
+            return Err(config.refuse(LINEAR, "be an object").into());
+        }
         let nested = config.part(LINEAR);
         let number = |key: &str, own: &str, range| match &nested {
             Some(linear) if linear.get(key).is_some() => linear.usize_in(key, range),
@@ -207,11 +210,8 @@ impl KimiDeltaLayer {
     /// What the layer's mixer computes between the projections.
     fn op(&self) -> DeltaNet {
         let KimiDeltaScratch { inputs, convolved, a, b, gates, mixed, .. } = self.scratch;
-        let n_heads = self.shape.n_heads;
-        let [q, k, v] = {
-            let cols = self.shape.cols();
-            [0, 1, 2].map(|i| convolved.slice(i * cols, cols).heads(n_heads))
-        };
+        let (n_heads, cols) = (self.shape.n_heads, self.shape.cols());
+        let [q, k, v] = [0, 1, 2].map(|i| convolved.slice(i * cols, cols).heads(n_heads));
         let conv = CausalConv {
             out: convolved,
             x: inputs,

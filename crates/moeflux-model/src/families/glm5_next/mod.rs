@@ -15,7 +15,7 @@ use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::full_attention_layers_named;
 use crate::layers::expert_shape::Activation;
 use crate::layers::gated_pool_indexer::{GatedPoolBlocks, GatedPoolShape};
-use crate::layers::hyper::{HyperEnd, HyperShape};
+use crate::layers::hyper::HyperShape;
 use crate::layers::kimi_delta::{KimiDeltaBlocks, KimiDeltaShape, LINEAR};
 use crate::layers::layer::Layer;
 use crate::layers::mixer::Mixer;
@@ -98,14 +98,10 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         return Err(config.refuse("q_lora_rank", "be a whole number: indexers read it").into());
     };
     let indexer = GatedPoolShape::read(config, q_rank)?;
-    let has_indexer = full_indexers(config, n_layers)?;
-    if attends.iter().position(|attends| *attends).is_some_and(|first| !has_indexer[first]) {
-        let rule = "give the first layer that attends an indexer";
-        return Err(config.refuse("indexer_types", rule).into());
-    }
+    let has_indexer = full_indexers(config, &attends)?;
     let delta = KimiDeltaShape::read(config, decay(config)?)?;
     let mlps = MlpShape::read(config, n_layers, MlpTerms::USUAL)?.activated(activation);
-    let streams = HyperShape::read(config, HyperEnd::Mean)?;
+    let streams = HyperShape::read(config)?;
     let mut builder = Builder::of_mixed_streams(streams, outline, build);
     let attention = MlaBlocks::new(attention, None, &mut builder);
     let indexers = GatedPoolBlocks::new(indexer, &mut builder);

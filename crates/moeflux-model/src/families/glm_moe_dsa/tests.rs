@@ -17,7 +17,8 @@ fn layers_have_indexers_where_the_config_says_so() {
 #[test]
 fn refuses_what_it_does_not_compute() {
     let glm = |more, message| check_latent_refused("glm_moe_dsa", indexed(more), message);
-    let message = "index_topk_pattern is \"SFFF\"; it must give the first layer an indexer";
+    let message =
+        "index_topk_pattern is \"SFFF\"; it must give the first layer that attends an indexer";
     glm(json!({"index_topk_pattern": "SFFF"}), message);
     let message = "index_topk_pattern is \"FF\"; it must have num_hidden_layers entries";
     glm(json!({"index_topk_pattern": "FF"}), message);

@@ -41,7 +41,7 @@ pub(crate) const FAMILY: Family = Family {
 
 const TERMS: MlpTerms = MlpTerms { n_experts: "num_local_experts", ..MlpTerms::USUAL };
 
-/// The lists of layers in that object, and whether their layers attend to everything.
+/// The lists of layers in `linear_attn_config`, and whether their layers attend to everything.
 const LISTS: [(&str, bool); 2] = [("full_attn_layers", true), ("kda_layers", false)];
 
 /// Every fourth layer attends to everything where a config says nothing, but for the first.

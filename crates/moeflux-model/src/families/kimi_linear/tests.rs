@@ -50,6 +50,7 @@ fn what_is_not_computed_is_refused() {
     check_taken(CASE, "use_grouped_topk", json!(false));
     check_refused(CASE, "mla_use_nope", json!(false), "be true");
     check_refused(CASE, "moe_router_activation_func", json!("softmax"), "be \"sigmoid\"");
+    check_refused(CASE, LINEAR, json!(5), "be an object");
     check_refused(CASE, "moe_layer_freq", json!(2), "be 1");
     check_refused(CASE, "num_key_value_heads", json!(1), "equal num_attention_heads");
     for (key, value, range) in [
