@@ -180,14 +180,8 @@ fn main(
         let row = span.x + t;
         // Memory is waited for but once.
 #if DECAY
-        let a_at = row * p.a_width + p.a_start + head * K_DIM;
-        for (var i = thread; i < 4u * ROW_LANES * KEPT; i += THREADS) {
-            var it = 0.0;
-            if (i < K_DIM) { it = decay_of(a_log, decay_at(a_at + i) + of_heads[biases + i], p.bound); }
-            stays[i >> 2u][i & 3u] = it;
-        }
 #else
-        let stays = decay_of(a_log, decay_at(row * p.a_width + p.a_start + head) + bias, p.bound);
+        let decay = decay_at(row * p.a_width + p.a_start + head);
 #end
         let strength = strength_at(row * p.b_width + p.b_start + head);
         let z_at = row * p.z_width + p.z_start + head * p.z_stride;
@@ -220,6 +214,16 @@ fn main(
         let v_at = row * p.width + p.v_start + head * p.v_stride;
 #each s PASSES
         let value$s = value_at(v_at, min(AT_ONCE * $su + own, V_DIM - 1u));
+#end
+#if DECAY
+        let a_at = row * p.a_width + p.a_start + head * K_DIM;
+        for (var i = thread; i < 4u * ROW_LANES * KEPT; i += THREADS) {
+            var it = 0.0;
+            if (i < K_DIM) { it = decay_of(a_log, decay_at(a_at + i) + of_heads[biases + i], p.bound); }
+            stays[i >> 2u][i & 3u] = it;
+        }
+#else
+        let stays = decay_of(a_log, decay + bias, p.bound);
 #end
         let corrected = sigmoid(strength);
         var squares = vec2<f32>(0.0);
