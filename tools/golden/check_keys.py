@@ -27,7 +27,8 @@ OTHER = {
 DERIVED = {"deepseek_v2": {"head_dim"}, "deepseek_v32": {"head_dim"}, "glm5_next": {"head_dim"}, "glm_moe_dsa": {"head_dim"}, "qwen2_moe": {"sliding_window"}}
 # Keys that the classes take as further arguments, with the defaults in their code.
 ARGUMENTS = {
-    "full_attention_interval": 4, "global_head_dim": 512, "index_skip_topk_offset": 2, "index_topk_freq": 1, "index_topk_pattern": None,
+    "compress_ratios": None, "full_attention_interval": 4, "global_head_dim": 512, "index_skip_topk_offset": 2, "index_topk_freq": 1,
+    "index_topk_pattern": None, "num_hash_layers": 3,
 }
 
 
@@ -57,6 +58,8 @@ def check(family, table):
     fields = {name: field.default for name, field in cls.__dataclass_fields__.items()}
     own = set(cls.__annotations__) & set(fields)
     known = set(table["keys"]) | set(table.get("aliases", {})) | OTHER | DERIVED.get(family, set())
+    if "compressed_theta" in table["rope"]:
+        known |= {"rope_theta", "partial_rotary_factor"}
     for key in sorted(own - known):
         yield f"{key}: {cls.__name__} has it, the table lacks it"
     for key, entry in table["keys"].items():
@@ -85,6 +88,11 @@ def check(family, table):
     rope, own_rope = table["rope"], getattr(cls(), "rope_parameters", None)
     if own_rope is None:                                             # a family without rotation
         pass
+    elif "compressed_theta" in rope:
+        yield from check_rope(cls, own_rope["main"], rope)
+        compressed = own_rope["main"] | {"rope_theta": table["keys"][rope["compressed_theta"]]}
+        if own_rope["compress"] != compressed:
+            yield f"rope_parameters: {own_rope['compress']} in {cls.__name__}"
     elif rope.get("by_layer_type"):
         if own_rope != rope["parameters"]:
             yield f"rope_parameters: {own_rope} in {cls.__name__}"

@@ -1,6 +1,7 @@
 """The cases of make_families.py: config.json as the families' checkpoints publish it, with small odd numbers."""
 
 import math
+import re
 
 TOKENS = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
 COMMON = dict(hidden_act="silu", max_position_embeddings=4096, tie_word_embeddings=False, torch_dtype="bfloat16", use_cache=True, **TOKENS)
@@ -13,13 +14,21 @@ MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*
 
 # Families whose routers choose by sigmoids, or by biased probabilities
 BY_SIGMOID = (
-    "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm5_next", "glm_moe_dsa", "hy_v3", "kimi_k25", "kimi_linear",
+    "deepseek_v3", "deepseek_v32", "deepseek_v4", "ernie4_5_moe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm5_next", "glm_moe_dsa", "hy_v3", "kimi_k25", "kimi_linear",
     "minimax_m2", "nemotron_h", "solar_open")
 # Names of modules of transformers, and those that are published
 RENAMED = {
     "kimi_k25": [(r"^model\.language_model\.", "language_model.model."), (r"^lm_head\.", "language_model.lm_head.")],
     "kimi_linear": [(r"\.forget_gate\.", "."), (r"\.mlp\.(?=(experts|gate|shared_experts)\.)", ".block_sparse_moe.")],
     "glm5_next": [(r"\.forget_gate\.", "."), (r"\.(attn|ffn)_hc\.", r".hc_\1_")],
+    "deepseek_v4": [
+        (r"^model\.embed_tokens\.", "embed."), (r"^lm_head\.", "head."), (r"^model\.hc_head\.hc_", "hc_head_"), (r"^model\.", ""), (r"\.self_attn\.", ".attn."),
+        (r"\.mlp\.", ".ffn."), (r"\.input_layernorm\.", ".attn_norm."), (r"\.post_attention_layernorm\.", ".ffn_norm."), (r"\.(attn|ffn)_hc\.", r".hc_\1_"),
+        (r"\.sinks$", ".attn_sink"), (r"\.q_a_norm\.", ".q_norm."), (r"\.compressor\.indexer\.(scorer\.)?(?=(q_b_proj|weights_proj)\.)", ".indexer."),
+        (r"\.compressor\.indexer\.", ".indexer.compressor."), (r"(?<=\.compressor)\.kv_norm\.", ".norm."), (r"(?<=\.compressor)\.gate_proj\.", ".wgate."),
+        (r"\.position_bias$", ".ape"), (r"\.(q_a|q_b|kv|o_a|o_b)_proj\.", lambda m: f".w{m[1]}."), (r"\.e_score_correction_bias$", ".bias"),
+        (r"\.shared_experts\.gate_proj\.", ".shared_experts.w1."), (r"\.shared_experts\.down_proj\.", ".shared_experts.w2."),
+        (r"\.shared_experts\.up_proj\.", ".shared_experts.w3.")],
     "hy_v3": [(r"\.mlp\.gate\.weight$", ".mlp.router.gate.weight"), (r"\.mlp\.e_score_correction_bias$", ".mlp.expert_bias"),
               (r"\.mlp\.shared_experts\.", ".mlp.shared_mlp.")],
     "granitemoe": [(r"\.experts\.gate_up_proj$", ".input_linear.weight"), (r"\.experts\.down_proj$", ".output_linear.weight"),
@@ -28,10 +37,15 @@ RENAMED = {
     "nemotron_h": [(r"^model\.", "backbone.")],
     "exaone_moe": [(r"\.mlp\.gate\.e_score_correction_bias$", ".mlp.e_score_correction_bias")],
 }
-STAYS_F32 = ("e_score_correction_bias", "expert_bias")
+# Published names, and those that `save_pretrained` makes of them
+SAVED = {"deepseek_v4": [
+    (r"^embed\.", "model.embed_tokens."), (r"^hc_head_", "model.hc_head.hc_"), (r"^(layers|norm)\.", r"model.\1."), (r"\.attn\.kv_norm\.", ".attn.norm.")]}
+STAYS_F32 = ("e_score_correction_bias", "expert_bias", "ffn.gate.bias", "attn_sink", ".ape")
 TIED = ("gemma4", "gemma4_text")                     # the head is the embedding, whose rows are scaled
 FUSED = (*TIED, "gpt_oss", "qwen4_exp")                           # published with one tensor for all experts
-SPREADS = {"dt_bias": (1.0, -3.0), "sinks": (1.0, 0.0), "D": (0.3, 1.0), "base": (0.5, 0.0), "scale": (0.3, 1.0)}    # deviation and mean
+SPREADS = {                                          # deviation and mean
+    "dt_bias": (1.0, -3.0), "sinks": (1.0, 0.0), "D": (0.3, 1.0), "base": (0.5, 0.0), "scale": (0.3, 1.0), "hc_base": (0.5, 0.0), "hc_scale": (0.3, 1.0),
+    "position_bias": (0.7, 0.0)}
 LONG_STEPS = (0.5, -1.0)                             # of nemotron_h's dt_bias: transformers' prefill makes no step shorter than time_step_min, its decoding does
 VISION = r"(model\.)?(visual|vision_tower|mm_projector|embed_vision)\."
 
@@ -165,6 +179,37 @@ def deepseek_v32(**over):
         intermediate_size=44, moe_intermediate_size=12, moe_layer_freq=1, n_group=2, n_routed_experts=10, n_shared_experts=1, num_experts_per_tok=3,
         num_hidden_layers=3, num_nextn_predict_layers=1, rms_norm_eps=1e-06, rope_scaling=YARN, rope_theta=10000, routed_scaling_factor=2.5,
         topk_group=1, vocab_size=97, **SIGMOID, **mla()), **over)
+
+
+def deepseek_v4(**over):
+    return config("deepseek_v4", "DeepseekV4ForCausalLM", dict(
+        attention_bias=False, compress_ratios=[0, 16, 4, 16, 4, 0], compress_rope_theta=160000, hc_eps=1e-06, hc_mult=4, hc_sinkhorn_iters=20, head_dim=20,
+        hidden_size=40, index_head_dim=12, index_n_heads=11, index_topk=5, moe_intermediate_size=12, n_routed_experts=7, n_shared_experts=1,
+        norm_topk_prob=True, num_attention_heads=6, num_experts_per_tok=3, num_hash_layers=2, num_hidden_layers=5, num_key_value_heads=1,
+        num_nextn_predict_layers=1, o_groups=2, o_lora_rank=14, q_lora_rank=18, qk_rope_head_dim=8, rms_norm_eps=1e-06,
+        rope_scaling=dict(beta_fast=32, beta_slow=1, factor=16, original_max_position_embeddings=64, type="yarn"), rope_theta=10000,
+        routed_scaling_factor=1.5, scoring_func="sqrtsoftplus", sliding_window=16, swiglu_limit=3.0, topk_method="noaux_tc", vocab_size=97), **over)
+
+
+def saved(tensors, family):
+    """The names that transformers gives when it saves the model."""
+    def name(old):
+        for pattern, new in SAVED[family]:
+            old = re.sub(pattern, new, old)
+        return old
+    return {name(k): v for k, v in tensors.items()}
+
+
+def spelled(config):
+    """A published config with the keys that transformers reads: its own know only the published rates of compressors."""
+    if "compress_ratios" not in config:
+        return config
+    ratios, dense = config["compress_ratios"][:config["num_hidden_layers"]], "sliding_attention"
+    kinds = {0: dense, 4: "compressed_sparse_attention"}
+    heavy = next((ratio for ratio in ratios if ratio not in kinds), 128)
+    kinds[heavy] = "heavily_compressed_attention"
+    rates = {kind: ratio for ratio, kind in kinds.items() if ratio}
+    return {k: v for k, v in config.items() if k != "compress_ratios"} | dict(layer_types=[kinds[r] for r in ratios], compress_rates=rates)
 
 
 def glm_moe_dsa(**over):
@@ -360,6 +405,22 @@ HF = {
     "gpt_oss-mxfp4": dict(format="mxfp4", config=gpt_oss(
         hidden_size=96, intermediate_size=32, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], quantization_config=MXFP4)),
     "deepseek_v32-hf": dict(config=deepseek_v32(), prediction=True),
+    "deepseek_v4-hf": dict(config=deepseek_v4(), prediction=True),
+    # experts in FP4, other matrices in FP8 with powers of two; two streams, a large epsilon, no YaRN
+    "deepseek_v4-fp4": dict(format="fp4-ue8m0", config=deepseek_v4(
+        compress_ratios=[4, 10], expert_dtype="fp4", hc_mult=2, hc_sinkhorn_iters=7, head_dim=36, hidden_size=160, index_head_dim=20, index_n_heads=10,
+        index_topk=6, moe_intermediate_size=32, n_routed_experts=5, num_attention_heads=5, num_experts_per_tok=2, num_hash_layers=1, num_hidden_layers=2,
+        num_nextn_predict_layers=0, o_groups=5, o_lora_rank=28, q_lora_rank=36, quantization_config=dict(FP8, scale_fmt="ue8m0"),
+        rms_norm_eps=0.01, rope_scaling=None, routed_scaling_factor=2.5, sliding_window=13, swiglu_limit=1.5, vocab_size=95)),
+    # as transformers saves it: layers by type, both rotations
+    "deepseek_v4-typed": dict(saved=True, config={k: v for k, v in deepseek_v4(
+        compress_rates=dict(compressed_sparse_attention=4, heavily_compressed_attention=12), hc_mult=3, hidden_size=36, index_n_heads=10, index_topk=4,
+        layer_types=["heavily_compressed_attention", "compressed_sparse_attention", "sliding_attention"], mlp_layer_types=["hash_moe", "moe", "moe"],
+        n_routed_experts=9, num_hidden_layers=3, o_groups=3, partial_rotary_factor=0.4, rms_norm_eps=1e-05, sliding_window=19, rope_parameters=dict(
+            compress=dict(attention_factor=1.0, beta_fast=32.0, beta_slow=1.0, factor=8.0, original_max_position_embeddings=128,
+                          partial_rotary_factor=0.4, rope_theta=50000.0, rope_type="yarn"),
+            main=dict(partial_rotary_factor=0.4, rope_theta=5000.0, rope_type="default")), swiglu_limit=2.0, vocab_size=93
+        ).items() if k not in ("compress_ratios", "num_hash_layers", "qk_rope_head_dim", "rope_scaling")}),
     "glm_moe_dsa-hf": dict(config=glm_moe_dsa()),
     # biases, and layers that attend to what an earlier one chose
     "glm_moe_dsa-shared": dict(config=glm_moe_dsa(

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 import make_golden as golden
-from family_shapes import BY_SIGMOID, FUSED, HF, LONG_STEPS, MLX, RENAMED, SPREADS, TIED, VISION, STAYS_F32, expert_gain, gemma_spread
-from stored_formats import BLOCK, FP4, encode, encode_experts_fp8
+from family_shapes import BY_SIGMOID, FUSED, HF, LONG_STEPS, MLX, RENAMED, SPREADS, TIED, VISION, STAYS_F32, expert_gain, gemma_spread, saved, spelled
+from stored_formats import BLOCK, FP4, encode, encode_experts_fp8, encode_fp4, routes
 
 ZERO_CENTRED = ("qwen3_next", "qwen4_exp")
 
@@ -73,7 +73,7 @@ def published(weights, family, n_shards=1, fused=None):
     """The names under which the family's checkpoints are published: one tensor per expert, except where they are `fused`, as FUSED
     are, and of qwen3_vl_moe; tables of n-grams in shards."""
     fused = family in FUSED if fused is None else fused
-    old, numbered = family in ("mixtral", "minimax_m2"), family in ("kimi_linear", "mixtral", "minimax_m2")
+    old, numbered = family in ("mixtral", "minimax_m2"), family in ("deepseek_v4", "kimi_linear", "mixtral", "minimax_m2")
     gate, up, down = ("w1", "w3", "w2") if numbered else ("gate_proj", "up_proj", "down_proj")
     out = {}
     for k, v in weights.items():
@@ -113,6 +113,9 @@ def prediction_tensors(config, rng):
         p = "mtp.layers.0."
         shapes = {p + "eh_proj.weight": (h, 2 * h), p + "enorm.weight": (h,), p + "hnorm.weight": (h,), p + "mixer.q_proj.weight": (4, h),
                   "mtp.layers.1.mixer.gate.weight": (config["n_routed_experts"], h), "mtp.layers.1.final_layernorm.weight": (h,)}
+    elif family == "deepseek_v4":
+        shapes = {"mtp.0.e_proj.weight": (h, h), "mtp.0.enorm.weight": (h,), "mtp.0.hc_head_scale": (1,), "mtp.0.attn.attn_sink": (4,),
+                  "mtp.0.ffn.experts.0.w1.weight": (4, h)}
     elif family == "exaone_moe":
         shapes = {"mtp.layers.0.input_layernorm.weight": (h,), "mtp.layers.0.mlp.up_proj.weight": (4, h)}
     else:
@@ -159,7 +162,7 @@ def new_model(config):
     """An empty model of transformers for a published config."""
     import transformers
     with tempfile.TemporaryDirectory() as d:
-        golden.dump(Path(d) / "config.json", {k: v for k, v in config.items() if k != "quantization_config"})
+        golden.dump(Path(d) / "config.json", {k: v for k, v in spelled(config).items() if k != "quantization_config"})
         c = transformers.AutoConfig.from_pretrained(d)
     c._attn_implementation, c._experts_implementation = "eager", "eager"
     return model_class(c).from_config(c).eval()
@@ -223,8 +226,11 @@ def source(case, shapes, seed, constants):
         weights |= prediction_tensors(config, np.random.default_rng(seed + 1))
     for name in case.get("vision", ()):
         weights[name] = np.ones(config["vision_config"]["hidden_size"], np.float32)
-    stored, meant = encode_experts_fp8(weights) if fmt == "fp8-experts" else encode(weights, fmt)
-    return stored | constants, meant | {k: v.numpy() for k, v in constants.items()}
+    other = {"fp8-experts": encode_experts_fp8, "fp4-ue8m0": encode_fp4}.get(fmt)
+    stored, meant = other(weights) if other else encode(weights, fmt)
+    constants = published(constants, family) | routes(config, np.random.default_rng(seed + 2))
+    named = lambda tensors: saved(tensors, family) if case.get("saved") else tensors
+    return named(stored | constants), named(meant | {k: v.numpy() for k, v in constants.items()})
 
 
 def stage_hf(cases, a):
@@ -235,7 +241,7 @@ def stage_hf(cases, a):
     transformers.logging.set_verbosity_error()
     for name, case in cases.items():
         d, config, values = a.out / name, case["config"], a.work / f"{name}-values"
-        plain = {k: v for k, v in config.items() if k != "quantization_config"}
+        plain = {k: v for k, v in spelled(config).items() if k != "quantization_config"}
         text = config.get("text_config", config)
 
         state = new_model(config).state_dict()
@@ -246,7 +252,7 @@ def stage_hf(cases, a):
             stored, meant = source(case, shapes, seed, constants)
             write_hf(d, stored, config)
             write_hf(values, {k: torch.from_numpy(v) for k, v in meant.items()}, plain)
-            m = load(values if "format" in case else d, torch.float32)
+            m = load(values if "format" in case or spelled(config) != config else d, torch.float32)
             gaps = Gaps()
             full_by(m)(golden.sequences(text["vocab_size"], "small")[1])
             if clearness(config["model_type"], gaps.router, gaps.indexer) < enough:
@@ -424,7 +430,18 @@ def read_hf(d):
             w, scale = e4m3(v.view(torch.uint8).numpy()), t[k + "_scale_inv"].numpy()
             row, col = np.indices(w.shape) // BLOCK
             out[k] = w * scale[row, col]
-        elif not k.endswith(("_scales", "_scale_inv")):
+        elif (name := k.removesuffix("weight") + "scale") in t and name != k:
+            scale = power(t[name].view(torch.uint8).numpy())
+            if v.dtype == torch.int8:
+                raw = v.numpy().view(np.uint8)
+                w = FP4[np.stack([raw & 15, raw >> 4], -1)].reshape(len(raw), -1)
+                out[k] = w * np.repeat(scale, 32, 1)
+            else:
+                row, col = np.indices(v.shape) // BLOCK
+                out[k] = e4m3(v.view(torch.uint8).numpy()) * scale[row, col]
+        elif not v.is_floating_point():
+            out[k] = v.numpy()
+        elif not k.endswith(("_scales", "_scale_inv")) and v.dtype != torch.float8_e8m0fnu:
             out[k] = v.float().numpy()
     return out
 
@@ -501,7 +518,7 @@ def stage_check(cases, a):
             m.load_state_dict({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in mlx_to_modules(read_mlx(d), config["model_type"]).items()})
         else:
             values = a.work / "check"
-            write_hf(values, {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in read_hf(d).items()}, {k: v for k, v in config.items() if k != "quantization_config"})
+            write_hf(values, {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in read_hf(d).items()}, {k: v for k, v in spelled(config).items() if k != "quantization_config"})
             m = load(values, torch.float32)
         want, info = load_file(d / "expected.safetensors"), json.loads((d / "expected.json").read_text())
         exact = full_by(m)

@@ -14,6 +14,7 @@ import json
 import math
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,8 @@ from safetensors.torch import load_file, save_file
 import make_families as families
 import make_golden as golden
 import mtp
-from family_shapes import RENAMED
+from family_shapes import RENAMED, spelled
+from stored_formats import encode
 
 SEED = 7
 PLACES, DEPTH = 8, 3
@@ -36,6 +38,7 @@ QWEN = {
 
 QWEN_STREAMS = {part: f"mtp.{part}" for part in (
     "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc_hidden", "fc_embedding", "layers.0", "hyper_connection_mixer")}
+HYPER = {"": "mtp.0"}                                # RENAMED has the rest
 
 
 def past_the_last(n, norm="shared_head.norm"):
@@ -52,6 +55,7 @@ CASES = {
     "glm4_moe-mtp": "glm4_moe-hf",
     "hy_v3-mtp": "hy_v3-hf",
     "qwen4_exp-mtp": "qwen4_exp-hf",
+    "deepseek_v4-mtp": "deepseek_v4-hf",
 }
 
 
@@ -60,12 +64,16 @@ def names_of(config):
         return QWEN_STREAMS
     if config.model_type.startswith("qwen"):
         return QWEN
+    if config.model_type == "deepseek_v4":
+        return HYPER
     norm = {"hy_v3": "final_layernorm"}.get(config.model_type, "shared_head.norm")
     return past_the_last(config.num_hidden_layers, norm)
 
 
 def fill(module, seed):
     """Values as make_golden.py gives them to a model, rounded to BF16."""
+    if module.config.model_type == "deepseek_v4":
+        return fill_hyper(module, seed)
     rng = np.random.default_rng(seed)
     centre = 0.0 if module.config.model_type.startswith("qwen") else 1.0
     for name, p in sorted(module.named_parameters()) + sorted(module.named_buffers()):
@@ -82,8 +90,24 @@ def fill(module, seed):
             p.copy_(torch.from_numpy(value.astype(np.float32)).to(torch.bfloat16))
 
 
+def fill_hyper(module, seed):
+    """Values as make_families.py gives them to a model."""
+    state = module.state_dict()
+    weights = families.make_weights({name: tuple(it.shape) for name, it in state.items()}, module.config.model_type, seed)
+    for name, value in encode(weights, "bf16")[1].items():
+        state[name].copy_(torch.from_numpy(value))
+
+
+def tensors_of_hyper(module):
+    weights = {f"model.{name}": value.numpy() for name, value in module.state_dict().items()}
+    weights = families.published(weights, module.config.model_type)
+    return encode({f"mtp.0.{name.removeprefix('layers.0.')}": value for name, value in weights.items()}, "bf16")[0]
+
+
 def tensors_of(module, names, dtype):
     """Under the published names, one tensor per expert and projection."""
+    if module.config.model_type == "deepseek_v4":
+        return tensors_of_hyper(module)
     out = {}
     for name, value in module.state_dict().items():
         value = value.detach().to(torch.float32 if name.endswith("e_score_correction_bias") else dtype)
@@ -150,11 +174,31 @@ class StreamsReference(Reference):
         return self.model.lm_head(self.module.hyper_connection_mixer(rows))
 
 
+class HyperReference(Reference):
+    def output(self, tokens):
+        return mtp.streams_of(self.model, torch.tensor(tokens[None].astype(np.int64)))
+
+    def head(self, rows):
+        return self.model.lm_head(self.module.norm(self.module.hc_head(rows)))
+
+
+def load_spelled(base):
+    """A model whose published config has keys that transformers spells differently."""
+    config = json.loads((base / "config.json").read_text())
+    with tempfile.TemporaryDirectory() as d:
+        shutil.copy(base / "model.safetensors", d)
+        golden.dump(Path(d) / "config.json", spelled(config))
+        return families.load(Path(d), torch.float32)
+
+
 def make(name, out):
     base, d = golden.DEFAULT_OUT / CASES[name], out / name
-    has_streams = name.startswith("qwen4")
-    model = families.load(base, torch.float32) if has_streams else golden.hf_load(base, torch.float32)
-    of_module, of_reference = (mtp.StreamsMtp, StreamsReference) if has_streams else (mtp.Mtp, Reference)
+    if name.startswith("deepseek_v4"):
+        model, of_module, of_reference = load_spelled(base), mtp.HyperMtp, HyperReference
+    elif name.startswith("qwen4"):
+        model, of_module, of_reference = families.load(base, torch.float32), mtp.StreamsMtp, StreamsReference
+    else:
+        model, of_module, of_reference = golden.hf_load(base, torch.float32), mtp.Mtp, Reference
     with torch.enable_grad():
         module = of_module(model).eval()
     names = names_of(module.config)
@@ -176,7 +220,7 @@ def make(name, out):
         if shard.suffix == ".safetensors":
             stored |= load_file(shard)
         shard.unlink()
-    dtype = next(it.dtype for name, it in stored.items() if name.endswith("embed_tokens.weight"))
+    dtype = next(it.dtype for name, it in stored.items() if name.endswith("embed_tokens.weight") or name == "embed.weight")
     stored = {k: v for k, v in stored.items() if not any(k.startswith(it + ".") for it in names.values())}
     save_file({**stored, **tensors_of(module, names, dtype)}, d / "model.safetensors", metadata={"format": "pt"})
     for i, tokens in enumerate(sequences):

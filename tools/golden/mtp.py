@@ -7,7 +7,7 @@ import copy
 
 import torch
 from torch import nn
-from transformers.masking_utils import create_causal_mask
+from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 
 
 def is_like_it(layer):
@@ -78,10 +78,41 @@ class StreamsMtp(nn.Module):
         return self.layers[0](x.flatten(-2), position_embeddings=rotary(embedded, positions[None].expand(3, -1, -1)), attention_mask=mask)
 
 
+class HyperMtp(nn.Module):
+    """The module of DeepSeek-V4, as SGLang (`deepseek_v4_nextn.py`) and Megatron have it: the norm of each of the model's streams by
+    itself, each of them through one matrix, and the embedding of the token, through another, added to all of them; a decoder layer
+    that attends to its window alone and never chooses experts by token; an end of its own; the model's own head."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.config = model.config
+        width, trunk = self.config.hidden_size, model.model
+        config = copy.deepcopy(self.config)
+        config.layer_types, config.mlp_layer_types = ["sliding_attention"], ["moe"]
+        norm = lambda: copy.deepcopy(trunk.norm)
+        self.enorm, self.hnorm, self.norm = norm(), norm(), norm()
+        self.e_proj, self.h_proj = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.layers = nn.ModuleList([type(trunk.layers[0])(config, 0)])
+        self.hc_head = copy.deepcopy(trunk.hc_head)
+        self.requires_grad_(True)
+
+    def forward(self, embedded, streams, rotary):
+        """Row by row: the embedding of a token, and the model's streams (or this module's) one position before it. Gives this
+        module's streams."""
+        x = self.h_proj(self.hnorm(streams)) + self.e_proj(self.enorm(embedded)).unsqueeze(-2)
+        positions = torch.arange(x.shape[1], device=x.device)[None]
+        mask = create_sliding_window_causal_mask(
+            config=self.config, inputs_embeds=embedded, attention_mask=None, cache=None, position_ids=positions
+        )
+        turns = {"main": rotary(embedded, position_ids=positions, layer_type="main")}
+        return self.layers[0](x, position_embeddings=turns, position_ids=positions, attention_mask=mask)
+
+
 def streams_of(model, tokens):
     """The streams that a model hands to its last mixer."""
     seen = []
-    mixer = model.model.language_model.hyper_connection_mixer
+    trunk = model.model
+    mixer = trunk.hc_head if hasattr(trunk, "hc_head") else trunk.language_model.hyper_connection_mixer
     hook = mixer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     model(input_ids=tokens, use_cache=False)
     hook.remove()

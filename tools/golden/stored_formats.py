@@ -72,6 +72,47 @@ def to_mxfp4(w):
     return (codes[..., 0::2] | codes[..., 1::2] << 4).astype(np.uint8), (exponent[..., 0] + 127).astype(np.uint8), values
 
 
+def to_power(scale):
+    """The power of two that is no smaller."""
+    return np.exp2(np.ceil(np.log2(scale))).astype(np.float32)
+
+
+def e8m0(scale):
+    """Powers of two as bytes of exponents."""
+    import torch
+    return torch.from_numpy((np.log2(scale) + 127).astype(np.uint8)).view(torch.float8_e8m0fnu)
+
+
+def encode_fp4(weights):
+    """What `encode` gives where experts are pairs of FP4 and most other matrices FP8, with scales that are powers of two, as DeepSeek publishes V4."""
+    import torch
+    stored, meant = {}, {}
+    for k, v in weights.items():
+        scale_name = k.removesuffix("weight") + "scale"
+        if ".ffn.experts." in k:
+            codes, exponents, meant[k] = to_mxfp4(v)
+            codes = codes.reshape(len(codes), -1)
+            stored[k], stored[scale_name] = torch.from_numpy(codes).view(torch.int8), torch.from_numpy(exponents).view(torch.float8_e8m0fnu)
+        elif re.search(r"\.attn\.(w(q_a|q_b|kv|o_a|o_b)|indexer\.wq_b)\.weight$|\.shared_experts\.", k):
+            stored[k], scale = to_fp8(v, to_power)
+            stored[scale_name] = e8m0(scale)
+            meant[k] = stored[k].float().numpy() * np.kron(scale, np.ones((BLOCK, BLOCK), np.float32))[:v.shape[0], :v.shape[1]]
+        else:
+            wide = k.endswith(STAYS_F32) or re.search(r"hc_\w+$|norm\.weight$", k)
+            meant[k] = v if wide else bf16(v)
+            stored[k] = torch.from_numpy(meant[k].copy()).to(torch.float32 if wide else torch.bfloat16)
+    return stored, meant
+
+
+def routes(config, rng):
+    """Tables of experts by token id: distinct ones in every row."""
+    import torch
+    n_layers = config.get("num_hash_layers", config.get("mlp_layer_types", []).count("hash_moe"))
+    shape = config.get("vocab_size", 0), config.get("n_routed_experts", 0)
+    rows = lambda: np.ascontiguousarray(np.argsort(rng.random(shape), -1)[:, :config["num_experts_per_tok"]].astype(np.int64))
+    return {f"layers.{n}.ffn.gate.tid2eid": torch.from_numpy(rows()) for n in range(n_layers)}
+
+
 def encode(weights, fmt):
     """(tensors to store, the values that they mean in FP32)"""
     import torch

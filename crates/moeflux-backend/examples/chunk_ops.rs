@@ -191,6 +191,7 @@ impl Bench {
             sinks: None,
             selection: None,
             looks_ahead: false,
+            entries: None,
         };
         let spec = CacheSpec::Pages {
             n_heads: n_kv,

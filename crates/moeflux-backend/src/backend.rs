@@ -9,7 +9,7 @@ use crate::{
     ActivationPrecision, Attention, BlendStreams, Buf, Cache, CausalConv, Cols, Combine, DeltaNet,
     DeltaRule, DeviceError, ExpertResidency, Experts, GatedActivation, GatedAttention,
     GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, MixStreams,
-    PlainActivation, Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing,
+    PlainActivation, PoolEntries, Projection, Recording, RmsNorm, Rope, RopeSpec, Route, Routing,
     SelectPositions, Selection, Sequences, SimilarityGate, Span, Stage, StateSpace, StreamShares,
     TokenLogit, Vector, WeighStreams, Weight,
 };
@@ -98,6 +98,8 @@ pub trait Ops: Send {
     fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]);
     /// Appends to the cache of index keys and selects positions.
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]);
+    /// Appends to the cache that pools are made of, and makes entries of those that are complete.
+    fn pool_entries(&mut self, op: PoolEntries, spans: &[Span]);
     /// Appends to the cache of keys and values, for attention that comes later.
     fn append(&mut self, cache: Cache, append: KeysValues, spans: &[Span]);
     /// Appends to the cache of keys and values and attends to it.

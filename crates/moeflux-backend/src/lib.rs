@@ -30,10 +30,10 @@ pub use args::{
     Decay, DeltaNet, DeltaRule, ExpertBiases, ExpertCall, ExpertFunction, ExpertGroups, ExpertRow,
     Experts, GateFunction, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
     HostMatrix, JoinStreams, KeysValues, LayerNorm, MixStreams, Mlp, PerExpert, PlainActivation,
-    PoolFunction, PoolKeys, PositionPart, Projection, RmsNorm, Rope, RopePairs, RopeSpec,
-    RotaryPositions, Route, Routing, RowPosition, Scoring, SelectPositions, Selection, Sequence,
-    Shared, SharedExpert, SimilarityGate, Span, StateShape, StateSpace, StreamShares, TokenLogit,
-    ValueOrder, Vector, WeighStreams, Weight, is_seen,
+    PoolEntries, PoolFunction, PoolKeys, PositionPart, Projection, RmsNorm, Rope, RopePairs,
+    RopeSpec, RotaryPositions, Route, Routing, RowPosition, Scoring, SelectPositions, Selection,
+    Sequence, Shared, SharedExpert, SimilarityGate, Span, StateShape, StateSpace, StreamShares,
+    TokenLogit, ValueOrder, Vector, WeighStreams, Weight, entries_in, is_seen,
 };
 pub use backend::{Backend, HiddenRows, LogitsExtras, Ops, PrerecordedStep};
 pub use counters::{DeviceCounters, DeviceStats};

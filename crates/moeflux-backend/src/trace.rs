@@ -9,8 +9,8 @@ use crate::{
     Attention, Backend, BlendStreams, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, Decay,
     DeltaNet, DeltaRule, DeviceError, Experts, GateFunction, GatedActivation, GatedAttention,
     GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras,
-    MixStreams, Ops, PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing,
-    SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
+    MixStreams, Ops, PlainActivation, PoolEntries, Projection, RmsNorm, Rope, RopeSpec, Route,
+    Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
     StateSpace, StreamShares, ValueOrder, Vector, WeighStreams, Weight,
 };
 
@@ -187,12 +187,19 @@ impl Ops for Trace {
 
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
         let SelectPositions { out, q, k, weights, cache, top_k, pools, .. } = op;
+        let k = k.map(|k| format!(" {k}")).unwrap_or_default();
         let (out, cache, spans) = (out.0, cache.0, Spans(spans));
         let weights = weights.map(|weights| format!(" {weights}")).unwrap_or_default();
         let pools = pools.map(|pools| format!(" pools of {}", pools.size)).unwrap_or_default();
         self.log(format_args!(
-            "selection {out} = top {top_k}{pools} {q} {k}{weights} c{cache} {spans}"
+            "selection {out} = top {top_k}{pools} {q}{k}{weights} c{cache} {spans}"
         ));
+    }
+
+    fn pool_entries(&mut self, op: PoolEntries, spans: &[Span]) {
+        let PoolEntries { x, rows, entries, .. } = op;
+        let (rows, entries, spans) = (rows.0, entries.0, Spans(spans));
+        self.log(format_args!("c{entries} += entries of c{rows} += {x} {spans}"));
     }
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
@@ -404,7 +411,7 @@ impl Sequences for Trace {
     ) -> Result<Vec<u8>, DeviceError> {
         self.log(format_args!("save s{} c{} {positions:?}", sequence.0, cache.0));
         let spec = self.sequences[sequence.0 as usize][cache.0 as usize];
-        Ok(vec![0; spec.saved_bytes(positions.len())])
+        Ok(vec![0; spec.saved_bytes(&positions)])
     }
 
     fn load_cache(

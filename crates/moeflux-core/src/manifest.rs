@@ -119,6 +119,19 @@ pub struct TableDecl {
     pub cols: usize,
 }
 
+/// The declaration of a resident table of whole numbers, such as the experts of each token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndicesDecl {
+    /// Canonical tensor name.
+    pub name: String,
+    /// Rows.
+    pub rows: usize,
+    /// Numbers of a row.
+    pub cols: usize,
+    /// What every number is below.
+    pub below: u32,
+}
+
 /// The declaration of integers that follow from the config, which checkpoints may hold too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstantsDecl {
@@ -139,6 +152,8 @@ pub struct Manifest {
     pub experts: Vec<ExpertsDecl>,
     /// Tables whose rows are read one by one.
     pub tables: Vec<TableDecl>,
+    /// Resident tables of whole numbers.
+    pub indices: Vec<IndicesDecl>,
     /// Integers that are only checked.
     pub constants: Vec<ConstantsDecl>,
 }

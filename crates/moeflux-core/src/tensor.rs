@@ -20,6 +20,8 @@ pub enum Dtype {
     I8,
     /// 32-bit words of published integers.
     I32,
+    /// Signed 64-bit integers.
+    I64,
     /// Blocks of ggml; shapes count columns.
     Ggml(BlockType),
     /// Any other type, by its name in the file.
@@ -55,6 +57,7 @@ impl Dtype {
             "F8_E8M0" => Dtype::F8E8M0,
             "I8" => Dtype::I8,
             "I32" => Dtype::I32,
+            "I64" => Dtype::I64,
             other => Dtype::Other(other.to_owned()),
         }
     }
@@ -63,6 +66,7 @@ impl Dtype {
     pub fn bytes(&self) -> Option<usize> {
         match self {
             Dtype::Float(float) => Some(float.bytes()),
+            Dtype::I64 => Some(8),
             Dtype::U32 | Dtype::I32 => Some(4),
             Dtype::U8 | Dtype::I8 | Dtype::F8E4M3 | Dtype::F8E8M0 => Some(1),
             Dtype::Ggml(_) | Dtype::Other(_) => None,
@@ -81,6 +85,7 @@ impl Dtype {
             Dtype::F8E8M0 => "F8_E8M0",
             Dtype::I8 => "I8",
             Dtype::I32 => "I32",
+            Dtype::I64 => "I64",
             Dtype::Ggml(block_type) => block_type.name(),
             Dtype::Other(name) => name,
         }

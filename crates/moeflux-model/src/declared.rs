@@ -125,6 +125,9 @@ pub fn bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<ExpertBank, 
     for decl in &declared.manifest.tables {
         claims.table(decl)?;
     }
+    for decl in &declared.manifest.indices {
+        claims.indices(decl)?;
+    }
     for decl in &declared.manifest.constants {
         claims.constants(decl)?;
     }

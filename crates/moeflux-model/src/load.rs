@@ -10,7 +10,7 @@ use moeflux_backend::trace::Trace;
 use moeflux_backend::{ActivationPrecision, Backend, HostMatrix, Weight};
 use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FormatError, MatrixSource};
 use moeflux_core::manifest::{
-    ConstantsDecl, ExpertsDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl,
+    ConstantsDecl, ExpertsDecl, IndicesDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl,
 };
 use moeflux_core::quant::{Encoding, Float, MatrixFormat, ScaledBlocks};
 use moeflux_core::{ExpertBank, HostBuf, OptionId, RowBank};
@@ -126,6 +126,9 @@ pub trait Weights {
     /// [`Model::row_ids`](crate::Model::row_ids).
     fn table(&mut self, decl: TableDecl) -> Result<(), LoadError>;
 
+    /// Reads a table of whole numbers, row by row.
+    fn indices(&mut self, decl: IndicesDecl) -> Result<Vec<u32>, LoadError>;
+
     /// Compares a tensor of integers with what it must be, where the checkpoint has it.
     fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError>;
 }
@@ -144,6 +147,8 @@ pub struct Loader<'a> {
     /// Called with the bytes loaded so far.
     progress: &'a mut dyn FnMut(u64),
     n_bytes: u64,
+    /// The last matrix that was compared with checksums as a whole.
+    checked: String,
 }
 
 /// What is known once everything is loaded.
@@ -178,6 +183,7 @@ impl<'a> Loader<'a> {
             facts: Vec::new(),
             progress,
             n_bytes: 0,
+            checked: String::new(),
         }
     }
 
@@ -331,7 +337,10 @@ impl Weights for Loader<'_> {
         runs: &[Range<usize>],
     ) -> Result<Weight, LoadError> {
         let source = self.claims.matrix(&whole)?;
-        self.check_whole(&source)?;
+        if self.checked != whole.name {
+            self.check_whole(&source)?;
+            self.checked.clone_from(&whole.name);
+        }
         let parts: Vec<MatrixSource> =
             runs.iter().map(|run| source.rows(run.start, run.len())).collect();
         self.load(&whole.name, &parts, whole.role)
@@ -362,6 +371,13 @@ impl Weights for Loader<'_> {
     fn table(&mut self, decl: TableDecl) -> Result<(), LoadError> {
         self.claims.table(&decl)?;
         Ok(())
+    }
+
+    fn indices(&mut self, decl: IndicesDecl) -> Result<Vec<u32>, LoadError> {
+        let source = self.claims.indices(&decl)?;
+        let bytes = self.read(&[source.extent], None)?;
+        let numbers = source.decode(&bytes[..source.extent.len]);
+        numbers.map_err(|what| self.refuse(&decl.name, &what))
     }
 
     fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError> {
@@ -450,6 +466,18 @@ impl Weights for Survey<'_> {
     fn table(&mut self, decl: TableDecl) -> Result<(), LoadError> {
         self.manifest.tables.push(decl);
         Ok(())
+    }
+
+    /// The numbers are made up, and different in a row.
+    fn indices(&mut self, decl: IndicesDecl) -> Result<Vec<u32>, LoadError> {
+        // As many as the files hold, which bounds what is allocated here.
+        if let Some(checkpoint) = self.checkpoint {
+            Claims::new(checkpoint).indices(&decl)?;
+        }
+        let row = (0..).take(decl.cols);
+        let numbers = std::iter::repeat_n(row, decl.rows).flatten().collect();
+        self.manifest.indices.push(decl);
+        Ok(numbers)
     }
 
     fn constants(&mut self, name: &str, values: &[u64]) -> Result<(), LoadError> {

@@ -77,6 +77,11 @@ pub trait Model: Send {
         None
     }
 
+    /// Whether experts of some layers follow from tokens, so that no layer runs before these are known.
+    fn routes_by_tokens(&self) -> bool {
+        false
+    }
+
     /// Which rows tokens need of each table that the family has declared, in that order. What is
     /// stored in [`Step::rows`](crate::Step::rows) gives their floats to a forward pass.
     fn row_ids(&self) -> Vec<Arc<dyn RowIds>> {

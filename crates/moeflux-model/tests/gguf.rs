@@ -1,6 +1,10 @@
 //! GGUF files of every architecture against what its family declares: nothing is missing, nothing
 //! left over, and one line for what cannot be.
 
+#[path = "gguf/compressed.rs"]
+mod compressed;
+#[path = "gguf/delta.rs"]
+mod delta;
 #[path = "gguf/hostile.rs"]
 mod hostile;
 #[path = "gguf/kimi.rs"]
@@ -301,4 +305,15 @@ fn rates_of_decay_are_not_above_zero() {
         let want = "m.gguf: tensor blk.0.ssm_a: 2 is not a rate of decay, below 0";
         assert_eq!(line(&load(&file).unwrap_err()), want);
     }
+}
+
+#[test]
+fn experts_of_tokens_are_experts_of_the_model() {
+    let mut file = model("deepseek4");
+    load(&file).unwrap();
+    let table = &mut file.tensor_mut("blk.0.ffn_gate_tid2eid.weight").bytes;
+    table[4..8].copy_from_slice(&9i32.to_le_bytes());
+    let want = "entry 1 of row 0 is 9; it must be from 0 to 3";
+    let want = format!("m.gguf: tensor blk.0.ffn_gate_tid2eid.weight: {want}");
+    assert_eq!(line(&load(&file).unwrap_err()), want);
 }

@@ -382,6 +382,32 @@ static SCRIPTED: TokenizerDialect = TokenizerDialect {
     ..TokenizerDialect::NONE
 };
 
+/// Later models of the same publisher, with the same tokens and one more.
+static LATER: TokenizerDialect = TokenizerDialect {
+    template: Some(OwnTemplate {
+        models: &["later"],
+        tokens: &["<|im_start|>", "<think>", "</think>"],
+        source: "{{ messages[0].role }}",
+    }),
+    ..TokenizerDialect::NONE
+};
+
+#[test]
+fn a_vocabulary_without_a_name_gets_the_template_of_most_of_its_tokens() {
+    for tokenizers in [vec![&SCRIPTED, &LATER], vec![&LATER, &SCRIPTED]] {
+        let dialects = Dialects { tokenizers, ..Dialects::default() };
+        for (old, source) in [("", "role"), ("</think>", "content")] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut json = tokenizer_json();
+            json["added_tokens"].as_array_mut().unwrap().retain(|token| token["content"] != old);
+            std::fs::write(dir.path().join("tokenizer.json"), json.to_string()).unwrap();
+            let tokenizer = Tokenizer::from_dir(dir.path(), &dialects).unwrap();
+            let want = format!("{{{{ messages[0].{source} }}}}");
+            assert_eq!(tokenizer.chat_template_source(true), Some(&want[..]));
+        }
+    }
+}
+
 #[test]
 fn a_model_that_comes_with_a_program_gets_a_template() {
     let dialects = Dialects { tokenizers: vec![&SCRIPTED], ..Dialects::default() };

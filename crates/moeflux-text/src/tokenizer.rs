@@ -159,17 +159,18 @@ impl Tokenizer {
     }
 
     /// Some models come with a program where others have a template. Without a `model_type` their
-    /// tokens tell them.
+    /// tokens tell them: later models have those of earlier ones and more.
     fn add_known_template(&mut self, dialects: &Dialects) {
         if !self.config.templates.is_empty() {
             return;
         }
         let model_type = self.config.model_type.as_deref();
         let knows = |token: &&str| self.id_of(token).is_some_and(|id| self.is_control(id));
-        let found = dialects.templates().find(|template| {
+        let fitting = dialects.templates().filter(|template| {
             let is_of = |name: &str| template.models.contains(&name);
             model_type.is_none_or(is_of) && template.tokens.iter().all(knows)
         });
+        let found = fitting.max_by_key(|template| template.tokens.len());
         let added = found.map(|template| ("default".to_owned(), template.source.to_owned()));
         self.config.templates.extend(added);
     }

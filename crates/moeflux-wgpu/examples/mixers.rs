@@ -93,6 +93,7 @@ fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usi
         sinks: None,
         selection: None,
         looks_ahead: false,
+        entries: None,
     };
     let run = &mut |b: &mut Wgpu, i: usize| {
         let sequence = sequences[i % sequences.len()];
@@ -134,6 +135,7 @@ fn gated_attention(b: &mut Wgpu, n_rows: usize) {
             sinks: None,
             selection: None,
             looks_ahead: false,
+            entries: None,
         },
         gate: Some(part(head_dim)),
     };

@@ -8,9 +8,9 @@ use moeflux_backend::{
     Combine, DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts,
     GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams,
     KernelTime, KeysValues, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation,
-    Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
-    RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences,
-    SimilarityGate, Span, StateSnapshot, StateSpace, StreamShares, TokenLogit, Vector,
+    PoolEntries, Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall,
+    ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence,
+    Sequences, SimilarityGate, Span, StateSnapshot, StateSpace, StreamShares, TokenLogit, Vector,
     WeighStreams, Weight,
 };
 use moeflux_core::quant::MatrixView;
@@ -182,6 +182,10 @@ impl Ops for Wgpu {
 
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
         ops::select_positions(self, op, spans);
+    }
+
+    fn pool_entries(&mut self, op: PoolEntries, spans: &[Span]) {
+        ops::pool_entries(self, op, spans);
     }
 
     fn append(&mut self, cache: Cache, append: KeysValues, spans: &[Span]) {

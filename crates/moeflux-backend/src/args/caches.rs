@@ -21,6 +21,17 @@ pub enum CacheSpec {
         /// others may be [forgotten](crate::Sequences::forget_passed); to all where absent.
         window: Option<usize>,
     },
+    /// An entry for every pool of positions, in pages: key and value of all heads. Pools are counted from
+    /// position 0, and have an entry once their last position is there
+    /// ([`pool_entries`](crate::Ops::pool_entries)).
+    Entries {
+        /// Positions of a pool.
+        pool: usize,
+        /// Floats of an entry.
+        dim: usize,
+        /// How it is stored.
+        dtype: KvType,
+    },
     /// A recurrent state in `f32`, all zero at first, which every row replaces.
     State(StateShape),
 }
@@ -65,35 +76,41 @@ impl CacheSpec {
     /// Bytes that every sequence takes, however short.
     pub fn fixed_bytes(&self) -> usize {
         match *self {
-            CacheSpec::Pages { .. } => 0,
+            CacheSpec::Pages { .. } | CacheSpec::Entries { .. } => 0,
             CacheSpec::State(shape) => 4 * shape.len(),
         }
     }
 
-    /// Bytes that a sequence takes for each of its positions.
+    /// Bytes that a sequence takes for each of its positions, rounded up.
     pub fn bytes_per_position(&self) -> usize {
         match *self {
             CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, .. } => {
                 n_heads * (dtype.row_bytes(k_dim) + dtype.row_bytes(v_dim))
             }
+            CacheSpec::Entries { pool, dim, dtype } => dtype.row_bytes(dim).div_ceil(pool),
             CacheSpec::State(_) => 0,
         }
     }
 
     /// Bytes of [`Sequences::save_cache`](crate::Sequences::save_cache) for
-    /// `n` positions: little-endian, as stored.
+    /// some positions: little-endian, as stored.
     ///
-    /// Pages: the keys `(n, n_heads, k_dim)`, then the values `(n, n_heads, v_dim)`. A state: its
-    /// floats.
-    pub fn saved_bytes(&self, n: usize) -> usize {
-        self.fixed_bytes() + n * self.bytes_per_position()
+    /// Pages: the keys `(n, n_heads, k_dim)`, then the values `(n, n_heads, v_dim)`. Entries: those of the
+    /// pools whose last positions are among these. A state: its floats.
+    pub fn saved_bytes(&self, positions: &Range<usize>) -> usize {
+        match *self {
+            CacheSpec::Entries { pool, dim, dtype } => {
+                entries_in(positions, pool).len() * dtype.row_bytes(dim)
+            }
+            _ => self.fixed_bytes() + positions.len() * self.bytes_per_position(),
+        }
     }
 
     /// The window of a cache that may forget positions.
     pub fn window(&self) -> Option<usize> {
         match *self {
             CacheSpec::Pages { window, .. } => window,
-            CacheSpec::State(_) => None,
+            CacheSpec::Entries { .. } | CacheSpec::State(_) => None,
         }
     }
 
@@ -106,6 +123,11 @@ impl CacheSpec {
     pub fn is_recurrent(&self) -> bool {
         matches!(self, CacheSpec::State(_))
     }
+}
+
+/// The pools whose last positions are among some positions.
+pub fn entries_in(positions: &Range<usize>, pool: usize) -> Range<usize> {
+    positions.start / pool..positions.end / pool
 }
 
 /// The first position that a row at `end` sees through a window.

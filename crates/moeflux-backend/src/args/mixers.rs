@@ -33,8 +33,13 @@ pub struct Attention {
     /// One logit a query head that takes part in the softmax and has no value.
     /// It is not multiplied by the scale.
     pub sinks: Option<Vector>,
-    /// Only the positions chosen for each row of the batch are seen.
+    /// Only the positions chosen for each row of the batch are seen; where there are entries, only those
+    /// chosen of these, and all positions.
     pub selection: Option<Selection>,
+    /// [Entries](crate::CacheSpec::Entries) that take part in the softmax as further keys of all heads, whose
+    /// values are their first `out.head_dim` floats: those of the pools that end at or before a row's own
+    /// position. Another op of the step has made those of its rows.
+    pub entries: Option<Cache>,
     /// Whether rows see positions after their own, up to [`Span::ahead_to`](crate::Span::ahead_to).
     /// Windows go by a row's own position all the same.
     pub looks_ahead: bool,
@@ -49,18 +54,21 @@ pub struct Attention {
 /// compared, that belongs into `scale`, or nowhere).
 ///
 /// With [pools](PoolKeys) a row chooses `top_k` of the pools that end at or before its position,
-/// and also sees the positions after the last of these.
+/// and also sees the positions after the last of these. Of entries it chooses `top_k` likewise, and the
+/// selection has the numbers of these.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectPositions {
     /// Where the choice goes.
     pub out: Selection,
     /// `(n_heads, dim)` a row.
     pub q: Heads,
-    /// `dim` a row; with [gated pools](PoolFunction::Gated) `dim` gates follow.
-    pub k: Cols,
+    /// `dim` a row; with [gated pools](PoolFunction::Gated) `dim` gates follow. Absent where entries are
+    /// chosen, which another op has made.
+    pub k: Option<Cols>,
     /// `n_heads` a row; 1 for every head where absent.
     pub weights: Option<Cols>,
-    /// [Pages](crate::CacheSpec::Pages) of one head of as many columns as `k`, without values.
+    /// [Pages](crate::CacheSpec::Pages) of one head of as many columns as `k`, without values; or
+    /// [entries](crate::CacheSpec::Entries), which are chosen as pools are.
     pub cache: Cache,
     /// Multiplies every product of a query and a key.
     pub scale: f32,
@@ -111,10 +119,41 @@ impl SelectPositions {
         let is_gated =
             self.pools.is_some_and(|pools| matches!(pools.function, PoolFunction::Gated { .. }));
         let n = if is_gated { 2 } else { 1 };
-        assert_eq!(self.k.len, n * self.q.head_dim, "index keys have the columns of queries");
+        let fits = self.k.is_none_or(|k| k.len == n * self.q.head_dim);
+        assert!(fits, "index keys have the columns of queries");
+        assert!(self.k.is_some() || self.pools.is_none(), "pools are of positions");
         assert!(self.top_k > 0, "a row sees a position");
         assert!(self.weights.is_none_or(|all| all.len == self.q.n_heads), "a weight an index head");
     }
+}
+
+/// Appends values and gates of rows to a cache with a window and, for each pool of positions that these
+/// complete, an entry to another (DeepSeek-AI, 2026, "DeepSeek-V4"): column by column
+///
+/// ```text
+/// entry = rope(rms_norm(sum over slots of softmax over slots of (gates + bias) * values))
+/// ```
+///
+/// where the last columns are rotated as the first row of the pool is. The slots are the positions of the
+/// pool. Pools that overlap have twice as many: the first halves of the columns of the positions of the
+/// pool before, where there is one, then the second halves of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolEntries {
+    /// Values, then as many gates a row: each as wide as an entry, or twice as wide where pools overlap.
+    pub x: Cols,
+    /// [Pages](crate::CacheSpec::Pages) of one head of as many columns as `x`, without values, in `f32`. A
+    /// window reaches back to the first slot of a pool that is not complete.
+    pub rows: Cache,
+    /// [Entries](crate::CacheSpec::Entries).
+    pub entries: Cache,
+    /// Added to gates: as many as a row has, for each position of a pool.
+    pub bias: Vector,
+    /// Factors of the norm, one a column of an entry.
+    pub weight: Vector,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// The rotation of the last columns.
+    pub rope: Rope,
 }
 
 /// `out[t] = silu(bias + sum over j of weight[.., j] * x[t - kernel + 1 + j])`,

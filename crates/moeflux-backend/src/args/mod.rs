@@ -11,13 +11,13 @@ mod streams;
 mod views;
 mod weights;
 
-pub use caches::{CacheSpec, StateShape, is_seen};
+pub use caches::{CacheSpec, StateShape, entries_in, is_seen};
 pub use fused::{DeltaNet, GatedAttention, Mlp, SharedExpert};
 pub use layers::{GateFunction, GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
 pub use logits::TokenLogit;
 pub use mixers::{
-    Attention, CausalConv, Decay, DeltaRule, KeysValues, PoolFunction, PoolKeys, SelectPositions,
-    StateSpace, ValueOrder,
+    Attention, CausalConv, Decay, DeltaRule, KeysValues, PoolEntries, PoolFunction, PoolKeys,
+    SelectPositions, StateSpace, ValueOrder,
 };
 pub use moe::{
     Combine, ExpertBiases, ExpertCall, ExpertFunction, ExpertGroups, ExpertRow, Experts,

@@ -36,6 +36,15 @@ pub enum Scoring {
         /// Multiplies the weights.
         scale: f32,
     },
+    /// `sqrt(softplus(logit))` (DeepSeek-V4).
+    SqrtSoftplus {
+        /// Added to scores for the choice alone, one an expert.
+        bias: Option<Vector>,
+        /// Whether weights are divided by their sum plus `1e-20`.
+        renormalise: bool,
+        /// Multiplies the weights.
+        scale: f32,
+    },
 }
 
 /// Numbers of a router, one an expert.
@@ -73,6 +82,9 @@ impl Scoring {
             Scoring::SoftmaxOfChosen => Scoring::softmax(false),
             Scoring::Sigmoid { bias, groups, .. } => {
                 Scoring::Sigmoid { bias, groups, renormalise: false, scale: 1.0 }
+            }
+            Scoring::SqrtSoftplus { bias, .. } => {
+                Scoring::SqrtSoftplus { bias, renormalise: false, scale: 1.0 }
             }
         }
     }

@@ -164,6 +164,7 @@ fn gated_attention(b: &mut dyn Backend, mixer: Mixer) -> Vec<f32> {
         sinks: are_apart.then(|| b.load_vector(&Numbers::new(87).floats(n_heads))),
         selection: None,
         looks_ahead: false,
+        entries: None,
     };
     let (q_norm, k_norm) = norms.unzip();
     let op = GatedAttention { v_norm, q_norm, k_norm, rope, attention, gate: Some(part(dim)) };
@@ -307,7 +308,7 @@ impl Ops {
         let select = shape.top_k.zip(index).map(|(top_k, index)| SelectPositions {
             out: b.new_selection(),
             q: index.slice(0, 3 * 17).heads(3),
-            k: index.slice(3 * 17, key_len),
+            k: Some(index.slice(3 * 17, key_len)),
             weights: (shape.pool.is_none() || shape.gates_pools)
                 .then(|| index.slice(3 * 17 + key_len, 3)),
             cache: Cache(1),
@@ -325,6 +326,7 @@ impl Ops {
             sinks: shape.sinks.then(|| b.load_vector(&Numbers::new(35).floats(n_heads))),
             selection: select.map(|selection| selection.out),
             looks_ahead: false,
+            entries: None,
         };
         let reader = shape.is_shared.then(|| Attention {
             out: filled(b, ROWS, n_heads * shape.out_dim, 40).heads(n_heads),

@@ -6,6 +6,7 @@
 mod attention;
 mod caches;
 mod elementwise;
+mod entries;
 mod mixers;
 mod moe;
 mod products;
@@ -48,6 +49,7 @@ pub fn check_ops(candidates: &[Open<'_>], closeness: Closeness) {
     streams::check(&suite);
     mixers::check(&suite);
     attention::check(&suite);
+    entries::check(&suite);
     caches::check(&suite);
     moe::check(&suite);
     moe::check_turns(&suite);

@@ -21,6 +21,7 @@ pub(super) fn check(suite: &Suite<'_>) {
         for renormalise in [false, true] {
             softmax_route(suite, n_experts, top_k, None, renormalise);
             sigmoid_route(suite, n_experts, top_k, None, renormalise);
+            root_route(suite, n_experts, top_k, renormalise);
         }
         route(suite, n_experts, top_k, &|_| Scoring::SoftmaxOfChosen);
     }
@@ -329,6 +330,16 @@ fn sigmoid_route(
             let bias = Numbers::new(59).floats(n_experts);
             let bias = has_bias.then(|| b.load_vector(&bias));
             Scoring::Sigmoid { bias, groups, renormalise, scale: 2.5 }
+        });
+    }
+}
+
+fn root_route(suite: &Suite<'_>, n_experts: usize, top_k: usize, renormalise: bool) {
+    for has_bias in [false, true] {
+        route(suite, n_experts, top_k, &|b| {
+            let bias = Numbers::new(59).floats(n_experts);
+            let bias = has_bias.then(|| b.load_vector(&bias));
+            Scoring::SqrtSoftplus { bias, renormalise, scale: 1.5 }
         });
     }
 }

@@ -23,6 +23,19 @@ pub(super) struct Scratch {
     pub(super) vectors: Vec<&'static [f32]>,
 }
 
+impl Scratch {
+    /// Begins a tile, whose queries have `stride` scores each and sums of `dim` columns.
+    pub(super) fn begin(&mut self, queries: &[Query<'_>], stride: usize, dim: usize) {
+        self.scores.first(queries.len() * stride);
+        self.sums.first(queries.len() * dim).fill(0.0);
+        self.totals.clear();
+        self.totals.resize(queries.len(), 0.0);
+        self.maxima.clear();
+        let sinks = queries.iter().map(|query| query.sink.unwrap_or(f32::NEG_INFINITY));
+        self.maxima.extend(sinks);
+    }
+}
+
 /// Memory of one task whose queries all see the same positions. Queries are in groups, which meet a block of
 /// positions together; rows of values and sums are whole vectors.
 #[derive(Debug, Default)]
@@ -56,8 +69,8 @@ pub(super) struct Tile {
 #[derive(Debug)]
 pub(super) struct Query<'a> {
     pub(super) q: &'a [f32],
-    /// Positions, or indices of a choice of positions.
-    pub(super) seen: Range<usize>,
+    /// Positions, then entries of pools, or indices of a choice of these.
+    pub(super) seen: [Range<usize>; 2],
     pub(super) sink: Option<f32>,
     /// First element of its output.
     pub(super) out: usize,

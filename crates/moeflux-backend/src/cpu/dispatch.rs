@@ -12,13 +12,13 @@ use super::parallel::for_each_chunk;
 use super::pool::SharedMut;
 use super::rope::RopeTable;
 use super::state::{Cpu, n_rows};
-use super::{attention, elementwise, mixers, norm, products, route, select, streams};
+use super::{attention, elementwise, entries, mixers, norm, products, route, select, streams};
 use crate::{
     Attention, Backend, BlendStreams, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
     DeltaRule, DeviceError, Experts, GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct,
     Heads, HostMatrix, JoinStreams, KeysValues, LayerNorm, LogitsExtras, MixStreams, Ops,
-    PerExpert, PlainActivation, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring,
-    SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
+    PerExpert, PlainActivation, PoolEntries, Projection, RmsNorm, Rope, RopeSpec, Route, Routing,
+    Scoring, SelectPositions, Selection, Sequence, Sequences, SimilarityGate, Span, StateSnapshot,
     StateSpace, StreamShares, Vector, WeighStreams, Weight,
 };
 
@@ -80,6 +80,10 @@ impl Ops for Cpu {
 
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
         select::select_positions(self, op, spans);
+    }
+
+    fn pool_entries(&mut self, op: PoolEntries, spans: &[Span]) {
+        entries::pool_entries(self, op, spans);
     }
 
     fn layer_norm(&mut self, rows: usize, op: LayerNorm) {
@@ -314,7 +318,7 @@ impl Ops for Cpu {
     fn route_into(&mut self, rows: usize, op: Route, out: &mut Routing) -> Result<(), DeviceError> {
         let logits = self.buf(op.logits.buf);
         let per_expert = match op.scoring {
-            Scoring::Sigmoid { bias, .. } => bias,
+            Scoring::Sigmoid { bias, .. } | Scoring::SqrtSoftplus { bias, .. } => bias,
             Scoring::Softmax { per_expert, .. } => per_expert.map(PerExpert::vector),
             Scoring::SoftmaxOfChosen => None,
         };

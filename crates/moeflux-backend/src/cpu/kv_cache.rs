@@ -1,4 +1,5 @@
-//! Keys and values of one sequence and layer, by pages.
+//! Keys and values of one sequence and layer, by pages. Entries of pools are keys whose positions are the
+//! numbers of the pools.
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use super::Isa;
 use super::floats::Floats;
 use super::isa::for_every_isa;
 use super::pool::SharedMut;
-use crate::{CacheSpec, KvType, is_seen};
+use crate::{CacheSpec, KvType, entries_in, is_seen};
 
 /// Positions of a page.
 pub(super) const PAGE_POSITIONS: usize = 256;
@@ -17,6 +18,8 @@ pub(super) struct KvCache {
     n_heads: usize,
     dtype: KvType,
     window: Option<usize>,
+    /// Positions of a sequence for each vector.
+    pool: usize,
     k: Plane,
     v: Plane,
 }
@@ -72,11 +75,21 @@ impl KvCache {
     /// # Panics
     /// Where the spec is that of another kind of cache.
     pub(super) fn new(spec: CacheSpec) -> Self {
-        let CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, window } = spec else {
-            panic!("keys and values")
-        };
         let plane = |dim| Plane { dim, pages: Vec::new() };
-        KvCache { n_heads, dtype, window, k: plane(k_dim), v: plane(v_dim) }
+        match spec {
+            CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, window } => {
+                KvCache { n_heads, dtype, window, pool: 1, k: plane(k_dim), v: plane(v_dim) }
+            }
+            CacheSpec::Entries { pool, dim, dtype } => {
+                KvCache { n_heads: 1, dtype, window: None, pool, k: plane(dim), v: plane(0) }
+            }
+            CacheSpec::State(_) => panic!("keys and values"),
+        }
+    }
+
+    /// Positions of a sequence for each vector.
+    pub(super) fn pool(&self) -> usize {
+        self.pool
     }
 
     /// Key heads.
@@ -101,8 +114,9 @@ impl KvCache {
 
     /// Forgets all but the first `len` positions and frees whole pages.
     pub(super) fn truncate(&mut self, len: usize) {
+        let n = len / self.pool;
         for plane in [&mut self.k, &mut self.v] {
-            plane.pages.truncate(len.div_ceil(PAGE_POSITIONS));
+            plane.pages.truncate(n.div_ceil(PAGE_POSITIONS));
         }
     }
 
@@ -145,6 +159,7 @@ impl KvCache {
 
     /// The stored bytes: keys, then values, each by position and head.
     pub(super) fn save(&self, positions: Range<usize>) -> Vec<u8> {
+        let positions = entries_in(&positions, self.pool);
         let row_bytes = self.dtype.row_bytes(self.k.dim) + self.dtype.row_bytes(self.v.dim);
         let mut bytes = Vec::with_capacity(positions.len() * self.n_heads * row_bytes);
         for plane in [&self.k, &self.v] {
@@ -167,6 +182,7 @@ impl KvCache {
 
     /// Overwrites what [`save`](KvCache::save) reads.
     pub(super) fn load(&mut self, positions: Range<usize>, bytes: &[u8]) {
+        let positions = entries_in(&positions, self.pool);
         let mut rest = bytes;
         for plane in [&mut self.k, &mut self.v] {
             let n = self.dtype.row_bytes(plane.dim);

@@ -106,7 +106,9 @@ pub(super) struct RecurrentState {
 impl CacheState {
     pub(super) fn new(spec: CacheSpec) -> CacheState {
         match spec {
-            CacheSpec::Pages { .. } => CacheState::Kv(KvCache::new(spec)),
+            CacheSpec::Pages { .. } | CacheSpec::Entries { .. } => {
+                CacheState::Kv(KvCache::new(spec))
+            }
             CacheSpec::State(shape) => {
                 CacheState::State(RecurrentState { shape, floats: Floats::zeroed(shape.len()) })
             }

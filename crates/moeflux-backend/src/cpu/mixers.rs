@@ -60,6 +60,12 @@ impl Cpu {
         both.map(|cache| cache.as_deref_mut().expect("the sequence exists")).into()
     }
 
+    /// A cache that no op has taken.
+    pub(super) fn cache(&self, sequence: Sequence, cache: Cache) -> &CacheState {
+        let caches = self.sequences[sequence.0 as usize].as_ref();
+        &caches.expect("the sequence exists")[cache.0 as usize]
+    }
+
     pub(super) fn cache_slot(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {
         let caches = self.sequences[sequence.0 as usize].as_mut();
         &mut caches.expect("the sequence exists")[cache.0 as usize]

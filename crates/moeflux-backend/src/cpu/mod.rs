@@ -12,6 +12,7 @@ mod dispatch;
 #[cfg(target_arch = "x86_64")]
 mod eights;
 mod elementwise;
+mod entries;
 mod floats;
 mod isa;
 mod kv_cache;

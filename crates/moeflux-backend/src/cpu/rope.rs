@@ -23,6 +23,11 @@ impl RopeTable {
         RopeTable { spec, spans: Vec::new(), sin: Vec::new(), cos: Vec::new() }
     }
 
+    /// Columns that it rotates.
+    pub(super) fn n_columns(&self) -> usize {
+        2 * self.spec.inv_freq.len()
+    }
+
     /// Makes the table that of `spans`.
     pub(super) fn set(&mut self, spans: &[Span]) {
         if self.spans == spans {

@@ -5,7 +5,7 @@ use moeflux_core::ExpertId;
 use super::Isa;
 use super::elementwise::sigmoids;
 use super::isa::for_every_isa;
-use super::math::exp;
+use super::math::{exp, softplus};
 use super::parallel::Spare;
 use crate::{ExpertGroups, PerExpert, Scoring};
 
@@ -70,6 +70,13 @@ impl Router<'_> {
                 finish(weights, renormalise.then_some(SIGMOID_EPS), scale);
                 keep_nan(&scratch.choice, weights);
             }
+            Scoring::SqrtSoftplus { renormalise, scale, .. } => {
+                roots_of_softplus(isa, scores);
+                best_biased(&mut scratch, per_expert, None, top_k);
+                pick(&scratch.scores, &scratch.chosen, weights);
+                finish(weights, renormalise.then_some(SIGMOID_EPS), scale);
+                keep_nan(&scratch.choice, weights);
+            }
         }
         assert_eq!(scratch.chosen.len(), experts.len(), "as many experts as rows choose");
         for (expert, key) in experts.iter_mut().zip(&scratch.chosen) {
@@ -112,6 +119,14 @@ for_every_isa! {
         }
         for value in values {
             *value /= sum;
+        }
+    }
+}
+
+for_every_isa! {
+    fn roots_of_softplus(values: &mut [f32]) {
+        for value in values {
+            *value = softplus(*value).sqrt();
         }
     }
 }

@@ -31,12 +31,17 @@ pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span
     for span in spans {
         let mut state = cpu.take_cache(span.sequence, op.cache);
         let CacheState::Kv(kv) = &mut state else { panic!("index keys need a cache") };
+        let key_len = op.k.map_or(op.q.head_dim, |k| k.len);
         assert!(
-            kv.n_heads() == 1 && kv.v_dim() == 0 && op.k.len == kv.k_dim(),
+            kv.n_heads() == 1 && kv.v_dim() == 0 && key_len == kv.k_dim(),
             "a cache of index keys has one head and no values"
         );
-        for (i, row) in span.rows.clone().enumerate() {
-            kv.store(0, span.position + i, cpu.buf(op.k.buf).cols(row, op.k), &[]);
+        let of_entries = op.k.is_none();
+        let size = if of_entries { kv.pool() } else { size };
+        if let Some(k) = op.k {
+            for (i, row) in span.rows.clone().enumerate() {
+                kv.store(0, span.position + i, cpu.buf(k.buf).cols(row, k), &[]);
+            }
         }
         if let Some(pools) = op.pools {
             complete_pools(cpu, &pools, kv, span);
@@ -49,7 +54,7 @@ pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span
             let last = (span.position + span.rows.len()) / size;
             let end = span.rows.end.min(row + (SCORES / last).max(1));
             let position = span.position + (row - span.rows.start);
-            let part = Part { cpu, op: &op, kv, rows: row..end, position, size };
+            let part = Part { cpu, op: &op, kv, rows: row..end, position, size, of_entries };
             part.choose(&mut scores, &mut chosen);
             row = end;
         }
@@ -136,6 +141,8 @@ struct Part<'a> {
     position: usize,
     /// Positions of a pool.
     size: usize,
+    /// Whether pools have entries, which are chosen by their numbers.
+    of_entries: bool,
 }
 
 impl Part<'_> {
@@ -147,8 +154,8 @@ impl Part<'_> {
     /// Chooses pools for every row, and adds the positions that it sees.
     fn choose(&self, scores: &mut Floats, chosen: &mut Chosen) {
         let n_rows = self.rows.len();
-        let end = self.position + n_rows;
         let stride = self.n_seen(n_rows - 1);
+        let end = if self.of_entries { stride } else { self.position + n_rows };
         let scores = scores.first(n_rows * stride);
         let shared = SharedMut::new(scores);
         self.cpu.pool.run(end.div_ceil(PAGE_POSITIONS), &|page| {
@@ -156,7 +163,8 @@ impl Part<'_> {
             self.score_page(first..end.min(first + PAGE_POSITIONS), stride, shared);
         });
         let scores = &*scores;
-        let (top_k, size) = (self.op.top_k, self.size);
+        let (top_k, of_entries) = (self.op.top_k, self.of_entries);
+        let size = if of_entries { 1 } else { self.size };
         let len_of = |i| top_k * size + (self.position + i + 1) % size;
         let Room { places, first, positions } = chosen.extend(self.rows.clone(), len_of);
         let shared = SharedMut::new(positions);
@@ -164,6 +172,9 @@ impl Part<'_> {
             // SAFETY: task i alone uses the i-th part.
             let out = unsafe { shared.slice(places[i].start - first..places[i].end - first) };
             best(&scores[i * stride..][..self.n_seen(i)], &mut out[..top_k]);
+            if of_entries {
+                return;
+            }
             spread(out, top_k, size);
             let tail = self.n_seen(i) * size;
             for (out, position) in out[top_k * size..].iter_mut().zip(tail..) {
@@ -174,8 +185,9 @@ impl Part<'_> {
 
     /// Scores the pools that end in one page for all rows, into `(rows, stride)`.
     fn score_page(&self, page: Range<usize>, stride: usize, out: SharedMut<'_, f32>) {
-        let Part { cpu, op, kv, size, .. } = self;
-        let (dim, stored) = (op.q.head_dim, op.k.len);
+        let Part { cpu, op, kv, .. } = self;
+        let size = if self.of_entries { 1 } else { self.size };
+        let (dim, stored) = (op.q.head_dim, kv.k_dim());
         let block_len = attention::block_len(dim);
         let mut products = vec![0.0; op.q.n_heads * block_len];
         let (mut scratch, mut gathered) = (Floats::default(), Floats::default());

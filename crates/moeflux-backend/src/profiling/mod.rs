@@ -18,10 +18,11 @@ use crate::{
     ActivationPrecision, Attention, Backend, BlendStreams, Buf, Cache, CacheSpec, CausalConv, Cols,
     Combine, DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertResidency, Experts,
     GatedActivation, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, JoinStreams,
-    KeysValues, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation, Projection,
-    Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts, RmsNorm, Rope,
-    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, SimilarityGate,
-    Span, Stage, StateSnapshot, StateSpace, StreamShares, TokenLogit, Vector, WeighStreams, Weight,
+    KeysValues, LayerNorm, LogitsExtras, MixStreams, MoeOnDevice, Ops, PlainActivation,
+    PoolEntries, Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall,
+    ResidentExperts, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence,
+    Sequences, SimilarityGate, Span, Stage, StateSnapshot, StateSpace, StreamShares, TokenLogit,
+    Vector, WeighStreams, Weight,
 };
 
 #[derive(Debug, Default)]
@@ -200,6 +201,8 @@ impl Ops for ProfilingBackend {
             |_| touches(n_rows(spans), 1, all(x));
         fn select_positions(op: SelectPositions, spans: &[Span]) =
             |_| Work { rows: n_rows(spans), ..Work::default() };
+        fn pool_entries(op: PoolEntries, spans: &[Span]) =
+            |_| touches(n_rows(spans), 1, op.x.len);
         fn append(cache: Cache, append: KeysValues, spans: &[Span]) =
             |_| touches(n_rows(spans), 1, all(append.k));
         fn attention(op: Attention, spans: &[Span]) = |facts| facts.attention(&op, spans);

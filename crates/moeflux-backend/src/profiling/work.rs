@@ -88,6 +88,10 @@ impl Facts {
             let spec = self.cache(span.sequence, op.cache);
             let first = span.position.saturating_sub(visible(span.position + 1) - 1);
             work.bytes += ((end - first) * spec.bytes_per_position()) as u64;
+            if let Some(entries) = op.entries {
+                let spec = self.cache(span.sequence, entries);
+                work.bytes += spec.saved_bytes(&(0..end)) as u64;
+            }
         }
         work
     }

@@ -62,6 +62,7 @@ impl Model {
             sinks: None,
             selection: None,
             looks_ahead: false,
+            entries: None,
         };
         let latent = Attention {
             out: Heads { head_dim: 5, ..out(1, 2) },
@@ -139,7 +140,7 @@ impl Model {
     ) -> Vec<u8> {
         let spec = specs(self.dtype)[cache.0 as usize];
         let bytes = self.cpu.save_cache(sequence, cache, positions.clone()).expect("it works");
-        assert_eq!(bytes.len(), spec.saved_bytes(positions.len()), "{spec:?}");
+        assert_eq!(bytes.len(), spec.saved_bytes(&positions), "{spec:?}");
         bytes
     }
 }
@@ -235,6 +236,7 @@ fn two_rows(cpu: &mut Cpu) -> (Attention, [Span; 1]) {
         sinks: None,
         selection: None,
         looks_ahead: false,
+        entries: None,
     };
     (op, [Span::new(sequence, 0..2, 0)])
 }

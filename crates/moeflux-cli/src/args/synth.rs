@@ -24,7 +24,7 @@ pub(crate) struct SynthArgs {
     /// Family of the shape, checked if given
     #[arg(long, value_name = "NAME")]
     pub(crate) family: Option<String>,
-    /// mlx, packed, gguf, nvfp4, int4, gptq, awq or fp8
+    /// mlx, packed, gguf, nvfp4, int4, gptq, awq, fp8 or fp4
     #[arg(long, value_enum, default_value_t = SynthKind::Mlx, value_name = "KIND", hide_possible_values = true)]
     pub(crate) format: SynthKind,
     /// Bits of the weights: 2 to 6, 8, or 16 (BF16) [default: 4]
@@ -80,4 +80,6 @@ pub(crate) enum SynthKind {
     Awq,
     /// FP8 in blocks.
     Fp8,
+    /// Experts of MXFP4, and FP8 in blocks.
+    Fp4,
 }

@@ -36,6 +36,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
             SynthKind::Gptq => SynthFormat::Tool(ToolFormat::Gptq),
             SynthKind::Awq => SynthFormat::Tool(ToolFormat::Awq),
             SynthKind::Fp8 => SynthFormat::Tool(ToolFormat::Fp8),
+            SynthKind::Fp4 => SynthFormat::Tool(ToolFormat::Fp4),
         },
         mix: args.mix.unwrap_or(default.mix),
         part_bytes: args.part_size,

@@ -366,6 +366,9 @@ pub(crate) fn open_and_claim(dst: &Path, manifest: &Manifest) -> Result<(), Form
     for decl in &manifest.vectors {
         claims.vector(decl)?;
     }
+    for decl in &manifest.indices {
+        claims.indices(decl)?;
+    }
     for decl in &manifest.constants {
         claims.constants(decl)?;
     }

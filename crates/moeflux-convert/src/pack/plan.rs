@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use moeflux_core::checkpoint::{
-    Checkpoint, Checksum, Claims, Config, Container, Dtype, FileReader, FormatError, MatrixSource,
-    PackedFile, PackedLayer, PartFormats, Precision, SourceIdentity, StoredFormat, VectorSource,
-    part_checksum_hex, record_layout,
+    Checkpoint, Checksum, Claims, Config, Container, Dtype, FileReader, FormatError, IndicesSource,
+    MatrixSource, PackedFile, PackedLayer, PartFormats, Precision, SourceIdentity, StoredFormat,
+    VectorSource, part_checksum_hex, record_layout,
 };
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
 use moeflux_core::quant::{AffineBias, Float, MatrixFormat, NF4_GROUP};
@@ -31,6 +31,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) reader: FileReader,
     pub(super) matrices: Vec<MatrixPlan<'a>>,
     pub(crate) vectors: Vec<(TensorEntry, VectorSource)>,
+    /// Resident tables of whole numbers.
+    pub(super) indices: Vec<(TensorEntry, IndicesSource)>,
     /// Those of tables whose rows are read one by one.
     pub(super) tables: Vec<TableTensor>,
     /// The formats of those whose tensors do not say it.
@@ -84,6 +86,13 @@ impl<'a> Plan<'a> {
                 vectors.push((entry, source));
             }
         }
+        let mut indices = Vec::new();
+        for decl in &manifest.indices {
+            let source = claims.indices(decl)?;
+            let (name, dtype, shape) =
+                (decl.name.clone(), source.dtype.clone(), source.shape.to_vec());
+            indices.push((TensorEntry { name, dtype, shape }, source));
+        }
         for decl in &manifest.constants {
             claims.constants(decl)?;
         }
@@ -118,7 +127,7 @@ impl<'a> Plan<'a> {
             Some(LayerPlan { idx, is_optional, packed, bank: bank.clone()? })
         };
         let layers = bank.layers.iter().enumerate().map(layer).collect();
-        let entries = entries(&matrices, &vectors, &tables, "");
+        let entries = entries(&matrices, &vectors, &indices, &tables, "");
         let header = safetensors_header(&entries);
         let data: u64 = entries.iter().map(TensorEntry::n_bytes).sum();
         let resident_bytes = header.len() as u64 + data;
@@ -132,6 +141,7 @@ impl<'a> Plan<'a> {
             bank,
             matrices,
             vectors,
+            indices,
             tables,
             table_formats,
             layers,
@@ -146,7 +156,7 @@ impl<'a> Plan<'a> {
     pub(super) fn of_tower(tower: &'a TowerFiles) -> Result<Plan<'a>, FormatError> {
         let plan = Plan::new(tower.checkpoint(), tower.manifest(), &PackOptions::unquantised())?;
         let prefix = Container::TOWER_PREFIX;
-        let entries = entries(&plan.matrices, &plan.vectors, &plan.tables, prefix);
+        let entries = entries(&plan.matrices, &plan.vectors, &plan.indices, &plan.tables, prefix);
         let header = safetensors_header(&entries);
         let data: u64 = entries.iter().map(TensorEntry::n_bytes).sum();
         let resident_bytes = header.len() as u64 + data;
@@ -177,7 +187,7 @@ impl<'a> Plan<'a> {
 
     /// The resident tensors in the order in which they are written.
     fn entries(&self) -> Vec<TensorEntry> {
-        entries(&self.matrices, &self.vectors, &self.tables, self.prefix)
+        entries(&self.matrices, &self.vectors, &self.indices, &self.tables, self.prefix)
     }
 
     /// The parts of a file that have checksums of their own: its records, or its tensors.
@@ -409,10 +419,11 @@ pub(crate) fn matrix_entries(
     }
 }
 
-/// The resident tensors in the order in which they are written: matrices, vectors, tables.
+/// The resident tensors in the order in which they are written: matrices, vectors, whole numbers, tables.
 fn entries(
     matrices: &[MatrixPlan<'_>],
     vectors: &[(TensorEntry, VectorSource)],
+    indices: &[(TensorEntry, IndicesSource)],
     tables: &[TableTensor],
     prefix: &str,
 ) -> Vec<TensorEntry> {
@@ -421,7 +432,9 @@ fn entries(
     };
     let matrices = matrices.iter().flat_map(of_matrix);
     let vectors = vectors.iter().map(|(entry, _)| entry.clone());
-    let all = matrices.chain(vectors).chain(tables.iter().map(|table| table.entry.clone()));
+    let indices = indices.iter().map(|(entry, _)| entry.clone());
+    let tables = tables.iter().map(|table| table.entry.clone());
+    let all = matrices.chain(vectors).chain(indices).chain(tables);
     let named =
         |entry: TensorEntry| TensorEntry { name: format!("{prefix}{}", entry.name), ..entry };
     all.map(named).collect()

@@ -43,6 +43,13 @@ pub(super) fn write(
         count(&mut report, "vectors", extent.len, extent.len, QuantError::default());
         advance(extent.len as u64);
     }
+    for (_, source) in &plan.indices {
+        let bytes = source.extent.len;
+        source.read(plan.checkpoint)?;
+        copy(plan, source.extent, None, writer)?;
+        count(&mut report, "tables", bytes, bytes, QuantError::default());
+        advance(bytes as u64);
+    }
     for table in &plan.tables {
         let n_bytes = table.entry.n_bytes() as usize;
         match &table.content {

@@ -52,6 +52,19 @@ pub(super) enum Fill {
     Floats(f32),
     /// Blocks of random bits but for their scales.
     Blocks(Blocks),
+    /// Rows of whole numbers.
+    Indices(Indices),
+}
+
+/// Rows of different whole numbers below a bound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Indices {
+    /// Numbers of a row.
+    pub(super) cols: usize,
+    /// What they are below.
+    pub(super) below: u32,
+    /// Bytes of a number: 4 or 8.
+    pub(super) width: usize,
 }
 
 /// Blocks of a type of ggml.
@@ -136,6 +149,12 @@ impl Fill {
                 Fill::Bits.make(noise, offset, out);
                 blocks.put_scales(offset, out);
             }
+            Fill::Indices(indices) => {
+                let width = indices.width;
+                for (out, i) in out.chunks_exact_mut(width).zip(offset / width as u64..) {
+                    out.copy_from_slice(&indices.number(noise, i).to_le_bytes()[..width]);
+                }
+            }
             Fill::Table(table) => {
                 for (out, word) in out.chunks_mut(8).zip(words) {
                     for (out, i) in out.chunks_exact_mut(2).zip(0..) {
@@ -145,6 +164,15 @@ impl Fill {
                 }
             }
         }
+    }
+}
+
+impl Indices {
+    /// Number `idx` of a run of rows. Those of a row are as far from each other as they can be.
+    fn number(self, noise: Noise, idx: u64) -> u64 {
+        let (below, cols) = (u64::from(self.below.max(1)), self.cols.max(1) as u64);
+        let step = (below / cols).max(1);
+        (noise.word(idx / cols) % below + idx % cols * step) % below
     }
 }
 
@@ -275,6 +303,8 @@ pub(super) fn vector(name: &str, n: usize, float: Float, noise: Noise) -> Vec<u8
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -285,7 +315,9 @@ mod tests {
         let blocks = |kind| Fill::Blocks(Blocks::new(kind, 1.0, noise));
         let [q6_k, q4_0] = [BlockType::Q6_K, BlockType::Q4_0].map(blocks);
         let cycle = Fill::cycle((0..22).collect::<Vec<u8>>());
-        for fill in [Fill::Bits, cycle, table, Fill::Floats(1.0), q6_k, q4_0] {
+        let indices = |width| Fill::Indices(Indices { cols: 6, below: 256, width });
+        let [wide, narrow] = [8, 4].map(indices);
+        for fill in [Fill::Bits, cycle, table, Fill::Floats(1.0), q6_k, q4_0, wide, narrow] {
             let mut whole = vec![0; 1000];
             fill.make(noise, 0, &mut whole);
             let mut parts = vec![0; 1000];
@@ -293,6 +325,22 @@ mod tests {
                 fill.make(noise, i as u64 * 104, part);
             }
             assert_eq!(whole, parts);
+        }
+    }
+
+    #[test]
+    fn rows_of_indices_have_different_numbers_below_the_bound() {
+        let noise = Noise::of(3, "t");
+        for (cols, below) in [(6, 256), (6, 7), (3, 3), (6, 384)] {
+            let mut bytes = vec![0; 8 * cols * 5000];
+            Fill::Indices(Indices { cols, below, width: 8 }).make(noise, 0, &mut bytes);
+            let all: Vec<u64> =
+                bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+            for row in all.chunks(cols) {
+                let distinct: BTreeSet<&u64> = row.iter().collect();
+                assert_eq!(distinct.len(), cols, "{row:?}");
+            }
+            assert_eq!(all.iter().max(), Some(&u64::from(below - 1)));
         }
     }
 

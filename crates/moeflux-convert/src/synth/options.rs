@@ -62,6 +62,8 @@ pub enum ToolFormat {
     Awq,
     /// FP8 in blocks of 128 rows and columns.
     Fp8,
+    /// The same with experts of MXFP4, and all scales as powers of two.
+    Fp4,
 }
 
 impl Default for SynthOptions {

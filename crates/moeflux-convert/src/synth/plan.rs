@@ -2,10 +2,10 @@
 
 use moeflux_core::ShapedPart;
 use moeflux_core::checkpoint::{Dtype, PartFormats};
-use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::manifest::{ExpertsDecl, IndicesDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
-use super::fill::{Fill, Noise, vector};
+use super::fill::{Fill, Indices, Noise, vector};
 use crate::files::TensorEntry;
 use crate::pack::plan::matrix_entries;
 use crate::synth::options::SynthOptions;
@@ -70,7 +70,8 @@ pub(super) fn expert_formats(options: &SynthOptions, decl: &ExpertsDecl) -> Part
 pub(super) fn resident(manifest: &Manifest, options: &SynthOptions) -> Vec<Made> {
     let matrices = manifest.matrices.iter().flat_map(|decl| matrix(decl, options));
     let vectors = manifest.vectors.iter().map(|vector| small(vector, options.seed));
-    matrices.chain(vectors).collect()
+    let indices = manifest.indices.iter().map(|decl| indices(decl, options.seed));
+    matrices.chain(vectors).chain(indices).collect()
 }
 
 /// The tensors of a vision tower under the names of its plan.
@@ -129,6 +130,15 @@ pub(super) fn small(decl: &VectorDecl, seed: u64) -> Made {
     let bytes = vector(&decl.name, shape.iter().product(), float, noise);
     let entry = TensorEntry { name: decl.name.clone(), dtype: Dtype::Float(float), shape };
     Made { entry, fill: Fill::cycle(bytes), noise }
+}
+
+/// A table of whole numbers, in 64 bits as such tables are published.
+pub(super) fn indices(decl: &IndicesDecl, seed: u64) -> Made {
+    let IndicesDecl { name, rows, cols, below } = decl.clone();
+    let noise = Noise::of(seed, &name);
+    let fill = Fill::Indices(Indices { cols, below, width: 8 });
+    let entry = TensorEntry { name, dtype: Dtype::I64, shape: vec![rows, cols] };
+    Made { entry, fill, noise }
 }
 
 /// The experts of a layer as MLX stacks them.

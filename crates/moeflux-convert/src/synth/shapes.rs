@@ -57,6 +57,11 @@ pub(super) fn config(name: &str, options: &SynthOptions) -> Option<Value> {
         if let Some(types) = text.get_mut("layer_types").and_then(Value::as_array_mut) {
             *types = types.iter().cycle().take(n_layers).cloned().collect();
         }
+        // One a layer, and those behind them.
+        if let Some(ratios) = text.get_mut("compress_ratios").and_then(Value::as_array_mut) {
+            let last = ratios.last().cloned();
+            *ratios = ratios.iter().cycle().take(n_layers).cloned().chain(last).collect();
+        }
         // One letter a layer.
         if let Some(Value::String(pattern)) = text.get_mut("hybrid_override_pattern") {
             *pattern = pattern.chars().cycle().take(n_layers).collect();

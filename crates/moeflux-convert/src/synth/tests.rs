@@ -112,8 +112,14 @@ fn packed_checkpoints_pass_verification() {
     assert_eq!(open_checkpoint(&out).unwrap().kind(), CheckpointKind::Packed);
 }
 
-const TOOLS: [ToolFormat; 5] =
-    [ToolFormat::Nvfp4, ToolFormat::Int4, ToolFormat::Gptq, ToolFormat::Awq, ToolFormat::Fp8];
+const TOOLS: [ToolFormat; 6] = [
+    ToolFormat::Nvfp4,
+    ToolFormat::Int4,
+    ToolFormat::Gptq,
+    ToolFormat::Awq,
+    ToolFormat::Fp8,
+    ToolFormat::Fp4,
+];
 
 #[test]
 fn formats_of_other_tools_are_claimed_whole() {
@@ -308,6 +314,8 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("deepseek-v2-lite", 15.7),
         ("deepseek-v3", 671.0),
         ("deepseek-v3.2", 671.0),
+        ("deepseek-v4-flash", 284.3),
+        ("deepseek-v4-pro", 1600.0),
         ("kimi-k2", 1026.0),
         ("kimi-k2.5", 1026.0),
         ("kimi-linear-48b-a3b", 49.1),

@@ -3,17 +3,20 @@
 use moeflux_core::ShapedPart;
 use moeflux_core::checkpoint::Dtype;
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role};
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 use serde_json::{Value, json};
 
 use super::fill::{E4M3_STD, Fill, Noise, affine_scales};
 use super::options::ToolFormat;
-use super::plan::{Made, gain, is_gate, made, small};
+use super::plan::{Made, gain, indices, is_gate, made, small};
 use crate::files::TensorEntry;
 use crate::pack::plan::matrix_entries;
 
 /// Rows and columns of a block of FP8.
 const FP8_BLOCK: usize = 128;
+
+/// Columns of a group of MXFP4.
+const PAIRS_GROUP: usize = 32;
 
 /// The root of the mean square of all codes of E2M1.
 const E2M1_STD: f32 = 2.926;
@@ -27,8 +30,9 @@ pub(super) fn tensors(
 ) -> Vec<Made> {
     let matrices = manifest.matrices.iter().flat_map(|decl| resident(decl, tool, seed));
     let vectors = manifest.vectors.iter().map(|decl| small(decl, seed));
+    let indices = manifest.indices.iter().map(|decl| indices(decl, seed));
     let experts = manifest.experts.iter().flat_map(|decl| of_layer(decl, tool, seed));
-    let mut all: Vec<Made> = matrices.chain(vectors).chain(experts).collect();
+    let mut all: Vec<Made> = matrices.chain(vectors).chain(indices).chain(experts).collect();
     all.extend(tables);
     for made in &mut all {
         if !made.entry.name.starts_with("lm_head") {
@@ -55,6 +59,8 @@ pub(super) fn declaration(tool: ToolFormat) -> Value {
             "zero_point": true, "version": "gemm"}),
         ToolFormat::Fp8 => json!({"quant_method": "fp8", "fmt": "e4m3",
             "weight_block_size": [FP8_BLOCK, FP8_BLOCK]}),
+        ToolFormat::Fp4 => json!({"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0",
+            "weight_block_size": [FP8_BLOCK, FP8_BLOCK], "expert_dtype": "fp4"}),
     }
 }
 
@@ -79,7 +85,14 @@ fn of_layer(decl: &ExpertsDecl, tool: ToolFormat, seed: u64) -> Vec<Made> {
         for ShapedPart { part, rows, cols } in parts {
             let module = format!("{}.experts.{expert}.{part}", decl.prefix);
             let matrix = Matrix { module, rows, cols, std: 1.0 / (cols as f32).sqrt(), seed };
-            all.extend(if tool.fits(rows, cols) { matrix.made(tool) } else { matrix.plain() });
+            let has_pairs = tool == ToolFormat::Fp4 && cols.is_multiple_of(PAIRS_GROUP);
+            all.extend(if has_pairs {
+                matrix.pairs()
+            } else if tool.fits(rows, cols) {
+                matrix.made(tool)
+            } else {
+                matrix.plain()
+            });
         }
     }
     all
@@ -92,7 +105,7 @@ impl ToolFormat {
             ToolFormat::Nvfp4 => 16,
             ToolFormat::Int4 => 32,
             ToolFormat::Gptq | ToolFormat::Awq => 128,
-            ToolFormat::Fp8 => 1,
+            ToolFormat::Fp8 | ToolFormat::Fp4 => 1,
         }
     }
 
@@ -168,7 +181,27 @@ impl Matrix {
                     self.float("weight_scale_inv", Float::F32, grid, Fill::cycle(scale)),
                 ]
             }
+            ToolFormat::Fp4 => {
+                let grid = vec![rows.div_ceil(FP8_BLOCK), cols.div_ceil(FP8_BLOCK)];
+                let power = ((std / E4M3_STD).log2().round() + 127.0).clamp(0.0, 254.0) as u8;
+                vec![
+                    self.tensor("weight", Dtype::F8E4M3, vec![rows, cols], Fill::SmallE4m3),
+                    self.tensor("scale", Dtype::F8E8M0, grid, Fill::cycle([power])),
+                ]
+            }
         }
+    }
+
+    /// Two floats of four bits in a byte, and powers of two for groups of them.
+    fn pairs(&self) -> Vec<Made> {
+        let Matrix { rows, cols, std, .. } = *self;
+        let mxfp4 = MatrixFormat::Micro(MicroScaled::MXFP4);
+        let [weight, scales, _] = Fill::matrix(mxfp4, std, self.noise("scale"));
+        let groups = vec![rows, cols / PAIRS_GROUP];
+        vec![
+            self.tensor("weight", Dtype::I8, vec![rows, cols / 2], weight),
+            self.tensor("scale", Dtype::F8E8M0, groups, scales),
+        ]
     }
 
     fn noise(&self, part: &str) -> Noise {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use moeflux_core::checkpoint::{
-    Checkpoint, CheckpointKind, Claims, Extent, FileReader, FormatError, MatrixSource,
+    Checkpoint, CheckpointKind, Claims, Extent, FileReader, FormatError, IndicesSource,
+    MatrixSource,
 };
 use moeflux_core::files::open_regular;
 use moeflux_core::quant::Encoding;
@@ -27,7 +28,7 @@ struct Piece {
 pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(), ConvertError> {
     let declared = Declared::of(checkpoint, Variant::default())?;
     let mut claims = Claims::new(checkpoint);
-    let mut pieces = Vec::new();
+    let (mut pieces, mut indices) = (Vec::new(), Vec::new());
     for decl in &declared.manifest.matrices {
         pieces.extend(of_matrix(&claims.matrix(decl).map_err(LoadError::from)?));
     }
@@ -35,6 +36,9 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
         let source = claims.vector(decl).map_err(LoadError::from)?;
         let encoding = Some(Encoding::Float(source.float));
         pieces.push(Piece { extent: source.extent, encoding, expert: None });
+    }
+    for decl in &declared.manifest.indices {
+        indices.push(claims.indices(decl).map_err(LoadError::from)?);
     }
     for decl in &declared.manifest.constants {
         claims.constants(decl).map_err(LoadError::from)?;
@@ -54,8 +58,20 @@ pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(
         return Ok(());
     }
     run.checked("that unquantised weights, scales and biases are finite numbers");
+    run.expect(indices.iter().map(|source| source.extent.len as u64).sum());
+    indices.iter().for_each(|source| check_indices(checkpoint, source, run));
     check_all(checkpoint, &bank, pieces, run);
     Ok(())
+}
+
+/// Reads a table of whole numbers.
+fn check_indices(checkpoint: &Checkpoint, source: &IndicesSource, run: &mut Run<'_, '_>) {
+    let path = &checkpoint.files()[source.extent.file.0 as usize].path;
+    match source.read(checkpoint) {
+        Ok(_) => run.read(path, source.extent.len as u64),
+        Err(FormatError::Io { source, .. }) => run.damage(path, None, source.to_string()),
+        Err(err) => run.damage(path, None, err.to_string()),
+    }
 }
 
 /// The tensors of a vision tower, whose names, shapes and lengths were checked when it was opened.

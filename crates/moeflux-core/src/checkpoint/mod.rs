@@ -23,7 +23,7 @@ mod record;
 mod shards;
 
 pub use checksum::{Checksum, FileChecksums, part_checksum, part_checksum_hex};
-pub use claims::{Claims, MatrixBytes, MatrixSource, VectorSource};
+pub use claims::{Claims, IndicesSource, MatrixBytes, MatrixSource, VectorSource};
 pub use config::{Config, ResolvedKeys, language_model, python_json};
 pub use container::{
     Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredLevels,

@@ -529,6 +529,8 @@ fn refuses_prepared_tensors_outside_their_file() {
 }
 
 mod container;
+mod indices;
+mod powers_of_two;
 mod promised_parts;
 mod published;
 mod small_floats;

@@ -88,6 +88,8 @@ fn plain(name: &str) -> Dtype {
         "F32" => Dtype::Float(Float::F32),
         "F16" => Dtype::Float(Float::F16),
         "BF16" => Dtype::Float(Float::BF16),
+        "I32" => Dtype::I32,
+        "I64" => Dtype::I64,
         other => Dtype::Other(other.to_owned()),
     }
 }
@@ -104,7 +106,8 @@ mod tests {
         }
         let f16 = TensorType::by_id(1).unwrap();
         assert_eq!((f16.dtype, f16.block_cols, f16.block_bytes), (Dtype::Float(Float::F16), 1, 2));
-        assert_eq!(TensorType::by_id(26).unwrap().dtype, Dtype::Other("I32".to_owned()));
+        assert_eq!(TensorType::by_id(26).unwrap().dtype, Dtype::I32);
+        assert_eq!(TensorType::by_id(25).unwrap().dtype, Dtype::Other("I16".to_owned()));
     }
 
     #[test]

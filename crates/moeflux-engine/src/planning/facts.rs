@@ -189,6 +189,11 @@ impl Resident {
             resident.total += 4 * n_elements as u64;
             resident.per_token += 4 * n_elements as u64;
         }
+        // A token looks up a row.
+        for decl in &manifest.indices {
+            resident.total += 4 * decl.cols as u64 * decl.rows as u64;
+            resident.per_token += 4 * decl.cols as u64;
+        }
         Ok(resident)
     }
 }

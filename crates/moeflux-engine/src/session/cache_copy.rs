@@ -67,7 +67,7 @@ pub(super) fn zero_mtp_caches(
     let caches = (0..).map(Cache).zip(&shape.caches).skip(shape.own_caches().len());
     for (cache, spec) in caches {
         for positions in blocks(positions.clone()) {
-            let zeros = vec![0; spec.saved_bytes(positions.len())];
+            let zeros = vec![0; spec.saved_bytes(&positions)];
             core.backend().load_cache(sequence, cache, positions, &zeros)?;
         }
     }

@@ -162,7 +162,7 @@ fn read_caches(
 ) -> Result<Vec<(usize, States)>, EngineError> {
     let caches = &host.shape().caches;
     for (cache, spec, block) in stored_blocks(&input.header, caches) {
-        let bytes = input.read(spec.saved_bytes(block.len()))?;
+        let bytes = input.read(spec.saved_bytes(&block))?;
         host.core().backend().load_cache(sequence, cache, block, &bytes)?;
     }
     let mut states = Vec::new();

@@ -129,6 +129,11 @@ pub(super) enum StoredCache {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<usize>,
     },
+    Entries {
+        pool: usize,
+        dim: usize,
+        dtype: String,
+    },
     Conv {
         channels: usize,
         kernel: usize,
@@ -145,6 +150,9 @@ impl From<&CacheSpec> for StoredCache {
         match *spec {
             CacheSpec::Pages { n_heads: heads, k_dim, v_dim, dtype, window } => {
                 StoredCache::Kv { heads, k_dim, v_dim, dtype: kv_name(dtype).to_owned(), window }
+            }
+            CacheSpec::Entries { pool, dim, dtype } => {
+                StoredCache::Entries { pool, dim, dtype: kv_name(dtype).to_owned() }
             }
             CacheSpec::State(StateShape::Rows { n, cols: channels }) => {
                 StoredCache::Conv { channels, kernel: n + 1 }
@@ -294,6 +302,7 @@ impl Header {
     fn other_dtype<'a>(&'a self, want: &'a Header) -> Option<(&'a str, &'a str)> {
         self.caches.iter().zip(&want.caches).find_map(|pair| match pair {
             (StoredCache::Kv { dtype: got, .. }, StoredCache::Kv { dtype: want, .. })
+            | (StoredCache::Entries { dtype: got, .. }, StoredCache::Entries { dtype: want, .. })
                 if got != want =>
             {
                 Some((got.as_str(), want.as_str()))
@@ -326,8 +335,8 @@ impl Header {
     pub(super) fn file_bytes(&self, header_bytes: usize, caches: &[CacheSpec]) -> u64 {
         let rows = |cache: &CacheSpec| {
             let stored = self.stored_positions(cache);
-            let n_positions: u64 = stored.iter().map(|range| range.len() as u64).sum();
-            cache.bytes_per_position() as u64 * n_positions
+            let bytes = stored.iter().map(|range| cache.saved_bytes(range) - cache.fixed_bytes());
+            bytes.map(|bytes| bytes as u64).sum::<u64>()
         };
         let rows: u64 = caches.iter().map(rows).sum();
         let state: u64 = caches.iter().map(|cache| cache.fixed_bytes() as u64).sum();

@@ -274,6 +274,9 @@ impl WireShape {
 fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, StateError> {
     let refuse = |what| StateError::NoSuchLayers { what };
     let has_values = |cache: &CacheSpec| matches!(cache, CacheSpec::Pages { v_dim: 1.., .. });
+    if caches.iter().any(|cache| matches!(cache, CacheSpec::Entries { .. })) {
+        return Err(refuse("entries of pools"));
+    }
     let is_latent = !caches.iter().any(has_values);
     let mut layers = Vec::new();
     let mut rest = caches.iter().zip(0..).map(|(cache, i)| (*cache, Cache(i)));
@@ -296,6 +299,7 @@ fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, State
                 let widths = [heads * k_dim, heads * v_dim];
                 WireLayer::Rows { cache, widths, heads, is_latent: false, dtype }
             }
+            CacheSpec::Entries { .. } => return Err(refuse("entries of pools")),
             CacheSpec::State(StateShape::Rows { .. }) => match rest.next() {
                 Some((delta @ CacheSpec::State(StateShape::Matrices { .. }), second)) => {
                     WireLayer::States {

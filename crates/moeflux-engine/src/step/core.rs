@@ -503,9 +503,10 @@ impl Readback<'_> {
     fn next_spans(&self, rows: &[usize]) -> Vec<Span> {
         let ends = self.spans.iter().map(|span| span.rows.end - 1);
         let is_observed = self.core.recorder.is_some() || self.core.observer.is_some();
-        // Rows of tables follow from tokens, which are not known.
+        // Rows of tables, and some experts, follow from tokens, which are not known.
         if is_observed
             || self.core.rows.is_some()
+            || self.core.model.routes_by_tokens()
             || !self.may_prerecord
             || !ends.eq(rows.iter().copied())
             || !self.core.holds_all_layers(rows.len())

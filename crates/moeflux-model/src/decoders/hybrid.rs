@@ -5,7 +5,8 @@ use moeflux_core::checkpoint::Config;
 use crate::layers::attention::{AttentionShape, QkNorm};
 use crate::layers::builder::Builder;
 use crate::layers::delta_net::{DeltaNetBlocks, DeltaNetLayer, InProjections};
-use crate::layers::moe::{MoeShape, SharedShape};
+use crate::layers::moe::MoeShape;
+use crate::layers::shared_expert::SharedShape;
 use crate::load::LoadError;
 
 /// Gated attention with normalised queries and keys.

@@ -49,6 +49,8 @@ struct RopeKeys {
     /// Whether `rope_parameters` has an object for each type of layers, as it then is here.
     #[serde(default)]
     by_layer_type: bool,
+    /// The key of `rope_theta` in layers with compressed entries, where these have rotary keys of their own.
+    compressed_theta: Option<String>,
 }
 
 /// Which part of a head is rotated.
@@ -203,11 +205,10 @@ impl<'a> Reader<'a> {
         if self.keys.rope.by_layer_type {
             return self.rope_by_layer_type();
         }
-        let scaling = self.object("rope_scaling")?.filter(|scaling| !scaling.is_empty());
-        let parameters = match scaling {
-            Some(scaling) => Some(scaling),
-            None => self.object("rope_parameters")?,
-        };
+        if let Some(theta) = &self.keys.rope.compressed_theta {
+            return self.rope_by_compression(theta, values);
+        }
+        let parameters = self.rope_parameters()?;
         let parameters = parameters.unwrap_or(&self.keys.rope.parameters);
         if let Some((key, value)) = parameters.iter().find(|(_, value)| value.is_object()) {
             return Err(self.config.refuse_value(key, value, "be a plain value"));
@@ -233,6 +234,14 @@ impl<'a> Reader<'a> {
         Ok(rope)
     }
 
+    /// A `rope_scaling` that is not empty, or `rope_parameters`.
+    fn rope_parameters(&self) -> Result<Option<&'a Map<String, Value>>, FormatError> {
+        match self.object("rope_scaling")?.filter(|scaling| !scaling.is_empty()) {
+            Some(scaling) => Ok(Some(scaling)),
+            None => self.object("rope_parameters"),
+        }
+    }
+
     /// The keys of each type of layers, as an object under the type's name.
     fn rope_by_layer_type(&self) -> Result<BTreeMap<String, Value>, FormatError> {
         if let Some(scaling) = self.scope.get("rope_scaling").filter(|value| !value.is_null()) {
@@ -251,6 +260,40 @@ impl<'a> Reader<'a> {
             rope.insert(layer_type.clone(), Value::Object(keys));
         }
         Ok(rope)
+    }
+
+    /// The keys of layers that see positions alone, as `main`, and of those with compressed entries, as
+    /// `compress`. Configs have both, or the keys of the latter alone, which then stretch positions and
+    /// take their base from `theta`. YaRN multiplies nothing there unless the config says so.
+    fn rope_by_compression(
+        &self,
+        theta: &str,
+        values: &BTreeMap<String, Value>,
+    ) -> Result<BTreeMap<String, Value>, FormatError> {
+        const NAMES: [&str; 2] = ["main", "compress"];
+        if let Some(parameters) = self.object("rope_parameters")?
+            && NAMES.iter().all(|name| parameters.get(*name).is_some_and(Value::is_object))
+        {
+            let part = |name: &str| (name.to_owned(), parameters[name].clone());
+            return Ok(NAMES.map(part).into());
+        }
+        let mut stretched = self.rope_parameters()?.cloned().unwrap_or_default();
+        NAMES.iter().for_each(|name| drop(stretched.remove(*name)));
+        let kind = stretched.get("rope_type").or_else(|| stretched.get("type")).cloned();
+        let kind = kind.unwrap_or_else(|| json!("default"));
+        let partial = self.partial(&BTreeMap::new(), &kind, values)?;
+        if kind == "yarn" {
+            stretched.entry("attention_factor").or_insert(json!(1.0));
+        }
+        let base = self.scope.get("rope_theta").cloned();
+        let base = base.unwrap_or_else(|| json!(self.keys.rope.theta));
+        stretched.insert("rope_type".into(), kind);
+        stretched.insert("rope_theta".into(), values.get(theta).cloned().unwrap_or_default());
+        stretched.insert("partial_rotary_factor".into(), partial.clone());
+        let plain =
+            json!({"rope_type": "default", "rope_theta": base, "partial_rotary_factor": partial});
+        let [main, compress] = NAMES.map(str::to_owned);
+        Ok([(main, plain), (compress, Value::Object(stretched))].into())
     }
 
     /// `partial_rotary_factor`; a `null` in the object that holds the rotary keys means 1.

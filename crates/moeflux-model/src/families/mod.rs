@@ -5,6 +5,7 @@ mod bailing_moe_v2;
 mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;
+mod deepseek_v4;
 mod ernie4_5_moe;
 mod exaone_moe;
 mod family;
@@ -56,6 +57,7 @@ pub const FAMILIES: &[Family] = &[
     deepseek_v2::FAMILY,
     deepseek_v3::FAMILY,
     deepseek_v32::FAMILY,
+    deepseek_v4::FAMILY,
     glm_moe_dsa::FAMILY,
     ernie4_5_moe::FAMILY,
     exaone_moe::FAMILY,

@@ -344,6 +344,7 @@ impl Mixer for AttentionLayer {
             sinks: self.sinks,
             selection,
             looks_ahead: self.looks_ahead,
+            entries: None,
         };
         let (q_norm, k_norm) = self.norms.map(|norms| norms.ops(q, k)).unzip();
         let values = if self.input.has_values() { v } else { k };

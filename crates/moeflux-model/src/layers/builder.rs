@@ -52,6 +52,22 @@ impl Streams {
         }
     }
 
+    /// All streams, normalised.
+    pub(super) fn normed(&self) -> Cols {
+        match self {
+            Streams::Gated(streams) => streams.scratch.normed,
+            Streams::Hyper(streams) => streams.normed(),
+        }
+    }
+
+    /// What the gates are called by which the head reads them.
+    pub(super) fn end_gates(&self) -> &'static str {
+        match self {
+            Streams::Gated(_) => "hyper_connection_mixer",
+            Streams::Hyper(_) => "hc_head",
+        }
+    }
+
     /// What stands behind the name of a layer in those of the gates before its mixer, and before its MLP.
     fn names(&self) -> [&'static str; 2] {
         match self {
@@ -223,7 +239,7 @@ impl<'a, 'b> Builder<'a, 'b> {
         Ok([load(&mixer, &gates[0])?, load(&mlp, &gates[1])?])
     }
 
-    /// What reads the residual for a head: a norm called `norm`, or gates called `gates`.
+    /// What reads the residual for a head: a norm called `norm`, gates called `gates`, or both.
     pub(crate) fn end(&mut self, norm: &str, gates: &str) -> Result<Connection, LoadError> {
         Ok(match self.residual.streams {
             None => Connection::Norm(self.norm(norm, self.outline.hidden)?),
@@ -231,7 +247,9 @@ impl<'a, 'b> Builder<'a, 'b> {
                 let norms = NormFormat { stored: self.stored, eps: self.outline.eps };
                 Connection::Gated(streams.load(gates, false, norms, self.build)?)
             }
-            Some(Streams::Hyper(streams)) => Connection::Hyper(streams.load_end(norm, self.build)?),
+            Some(Streams::Hyper(streams)) => {
+                Connection::Hyper(streams.load_end(norm, gates, self.build)?)
+            }
         })
     }
 

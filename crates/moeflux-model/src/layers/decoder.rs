@@ -40,6 +40,7 @@ impl Model for Decoder {
 
     fn forward(&self, step: &mut Step<'_>) -> Result<(), ForwardError> {
         step.backend.begin_stage(Stage::Rest, None);
+        self.layers.iter().filter_map(Layer::moe).for_each(|moe| moe.read_known(step));
         self.stem.forward(step, &self.residual);
         for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
             layer.run_caching(step, &self.residual, i)?;
@@ -80,6 +81,10 @@ impl Model for Decoder {
 
     fn logit_softcap(&self) -> Option<f32> {
         self.head.softcap
+    }
+
+    fn routes_by_tokens(&self) -> bool {
+        self.layers.iter().filter_map(Layer::moe).any(|moe| moe.token_experts.is_some())
     }
 
     fn row_ids(&self) -> Vec<Arc<dyn RowIds>> {

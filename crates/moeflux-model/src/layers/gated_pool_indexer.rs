@@ -155,7 +155,7 @@ impl GatedPoolIndexer {
         let op = SelectPositions {
             out: self.selection,
             q,
-            k: key_gates,
+            k: Some(key_gates),
             weights: Some(weights),
             cache: self.cache,
             scale: (q.head_dim as f32).powf(-0.5),

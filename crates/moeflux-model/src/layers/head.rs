@@ -4,7 +4,7 @@ use moeflux_backend::{Cols, Stage, Weight};
 use moeflux_core::manifest::Role;
 
 use super::connection::Connection;
-use crate::layers::builder::{Builder, Outline, Residual};
+use crate::layers::builder::{Builder, Outline, Residual, Streams};
 use crate::load::LoadError;
 use crate::step::Step;
 
@@ -31,7 +31,10 @@ impl Head {
                 let norm = builder.scaled_norm(&format!("{end}.weight"), hidden, factor)?;
                 Connection::Norm(norm)
             }
-            None => builder.end(end, "hyper_connection_mixer")?,
+            None => {
+                let gates = builder.residual.streams.as_ref().map_or("", Streams::end_gates);
+                builder.end(end, gates)?
+            }
         };
         // Embeddings are not tied to a head that is stored, as in the reference.
         let is_tied = is_tied && !builder.build.weights.holds("lm_head.weight");

@@ -24,6 +24,8 @@ pub(crate) struct HyperShape {
     pub(crate) norm_eps: f32,
     /// How often shares are normalised.
     pub(crate) n_rounds: usize,
+    /// Whether a head reads the streams by gates, not their mean.
+    pub(crate) gates_end: bool,
 }
 
 impl HyperShape {
@@ -37,6 +39,7 @@ impl HyperShape {
             eps,
             norm_eps: config.f32("rms_norm_eps")?,
             n_rounds: config.usize_in("hc_sinkhorn_iters", 1..=1000)?,
+            gates_end: false,
         })
     }
 }
@@ -80,6 +83,8 @@ pub(crate) struct HyperConnection {
 struct Gates {
     weight: Weight,
     of_logits: Vector,
+    /// How many shares they give.
+    n: usize,
 }
 
 impl HyperBlocks {
@@ -101,6 +106,11 @@ impl HyperBlocks {
         &self.scratch.spare
     }
 
+    /// All streams, normalised.
+    pub(crate) fn normed(&self) -> Cols {
+        self.scratch.normed
+    }
+
     /// The connection of a half of a layer, with the norm called `norm` and gates called `gates`.
     pub(crate) fn load(
         &self,
@@ -108,22 +118,37 @@ impl HyperBlocks {
         gates: &str,
         build: &mut Build<'_>,
     ) -> Result<HyperConnection, LoadError> {
-        let HyperScratch { normed, shares, .. } = self.scratch;
-        let weights = &mut *build.weights;
-        let weight = weights.matrix(&format!("{gates}_fn"), shares.len, normed.len, Role::Gate)?;
-        let mut of_logits = weights.vector(&format!("{gates}_scale"), &[vec![3]])?.values;
-        of_logits.extend(weights.vector(&format!("{gates}_base"), &[vec![shares.len]])?.values);
-        let of_logits = weights.backend().load_vector(&of_logits);
-        self.connection(norm, Some(Gates { weight, of_logits }), build)
+        let gates = self.gates(gates, self.scratch.shares.len, 3, build)?;
+        self.connection(norm, Some(gates), build)
     }
 
-    /// What the head reads: the mean of the streams, through the norm called `norm`.
+    /// Gates of `n` shares in `n_parts` parts.
+    fn gates(
+        &self,
+        name: &str,
+        n: usize,
+        n_parts: usize,
+        build: &mut Build<'_>,
+    ) -> Result<Gates, LoadError> {
+        let (weights, cols) = (&mut *build.weights, self.scratch.normed.len);
+        let weight = weights.matrix(&format!("{name}_fn"), n, cols, Role::Gate)?;
+        let mut of_logits = weights.vector(&format!("{name}_scale"), &[vec![n_parts]])?.values;
+        of_logits.extend(weights.vector(&format!("{name}_base"), &[vec![n]])?.values);
+        let of_logits = weights.backend().load_vector(&of_logits);
+        Ok(Gates { weight, of_logits, n })
+    }
+
+    /// What the head reads: the mean of the streams, or by gates called `gates`, through the norm called
+    /// `norm`.
     pub(crate) fn load_end(
         &self,
         norm: &str,
+        gates: &str,
         build: &mut Build<'_>,
     ) -> Result<HyperConnection, LoadError> {
-        self.connection(norm, None, build)
+        let n = self.shape.n_streams;
+        let gates = self.shape.gates_end.then(|| self.gates(gates, n, 1, build)).transpose()?;
+        self.connection(norm, gates, build)
     }
 
     fn connection(
@@ -154,7 +179,8 @@ impl HyperConnection {
         let rows = step.rows();
         let HyperScratch { normed, logits, .. } = self.scratch;
         let HyperShape { n_streams, eps, n_rounds, .. } = self.shape;
-        let read = self.gates.map(|Gates { weight, of_logits }| {
+        let read = self.gates.map(|Gates { weight, of_logits, n }| {
+            let (logits, shares) = (logits.slice(0, n), shares.slice(0, n));
             self.unweighted.forward(step, normed, streams);
             step.backend.project(rows, normed, &[Projection { weight, out: logits }]);
             let op = StreamShares { out: shares, logits, n_streams, of_logits, eps, n_rounds };

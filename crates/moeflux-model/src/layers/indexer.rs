@@ -160,7 +160,7 @@ impl Indexer {
         let op = SelectPositions {
             out: self.selection,
             q,
-            k,
+            k: Some(k),
             weights: Some(weights),
             cache: self.cache,
             scale: (q.head_dim as f32).powf(-0.5),

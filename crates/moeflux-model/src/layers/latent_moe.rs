@@ -6,7 +6,8 @@ use moeflux_core::LayerIdx;
 
 use super::dense::MlpScratch;
 use super::dense_branch::DenseBranch;
-use super::moe::{Moe, MoeBlocks, MoeInput, MoeShape, SharedShape};
+use super::moe::{Moe, MoeBlocks, MoeInput, MoeShape};
+use super::shared_expert::SharedShape;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::Builder;
 use crate::layers::predict::Predict;

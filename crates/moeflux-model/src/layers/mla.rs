@@ -354,6 +354,7 @@ impl Mixer for MlaLayer {
             sinks: None,
             selection,
             looks_ahead: false,
+            entries: None,
         };
         let Step { backend, spans, .. } = step;
         backend.attention(op, spans);

@@ -9,8 +9,9 @@ use super::builder::Builder;
 use super::dense::{Dense, MlpScratch};
 use super::expert_shape::{ExpertShape, GatedExpert};
 use super::layer::Body;
-use super::moe::{MoeBlocks, MoeShape, SharedShape};
+use super::moe::{MoeBlocks, MoeShape};
 use super::routing::{SigmoidRouting, SoftmaxRouting};
+use super::shared_expert::SharedShape;
 use crate::load::LoadError;
 
 /// What configs and checkpoints call the parts of layers with experts.

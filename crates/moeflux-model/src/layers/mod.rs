@@ -2,6 +2,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod builder;
+pub(crate) mod compressed_attention;
 pub(crate) mod connection;
 pub(crate) mod decoder;
 pub(crate) mod delta_net;
@@ -34,6 +35,8 @@ mod recurrent;
 pub(crate) mod rope;
 pub(crate) mod routing;
 pub(crate) mod sections;
+pub(crate) mod shared_expert;
 pub(crate) mod stem;
 pub(crate) mod streams;
+pub(crate) mod token_experts;
 pub(crate) mod windows;

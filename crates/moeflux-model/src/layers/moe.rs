@@ -1,9 +1,10 @@
 //! The mixture-of-experts block: route, run experts as they arrive, combine.
 
+use std::collections::BTreeSet;
 use std::{iter, mem};
 
 use moeflux_backend::{
-    ActivationPrecision, Buf, Cols, Combine, ExpertFunction, Experts, Mlp, MoeOnDevice, Projection,
+    ActivationPrecision, Buf, Cols, Combine, ExpertFunction, Experts, MoeOnDevice, Projection,
     ResidentExperts, Route, Routing, Scoring, Shared, Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
@@ -11,10 +12,11 @@ use moeflux_core::manifest::ExpertsDecl;
 use moeflux_core::{ExpertId, LayerIdx};
 use moeflux_store::Arrivals;
 
-use super::dense::MlpScratch;
 use super::dense_branch::DenseBranch;
 use super::expert_shape::{ExpertShape, GatedExpert};
 use super::linear::with_projections;
+use super::shared_expert::{SharedExpert, SharedScratch, SharedShape};
+use super::token_experts::TokenExperts;
 use crate::forward_error::ForwardError;
 use crate::layers::builder::{Builder, ExpertCounts};
 use crate::layers::predict::Predict;
@@ -40,16 +42,6 @@ pub(crate) struct MoeShape {
     pub(crate) n_eligible: usize,
 }
 
-/// An expert that every row gets.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedShape {
-    /// What it is called inside a block.
-    pub(crate) name: &'static str,
-    pub(crate) intermediate: usize,
-    /// What the projection is called whose sigmoid scales the output.
-    pub(crate) gate: Option<&'static str>,
-}
-
 /// Loads blocks that share their activations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MoeBlocks {
@@ -66,23 +58,6 @@ struct MoeScratch {
     logits: Cols,
     /// `(rows * top_k, columns)`: the output of each chosen expert.
     slots: Buf,
-}
-
-/// Activations of shared experts; one set serves all of them.
-#[derive(Clone, Copy, Debug)]
-struct SharedScratch {
-    mlp: MlpScratch,
-    out: Cols,
-    /// One logit a row.
-    scale: Option<Cols>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct SharedExpert {
-    mlp: Mlp,
-    /// Where present, gives one logit whose sigmoid scales the output.
-    gate: Option<Weight>,
-    scratch: SharedScratch,
 }
 
 /// What a block reads.
@@ -118,6 +93,8 @@ pub(crate) struct Moe {
     router: Weight,
     /// Added to the router's logits.
     pub(crate) router_bias: Option<Vector>,
+    /// Where the experts follow from the token, which ones.
+    pub(crate) token_experts: Option<TokenExperts>,
     n_experts: usize,
     n_eligible: usize,
     top_k: usize,
@@ -167,20 +144,6 @@ impl MoeShape {
     }
 }
 
-impl SharedShape {
-    /// DeepSeek's: several in one, which no gate scales; `n_shared` is the config's key.
-    pub(crate) fn read(
-        config: &Config,
-        n_shared: &str,
-        name: &'static str,
-        intermediate: usize,
-    ) -> Result<Option<SharedShape>, LoadError> {
-        let n = config.usize_in(n_shared, 0..=1024)?;
-        let shape = SharedShape { name, intermediate: n * intermediate, gate: None };
-        Ok((n > 0).then_some(shape))
-    }
-}
-
 /// Scores of a row that are kept for every expert that it gets.
 pub const SCORES_PER_EXPERT: usize = 4;
 
@@ -218,11 +181,8 @@ impl MoeBlocks {
                 .backend()
                 .alloc(build.max_rows * top_k, shape.latent.unwrap_or(hidden)),
         };
-        let shared = shape.shared.map(|shared| SharedScratch {
-            mlp: MlpScratch::alloc(shared.intermediate, builder),
-            out: builder.build.cols(hidden),
-            scale: shared.gate.map(|_| scale),
-        });
+        let shared = shape.shared;
+        let shared = shared.map(|shared| SharedScratch::alloc(shared, scale, builder));
         MoeBlocks { shape, top_k, scratch, shared }
     }
 
@@ -261,6 +221,7 @@ impl MoeBlocks {
             layer,
             router: builder.gate(&format!("{name}.{}", self.shape.router), n_experts, hidden)?,
             router_bias: None,
+            token_experts: None,
             n_experts,
             n_eligible: self.shape.n_eligible,
             top_k: self.top_k,
@@ -303,7 +264,10 @@ impl Moe {
         }
         let mut lists = mem::take(step.lists);
         let MoeLists { routing, wanted, batch, .. } = &mut lists;
-        step.backend.route_into(rows, route, routing)?;
+        match &self.token_experts {
+            Some(table) => table.route(step, logits, self.top_k, routing)?,
+            None => step.backend.route_into(rows, route, routing)?,
+        }
         let Routing { experts, weights } = &*routing;
         self.note(step, experts)?;
         if let Some(observer) = &mut step.observer {
@@ -431,6 +395,7 @@ impl Moe {
     /// the step has no recorder and no observer.
     pub(crate) fn is_held(&self, step: &Step<'_>) -> bool {
         step.recorder.is_none()
+            && self.token_experts.is_none()
             && step.observer.is_none()
             && step
                 .backend
@@ -478,6 +443,20 @@ impl Moe {
         Ok(())
     }
 
+    /// Reads the experts ahead that follow from a step's tokens.
+    pub(super) fn read_known(&self, step: &Step<'_>) {
+        if let Some(table) = &self.token_experts
+            && step.experts.reads_ahead()
+        {
+            let residency = step.backend.residency();
+            let is_resident =
+                |id| residency.is_some_and(|residency| residency.is_resident(self.layer, id));
+            let experts: BTreeSet<ExpertId> = table.of(step.tokens, self.top_k).collect();
+            let absent = experts.into_iter().filter(|id| !is_resident(*id));
+            step.experts.prefetch_many(self.layer, &absent.collect::<Vec<_>>());
+        }
+    }
+
     /// Whether this number of rows will want nearly all experts of a layer.
     pub(crate) fn wants_all(&self, rows: usize) -> bool {
         rows * self.top_k >= ROWS_OF_ALL * self.n_experts
@@ -490,6 +469,9 @@ impl Moe {
         step: &mut Step<'_>,
         x: Cols,
     ) -> Result<Vec<ExpertId>, ForwardError> {
+        if let Some(table) = &self.token_experts {
+            return Ok(table.of(step.tokens, self.top_k).collect());
+        }
         let rows = step.rows();
         let logits = self.scratch.logits;
         step.backend.project(rows, x, &[Projection { weight: self.router, out: logits }]);
@@ -526,36 +508,6 @@ impl Moe {
             let first = with_shared.then(|| shared.mlp.first_projections());
             first.into_iter().flatten().chain(gate)
         })
-    }
-}
-
-impl SharedExpert {
-    fn load(
-        shape: SharedShape,
-        scratch: SharedScratch,
-        block: &str,
-        builder: &mut Builder<'_, '_>,
-    ) -> Result<SharedExpert, LoadError> {
-        let mlp = scratch.mlp.load(&format!("{block}.{}", shape.name), builder)?;
-        let hidden = builder.outline.hidden;
-        let gate = |name| builder.gate(&format!("{block}.{name}"), 1, hidden);
-        Ok(SharedExpert { mlp, gate: shape.gate.map(gate).transpose()?, scratch })
-    }
-
-    /// Finishes what [`Moe::project_first`] began.
-    fn forward(&self, step: &mut Step<'_>) -> Shared {
-        let rows = step.rows();
-        self.mlp.finish(step.backend, rows, self.scratch.out);
-        self.contribution()
-    }
-
-    fn beside_experts(&self) -> moeflux_backend::SharedExpert {
-        moeflux_backend::SharedExpert { mlp: self.mlp, shared: self.contribution() }
-    }
-
-    fn contribution(&self) -> Shared {
-        let SharedScratch { out, scale, .. } = self.scratch;
-        Shared { out, gate: scale }
     }
 }
 

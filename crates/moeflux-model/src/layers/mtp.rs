@@ -13,7 +13,7 @@ use moeflux_core::manifest::Role;
 use super::connection::Connection;
 use super::mtp_streams::{StreamsEntry, StreamsEntryNames};
 use super::norm::Norm;
-use crate::layers::builder::{Builder, Residual, Streams};
+use crate::layers::builder::{Builder, Residual};
 use crate::layers::layer::Layer;
 use crate::load::{LoadError, Weights};
 use crate::step::Step;
@@ -27,8 +27,15 @@ pub(crate) struct MtpNames {
     /// The projection of embeddings, where those of several streams go through `joint` apart.
     embed_proj: Option<String>,
     norm: String,
+    /// The gates before the head, where the residual has several streams.
+    gates: String,
+    /// The norms of the layer, inside it.
+    of_layer: [&'static str; 2],
     pub(crate) layer: String,
 }
+
+/// Norms of layers, as most families call them.
+const NORMS: [&str; 2] = ["input_layernorm", "post_attention_layernorm"];
 
 impl MtpNames {
     /// By Qwen.
@@ -39,6 +46,8 @@ impl MtpNames {
             joint: "mtp.fc".to_owned(),
             embed_proj: None,
             norm: "mtp.norm".to_owned(),
+            gates: String::new(),
+            of_layer: NORMS,
             layer: "mtp.layers.0".to_owned(),
         }
     }
@@ -48,8 +57,25 @@ impl MtpNames {
         MtpNames {
             joint: "mtp.fc_hidden".to_owned(),
             embed_proj: Some("mtp.fc_embedding".to_owned()),
-            norm: "mtp.hyper_connection_mixer".to_owned(),
+            norm: "mtp.hyper_connection_mixer.hc_norm".to_owned(),
+            gates: "mtp.hyper_connection_mixer".to_owned(),
+            of_layer: ["attn_hyper_connection.hc_norm", "mlp_hyper_connection.hc_norm"],
             ..MtpNames::qwen()
+        }
+    }
+
+    /// By DeepSeek, where the residual has several streams.
+    pub(crate) fn deepseek_streams() -> MtpNames {
+        let part = |part: &str| format!("mtp.0.{part}");
+        MtpNames {
+            embed_norm: part("enorm"),
+            hidden_norm: part("hnorm"),
+            joint: part("h_proj"),
+            embed_proj: Some(part("e_proj")),
+            norm: part("norm"),
+            gates: part("hc_head"),
+            of_layer: NORMS,
+            layer: "mtp.0".to_owned(),
         }
     }
 
@@ -62,6 +88,8 @@ impl MtpNames {
             joint: format!("{layer}.eh_proj"),
             embed_proj: None,
             norm: format!("{layer}.shared_head.norm"),
+            gates: String::new(),
+            of_layer: NORMS,
             layer,
         }
     }
@@ -73,19 +101,12 @@ impl MtpNames {
 
     /// Whether a checkpoint has them; some keep a few.
     pub(crate) fn are_in(&self, weights: &dyn Weights) -> bool {
-        let MtpNames { embed_norm, hidden_norm, joint, embed_proj, norm, layer } = self;
-        let of_layer = |names: [&str; 2]| names.map(|name| format!("{layer}.{name}"));
-        let connections = match embed_proj {
-            None => of_layer(["input_layernorm", "post_attention_layernorm"]),
-            Some(_) => of_layer(["attn_hyper_connection.hc_norm", "mlp_hyper_connection.hc_norm"]),
-        };
-        let output = match embed_proj {
-            None => norm.clone(),
-            Some(_) => format!("{norm}.hc_norm"),
-        };
-        let all = [embed_norm, hidden_norm, joint, &output].into_iter().chain(embed_proj);
-        let all = all.chain(&connections);
-        all.into_iter().all(|name| weights.holds(&format!("{name}.weight")))
+        let MtpNames { embed_norm, hidden_norm, joint, embed_proj, norm, of_layer, layer, .. } =
+            self;
+        let of_layer = of_layer.map(|name| format!("{layer}.{name}"));
+        let all = [embed_norm, hidden_norm, joint, norm].into_iter().chain(embed_proj);
+        let mut all = all.chain(&of_layer);
+        all.all(|name| weights.holds(&format!("{name}.weight")))
     }
 }
 
@@ -124,7 +145,7 @@ impl Mtp {
     ) -> Result<Mtp, LoadError> {
         let hidden = builder.outline.hidden;
         let entry = match (&names.embed_proj, builder.residual.streams) {
-            (Some(embed_proj), Some(Streams::Gated(streams))) => {
+            (Some(embed_proj), Some(streams)) => {
                 let names = StreamsEntryNames {
                     hidden_norm: &names.hidden_norm,
                     hidden_proj: &names.joint,
@@ -145,7 +166,7 @@ impl Mtp {
                 joined: builder.build.cols(2 * hidden),
             }),
         };
-        let output = builder.end(&names.norm, &names.norm)?;
+        let output = builder.end(&names.norm, &names.gates)?;
         Ok(Mtp { layer, entry, output })
     }
 

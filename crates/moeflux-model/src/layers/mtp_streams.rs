@@ -1,25 +1,26 @@
 //! The input of multi-token prediction where the residual has several streams, as in mlx-vlm and
-//! llama.cpp: every stream of a position goes through one projection, and the token that was chosen
-//! there is added to all of them.
+//! llama.cpp, and for DeepSeek-V4 in SGLang: every stream of a position goes through one projection, and
+//! the token that was chosen there is added to all of them.
 
 use moeflux_backend::{Cols, Projection, Weight};
 use moeflux_core::manifest::Role;
 
 use super::norm::Norm;
-use super::streams::StreamsBlocks;
-use crate::layers::builder::{Builder, Residual};
+use crate::layers::builder::{Builder, Residual, Streams};
 use crate::load::LoadError;
 use crate::step::Step;
 
 /// What makes that input.
 #[derive(Debug)]
 pub(crate) struct StreamsEntry {
-    /// Of all streams together.
     hidden_norm: Norm,
+    /// Heads that it normalises apart from each other: one of all streams, or each stream.
+    n_heads: usize,
     hidden_proj: Weight,
     embed_norm: Norm,
     embed_proj: Weight,
-    streams: StreamsBlocks,
+    /// All streams, normalised.
+    normed: Cols,
 }
 
 /// What its parts are called.
@@ -33,18 +34,24 @@ pub(crate) struct StreamsEntryNames<'a> {
 impl StreamsEntry {
     pub(crate) fn load(
         names: &StreamsEntryNames<'_>,
-        streams: StreamsBlocks,
+        streams: Streams,
         builder: &mut Builder<'_, '_>,
     ) -> Result<StreamsEntry, LoadError> {
-        let (hidden, all) = (builder.outline.hidden, streams.scratch.normed.len);
+        let hidden = builder.outline.hidden;
+        let normed = streams.normed();
+        let n_heads = match streams {
+            Streams::Gated(_) => 1,
+            Streams::Hyper(_) => streams.n_streams(),
+        };
         let weights = &mut *builder.build.weights;
         let mut matrix = |name| weights.matrix(name, hidden, hidden, Role::Projection);
         Ok(StreamsEntry {
             hidden_proj: matrix(names.hidden_proj)?,
             embed_proj: matrix(names.embed_proj)?,
-            hidden_norm: builder.norm(names.hidden_norm, all)?,
+            hidden_norm: builder.norm(names.hidden_norm, normed.len / n_heads)?,
             embed_norm: builder.norm(names.embed_norm, hidden)?,
-            streams,
+            n_heads,
+            normed,
         })
     }
 
@@ -58,9 +65,9 @@ impl StreamsEntry {
         before: Cols,
     ) {
         let Residual { hidden, normed, mixed, .. } = residual;
-        let streams = self.streams.scratch.normed;
-        let rows = step.rows();
-        self.hidden_norm.forward(step, streams, before);
+        let (streams, rows) = (self.normed, step.rows());
+        let heads = |cols: Cols| cols.heads(self.n_heads);
+        step.backend.rms_norm(rows, self.hidden_norm.op(heads(streams), heads(before)));
         step.backend.embed(mixed, embed_tokens, step.tokens);
         self.embed_norm.forward(step, normed, mixed);
         let outputs = [Projection { weight: self.embed_proj, out: mixed }];

@@ -165,7 +165,7 @@ impl PoolIndexer {
         let op = SelectPositions {
             out: self.selection,
             q,
-            k,
+            k: Some(k),
             weights: None,
             cache: self.cache,
             scale: (head_dim as f32).powf(-0.5),

@@ -225,6 +225,7 @@ impl Block {
             sinks: None,
             selection: None,
             looks_ahead: true,
+            entries: None,
         };
         backend.attention(attention, std::slice::from_ref(&chunk.span));
         self.output.run(backend, rows, mixed, given);

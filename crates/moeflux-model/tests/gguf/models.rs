@@ -1,15 +1,18 @@
 //! Small models of every architecture as GGUF files, all weights in `F32`.
 
+use super::compressed;
+use super::delta::{self, KERNEL};
 use super::kimi;
 use super::streams;
 use super::writer::GgufWriter;
 
 /// The architectures that are written.
-pub(crate) const ARCHITECTURES: [&str; 24] = [
+pub(crate) const ARCHITECTURES: [&str; 25] = [
     "bailingmoe",
     "bailingmoe2",
     "deepseek2",
     "deepseek32",
+    "deepseek4",
     "ernie4_5-moe",
     "exaone-moe",
     "gemma4",
@@ -48,12 +51,6 @@ const KV_RANK: usize = 10;
 const ROPE_DIM: usize = 2;
 const NOPE_DIM: usize = 6;
 const V_DIM: usize = 3;
-
-/// Of delta nets.
-const DELTA_K_HEADS: usize = 2;
-const DELTA_V_HEADS: usize = 4;
-const DELTA_DIM: usize = 4;
-const KERNEL: usize = 4;
 
 /// Of Mamba layers.
 const MAMBA_GROUPS: usize = 2;
@@ -99,6 +96,11 @@ pub(crate) fn model_with(architecture: &str, n_nextn: usize) -> GgufWriter {
         }
     } else {
         model.add("output_norm.weight", &[HIDDEN]);
+    }
+    if architecture == "deepseek4" {
+        for (name, shape) in compressed::outside() {
+            model.add(name, &shape);
+        }
     }
     model.file
 }
@@ -212,6 +214,7 @@ impl Model {
             "qwen4exp" => self.stream_keys(),
             "kimi-linear" => self.numbers(&kimi::NUMBERS),
             "glm5-next" => self.mixed_stream_keys(),
+            "deepseek4" => self.compressed_keys(),
             _ => {}
         }
         if self.is_deepseek_routed() {
@@ -229,13 +232,9 @@ impl Model {
         if self.has_delta_nets() {
             self.numbers(&[
                 ("expert_shared_feed_forward_length", INTERMEDIATE),
-                ("ssm.conv_kernel", KERNEL),
-                ("ssm.state_size", DELTA_DIM),
-                ("ssm.group_count", DELTA_K_HEADS),
-                ("ssm.time_step_rank", DELTA_V_HEADS),
-                ("ssm.inner_size", DELTA_V_HEADS * DELTA_DIM),
                 ("rope.dimension_count", 2),
             ]);
+            self.numbers(&delta::NUMBERS);
             let recurs: Vec<bool> = (0..LAYERS + n_nextn).map(|layer| layer == 0).collect();
             self.file.bools(&self.key("attention.recurrent_layers"), &recurs);
             self.file.i32s(&self.key("rope.dimension_sections"), &[1, 0, 0, 0]);
@@ -264,6 +263,15 @@ impl Model {
         self.file.f32(&self.key("hyper_connection.epsilon"), 1e-6);
         self.file.f32(&self.key("kda.gate_lower_bound"), -5.0);
         self.file.f32(&self.key("swiglu_clamp_exp"), 10.0);
+    }
+
+    fn compressed_keys(&mut self) {
+        self.numbers(&compressed::NUMBERS);
+        for (suffix, number) in compressed::FLOATS {
+            self.file.f32(&self.key(suffix), number);
+        }
+        self.file.bool(&self.key("expert_weights_norm"), true);
+        self.file.i32s(&self.key("attention.compress_ratios"), &compressed::RATIOS);
     }
 
     fn stream_keys(&mut self) {
@@ -331,6 +339,16 @@ impl Model {
         if self.architecture == "nemotron_h_moe" {
             return self.single(layer);
         }
+        if self.architecture == "deepseek4" {
+            for (part, shape) in compressed::layer(layer) {
+                self.add_to(layer, &[(&part, &shape)]);
+            }
+            if layer == 0 {
+                let (name, shape, bytes) = compressed::table();
+                self.file.tensor(name, &shape, compressed::I32, bytes);
+            }
+            return;
+        }
         if self.architecture == "qwen4exp" {
             for (part, shape) in streams::layer(layer, HIDDEN) {
                 self.add_to(layer, &[(&part, &shape)]);
@@ -358,7 +376,9 @@ impl Model {
         } else if self.is_latent() {
             self.latent(layer);
         } else if self.has_delta_nets() && layer == 0 {
-            self.delta_net(layer);
+            for (part, shape) in delta::mixer(HIDDEN, self.architecture) {
+                self.add_to(layer, &[(&part, &shape)]);
+            }
         } else {
             self.attention(layer);
         }
@@ -504,33 +524,6 @@ impl Model {
             for (part, shape) in kimi::pools(HIDDEN, INDEX_DIM) {
                 self.add_to(layer, &[(&part, &shape)]);
             }
-        }
-    }
-
-    fn delta_net(&mut self, layer: usize) {
-        let (k, v) = (DELTA_K_HEADS * DELTA_DIM, DELTA_V_HEADS * DELTA_DIM);
-        self.add_to(
-            layer,
-            &[
-                ("attn_qkv.weight", &[2 * k + v, HIDDEN]),
-                ("attn_gate.weight", &[v, HIDDEN]),
-                ("ssm_conv1d.weight", &[2 * k + v, KERNEL]),
-                ("ssm_a", &[DELTA_V_HEADS]),
-                ("ssm_dt.bias", &[DELTA_V_HEADS]),
-                ("ssm_norm.weight", &[DELTA_DIM]),
-                ("ssm_out.weight", &[HIDDEN, v]),
-            ],
-        );
-        if self.architecture == "qwen3next" {
-            self.add_to(layer, &[("ssm_ba.weight", &[2 * DELTA_V_HEADS, HIDDEN])]);
-        } else {
-            self.add_to(
-                layer,
-                &[
-                    ("ssm_alpha.weight", &[DELTA_V_HEADS, HIDDEN]),
-                    ("ssm_beta.weight", &[DELTA_V_HEADS, HIDDEN]),
-                ],
-            );
         }
     }
 

@@ -88,6 +88,41 @@ fn keys_become_those_of_the_family() {
 }
 
 #[test]
+fn entries_streams_and_experts_of_tokens_are_those_of_the_config() {
+    let file = model("deepseek4");
+    let got = config(&file);
+    for (key, want) in [
+        ("compress_ratios", json!([4, 8, 0])),
+        ("num_hash_layers", json!(1)),
+        ("scoring_func", json!("sqrtsoftplus")),
+        ("routed_scaling_factor", json!(1.5)),
+        ("swiglu_limit", json!(10.0)),
+        ("compress_rope_theta", json!(160_000.0)),
+        ("rope_theta", json!(10_000.0)),
+        ("rope_scaling", json!({"rope_type": "default"})),
+        ("head_dim", json!(4)),
+        ("qk_rope_head_dim", json!(2)),
+        ("o_groups", json!(2)),
+        ("o_lora_rank", json!(3)),
+        ("hc_mult", json!(2)),
+    ] {
+        assert_eq!(got[key], want, "{key}");
+    }
+    let checkpoint = open(&file).unwrap();
+    let table = &checkpoint.tensors()["layers.0.mlp.gate.tid2eid"];
+    assert_eq!((table.dtype.name(), &table.shape[..]), ("I32", &[10, 2][..]));
+    let mut other = file.clone();
+    other.remove("deepseek4.expert_gating_func").u32("deepseek4.expert_gating_func", 2);
+    let want = "m.gguf: deepseek4.expert_gating_func is 2; it must be 4 (the root of softplus)";
+    assert_eq!(refused(&other), want);
+    let mut short = file.clone();
+    let key = "deepseek4.attention.compress_ratios";
+    short.remove(key).i32s(key, &[4]);
+    let want = "it must be a list of whole numbers, one for each of 2 layers";
+    assert_eq!(refused(&short), format!("m.gguf: {key} is a list of 1; {want}"));
+}
+
+#[test]
 fn factors_of_granite_are_those_of_its_config() {
     let config = config(&model("granitemoe"));
     let keys = ["attention_multiplier", "embedding_multiplier", "residual_multiplier"];

@@ -45,6 +45,8 @@ pub enum ToolSyntax {
     /// `<｜DSML｜function_calls>`, `<｜DSML｜invoke name=…>`, and parameters that say whether they
     /// are strings: DeepSeek-V3.2.
     Dsml,
+    /// The same in `<｜DSML｜tool_calls>`: DeepSeek-V4.
+    DsmlToolCalls,
     /// `[TOOL_CALLS] [{"name": …, "arguments": …}]`: Mixtral 8x22B.
     Mistral,
     /// `<|tool_call>call:name{key:<|"|>text<|"|>,…}<tool_call|>`: Gemma 4.
@@ -55,7 +57,7 @@ pub enum ToolSyntax {
 
 impl ToolSyntax {
     /// All that have a name.
-    pub const ALL: [ToolSyntax; 11] = [
+    pub const ALL: [ToolSyntax; 12] = [
         ToolSyntax::Hermes,
         ToolSyntax::QwenXml,
         ToolSyntax::Glm,
@@ -65,6 +67,7 @@ impl ToolSyntax {
         ToolSyntax::Harmony,
         ToolSyntax::MiniMax,
         ToolSyntax::Dsml,
+        ToolSyntax::DsmlToolCalls,
         ToolSyntax::Mistral,
         ToolSyntax::Gemma,
     ];
@@ -89,6 +92,7 @@ impl ToolSyntax {
             }
             () if has("<｜tool▁calls▁begin｜>") => Some(ToolSyntax::DeepSeek),
             () if has("<minimax:tool_call>") => Some(ToolSyntax::MiniMax),
+            () if has("<｜DSML｜tool_calls>") => Some(ToolSyntax::DsmlToolCalls),
             () if has(DSML) => Some(ToolSyntax::Dsml),
             () if has("<|tool_call>call:") => Some(ToolSyntax::Gemma),
             () if has("<arg_key>") => Some(ToolSyntax::Glm),
@@ -111,6 +115,7 @@ impl ToolSyntax {
             ToolSyntax::Harmony => "harmony (gpt-oss)",
             ToolSyntax::MiniMax => "MiniMax-M2",
             ToolSyntax::Dsml => "DeepSeek-V3.2 (DSML)",
+            ToolSyntax::DsmlToolCalls => "DeepSeek-V4 (DSML)",
             ToolSyntax::Mistral => "Mistral ([TOOL_CALLS] and a list)",
             ToolSyntax::Gemma => "Gemma 4 (call:name{key:value})",
             ToolSyntax::Other => "as the template writes calls",
@@ -152,6 +157,17 @@ impl ToolSyntax {
             close: text("<｜tool▁call▁end｜>"),
             between: text(""),
             ..json.clone()
+        };
+        let dsml = TaggedCalls {
+            section: Some(["<｜DSML｜tool_calls>\n", "\n</｜DSML｜tool_calls>"].map(text)),
+            open: text("<｜DSML｜invoke name=\""),
+            after_name: text("\">\n"),
+            key: text("<｜DSML｜parameter name=\""),
+            value: text("\" string=\"true\">"),
+            json_value: Some(text("\" string=\"false\">")),
+            value_end: text("</｜DSML｜parameter>\n"),
+            close: text("</｜DSML｜invoke>"),
+            ..tagged.clone()
         };
         match self {
             ToolSyntax::Hermes | ToolSyntax::Other => Calls::Json(JsonCalls {
@@ -231,15 +247,9 @@ impl ToolSyntax {
                 section: Some(
                     ["<｜DSML｜function_calls>\n", "\n</｜DSML｜function_calls>"].map(text),
                 ),
-                open: text("<｜DSML｜invoke name=\""),
-                after_name: text("\">\n"),
-                key: text("<｜DSML｜parameter name=\""),
-                value: text("\" string=\"true\">"),
-                json_value: Some(text("\" string=\"false\">")),
-                value_end: text("</｜DSML｜parameter>\n"),
-                close: text("</｜DSML｜invoke>"),
-                ..tagged
+                ..dsml
             }),
+            ToolSyntax::DsmlToolCalls => Calls::Tagged(dsml),
         }
     }
 }

@@ -196,6 +196,21 @@ fn dsml_calls() {
          </｜DSML｜function_calls>",
         &[call("get_weather"), arguments(r#"{"days": "3", "city": null}"#)],
     );
+    // Around the calls DeepSeek-V4 has another tag, and nothing on the line of no argument.
+    check(
+        ToolSyntax::DsmlToolCalls,
+        "So.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"now\">\n\n</｜DSML｜invoke>\n\
+         <｜DSML｜invoke name=\"get_weather\">\n\
+         <｜DSML｜parameter name=\"city\" string=\"true\">Ulm</｜DSML｜parameter>\n\
+         </｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        &[
+            content("So."),
+            call("now"),
+            arguments("{}"),
+            call("get_weather"),
+            arguments(r#"{"city": "Ulm"}"#),
+        ],
+    );
 }
 
 #[test]
@@ -270,6 +285,7 @@ fn templates_tell_the_syntax() {
         ("{{ tools }}<|channel|>commentary to=functions.", Some(ToolSyntax::Harmony)),
         ("{{ tools }}<minimax:tool_call>", Some(ToolSyntax::MiniMax)),
         ("{{ tools }}<｜DSML｜function_calls>", Some(ToolSyntax::Dsml)),
+        ("{{ tools }}<｜DSML｜tool_calls>", Some(ToolSyntax::DsmlToolCalls)),
         ("{{ tools }}", None),
     ] {
         assert_eq!(ToolSyntax::described(template), want, "{template}");

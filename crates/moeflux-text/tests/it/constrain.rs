@@ -228,6 +228,23 @@ fn deepseek() {
 }
 
 #[test]
+fn dsml_of_other_tags() {
+    let mut it = Subject::new(&["｜DSML｜"], "{{ tools }}<｜DSML｜tool_calls></think>");
+    let one = "<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">\
+               Ulm</｜DSML｜parameter>\n</｜DSML｜invoke>";
+    let now = "<｜DSML｜invoke name=\"now\">\n\n</｜DSML｜invoke>";
+    let section = |calls: &str| format!("<｜DSML｜tool_calls>\n{calls}\n</｜DSML｜tool_calls>");
+    it.takes(&section(one));
+    it.takes(&format!("Let me see.\n\n{}", section(&format!("{now}\n{one}"))));
+    it.refuses(&section("<｜DSML｜invoke name=\"get_weather\">\n</｜DSML｜invoke>"));
+    it.refuses(&section(one).replace("tool_calls", "function_calls"));
+    it.grammar.must_call = true;
+    it.grammar.is_thinking = true;
+    it.takes(&format!("Hm.</think>\n\n{}", section(now)));
+    it.refuses("Hm.</think>Just text.");
+}
+
+#[test]
 fn dsml() {
     let mut it = Subject::new(&["｜DSML｜"], "{{ tools }}<｜DSML｜function_calls></think>");
     let one = "<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">\

@@ -103,13 +103,14 @@ fn no_call_of_any_syntax_gets_as_far_as_its_arguments() {
         assert!(!allowed.contains("NAME"), "{}: {allowed:?} of {call:?}", path.display());
         seen.extend(subject.format.syntax());
         // Calls of a syntax that begin with a token get no further than to it.
-        if !matches!(subject.format.syntax(), Some(ToolSyntax::Harmony | ToolSyntax::Dsml)) {
+        if subject.format.syntax() != Some(ToolSyntax::Harmony) {
             assert_eq!(allowed, "", "{}: {call:?}", path.display());
         }
     }
+    // Models of these come without a template: see below.
+    let scripted = [ToolSyntax::Dsml, ToolSyntax::DsmlToolCalls];
     for syntax in ToolSyntax::ALL {
-        // DeepSeek-V3.2 has no template: see below.
-        assert!(seen.contains(&syntax) || syntax == ToolSyntax::Dsml, "{syntax:?} of {seen:?}");
+        assert!(seen.contains(&syntax) || scripted.contains(&syntax), "{syntax:?} of {seen:?}");
     }
 }
 
@@ -192,17 +193,23 @@ fn a_header_of_channels_names_no_recipient() {
 
 #[test]
 fn a_call_between_tags_with_a_token_inside_does_not_begin() {
-    let template = "{# <think></think> #}{{ messages[0].content }}\
-                    {% if tools %}{{ tools }}<｜DSML｜function_calls>{% endif %}";
-    let dir = tempfile::tempdir().unwrap();
-    write_tokenizer(dir.path(), template, &[]);
-    let tokenizer = Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap();
-    let format = OutputFormat::of(&tokenizer);
-    assert_eq!(format.syntax(), Some(ToolSyntax::Dsml));
-    let subject = Subject { tokenizer, format };
-    let call = subject.format.call_example().unwrap();
-    assert_eq!(subject.allowed(&call), "<");
-    assert_eq!(subject.allowed("<think>Hm.</think>a < b"), "<think>Hm.</think>a < b");
+    for (tag, syntax) in
+        [("function_calls", ToolSyntax::Dsml), ("tool_calls", ToolSyntax::DsmlToolCalls)]
+    {
+        let template = format!(
+            "{{# <think></think> #}}{{{{ messages[0].content }}}}\
+             {{% if tools %}}{{{{ tools }}}}<｜DSML｜{tag}>{{% endif %}}"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        write_tokenizer(dir.path(), &template, &[]);
+        let tokenizer = Tokenizer::from_dir(dir.path(), &Dialects::default()).unwrap();
+        let format = OutputFormat::of(&tokenizer);
+        assert_eq!(format.syntax(), Some(syntax));
+        let subject = Subject { tokenizer, format };
+        let call = subject.format.call_example().unwrap();
+        assert_eq!(subject.allowed(&call), "<");
+        assert_eq!(subject.allowed("<think>Hm.</think>a < b"), "<think>Hm.</think>a < b");
+    }
 }
 
 #[test]

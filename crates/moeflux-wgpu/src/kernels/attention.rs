@@ -127,7 +127,7 @@ kernel! {
 }
 
 kernel! {
-    /// Sums of gated keys of pools.
+    /// Sums of the gated values of pools' slots.
     GatePools in "attention/gate_pools"("wrrr");
     {}
     {}
@@ -138,6 +138,13 @@ kernel! {
     PutGatedPools in "attention/put_gated_pools"("wrr");
     {}
     {}
+}
+
+kernel! {
+    /// Entries of pools in their places.
+    PutEntries in "attention/put_entries"("wrrr") include [Reduce { kind: "f32", threads: "64" }];
+    {}
+    { kv: u32 = KV, is_adjacent: bool = ADJACENT, }
 }
 
 kernel! {

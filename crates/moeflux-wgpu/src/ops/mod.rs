@@ -18,7 +18,7 @@ mod spans;
 pub(crate) mod state_space;
 pub(crate) mod streams;
 
-pub(crate) use attention::{append, attention, gated_attention, select_positions};
+pub(crate) use attention::{append, attention, gated_attention, pool_entries, select_positions};
 pub(crate) use conv::causal_conv;
 pub(crate) use delta_net::delta_net;
 pub(crate) use delta_rule::delta_rule;

@@ -168,6 +168,7 @@ pub(crate) fn attention(b: &mut dyn Backend) -> Option<Vec<f32>> {
         sinks: None,
         selection: None,
         looks_ahead: false,
+        entries: None,
     };
     b.attention(op, &[Span::new(sequence, 0..ROWS, 0)]);
     b.read(out.buf, ROWS).ok()

@@ -85,7 +85,7 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
     let select = shape.top_k.map(|top_k| SelectPositions {
         out: b.new_selection(),
         q: index.slice(0, 16).heads(1),
-        k: index.slice(16, 16),
+        k: Some(index.slice(16, 16)),
         weights: Some(index.slice(32, 1)),
         cache: Cache(1),
         scale: 0.5,
@@ -102,6 +102,7 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         sinks: None,
         selection: select.map(|select| select.out),
         looks_ahead: shape.looks_ahead,
+        entries: None,
     };
     let gated = shape.is_gated.then(|| {
         let inv_freq = vec![0.3, 0.05];
@@ -290,6 +291,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         sinks: None,
         selection: None,
         looks_ahead: false,
+        entries: None,
     };
     let inv_freq = vec![0.3, 0.05];
     let rope =

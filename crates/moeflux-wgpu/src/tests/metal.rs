@@ -195,6 +195,7 @@ fn variants() -> Vec<Variant> {
             &[&[kind, 0, 64, 2, 1, 64, 2, 1, 0], &[kind, 1, 256, 2, 0, 128, 1, 2, 0]],
         );
         add::<Route>(&mut all, &[&[kind, 8, 0], &[kind, 1, kind / 2]]);
+        add::<Route>(&mut all, &[&[3, 8, 0]]);
         add::<StoreKv>(
             &mut all,
             &[
@@ -296,6 +297,7 @@ fn variants() -> Vec<Variant> {
     add::<PutPools>(&mut all, &[&[0], &[1]]);
     add::<GatePools>(&mut all, &[&[]]);
     add::<PutGatedPools>(&mut all, &[&[]]);
+    add::<PutEntries>(&mut all, &[&[0, 0], &[1, 1]]);
     add::<MixStreams>(&mut all, &[&[]]);
     add::<StreamShares>(&mut all, &[&[4, 3], &[1, 1], &[8, 3]]);
     add::<WeighStreams>(&mut all, &[&[]]);

@@ -73,6 +73,7 @@ impl Bench {
             sinks,
             selection: None,
             looks_ahead: false,
+            entries: None,
         };
         let inv_freq = vec![0.3, 0.05];
         let rope = b.load_rope(RopeSpec {

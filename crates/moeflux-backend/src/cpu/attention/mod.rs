@@ -3,7 +3,7 @@
 //! For one query head: scores by ascending position, their maximum, the sum of
 //! `exp(score - maximum)` and the mix of the values by ascending position, then
 //! one division. A sink takes part in the maximum and is the last term of the
-//! sum. Values in the cache are read as they are stored.
+//! sum. Values in the cache are read as they are stored. Entries of pools come after the positions.
 //!
 //! Queries that share a key head are worked on in tiles, so that keys and
 //! values are read once for all of them; no output is divided among threads.
@@ -102,7 +102,9 @@ pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
         if bidirectional::applies(&op, span) {
             bidirectional::Job { cpu, op: &op, span, kv }.run(&mut out);
         } else {
-            Job { cpu, op: &op, span, kv }.run(&mut out);
+            let entries = op.entries.map(|entries| cpu.cache(span.sequence, entries));
+            let entries = entries.map(|entries| checked_entries(entries, &op, span));
+            Job { cpu, op: &op, span, kv, entries }.run(&mut out);
         }
         *cpu.cache_slot(span.sequence, op.cache) = state;
     }
@@ -125,6 +127,15 @@ fn check(cpu: &Cpu, op: &Attention, kv: &KvCache) {
         "one sink a query head"
     );
     assert!(*window != Some(0), "a window holds the row's own position");
+}
+
+/// Entries of all pools that a span sees.
+fn checked_entries<'a>(state: &'a CacheState, op: &Attention, span: &Span) -> &'a KvCache {
+    let CacheState::Kv(entries) = state else { panic!("entries need a cache of them") };
+    assert!(entries.n_heads() == 1 && entries.k_dim() == op.q.head_dim, "entries are keys");
+    let n = (span.position + span.rows.len()) / entries.pool();
+    assert!(entries.holds(n), "entries that another op has made");
+    entries
 }
 
 fn check_append(KeysValues { k, v }: KeysValues, kv: &KvCache) {
@@ -157,6 +168,7 @@ struct Job<'a> {
     op: &'a Attention,
     span: &'a Span,
     kv: &'a KvCache,
+    entries: Option<&'a KvCache>,
 }
 
 impl Job<'_> {
@@ -185,8 +197,20 @@ impl Job<'_> {
         self.op.q.n_heads / self.kv.n_heads()
     }
 
-    /// Most positions that a tile sees.
+    /// Most positions and entries that a tile sees.
     fn longest(&self) -> usize {
+        let end = self.span.position + self.span.rows.len();
+        let entries = self.entries.map_or(0, |entries| end / entries.pool());
+        let chosen = |row: usize| self.chosen(row).map_or(entries, <[u32]>::len);
+        let entries = match (entries, self.op.selection) {
+            (0, _) | (_, None) => entries,
+            (_, Some(_)) => self.span.rows.clone().map(chosen).max().unwrap_or(0),
+        };
+        self.most_positions() + entries
+    }
+
+    /// Most positions that a tile sees.
+    fn most_positions(&self) -> usize {
         let all = self.span.seen_to(self.op.looks_ahead);
         let rows = TILE_QUERIES.div_ceil(self.group());
         let looks_ahead = self.op.looks_ahead && self.span.ahead_to > 0;
@@ -219,7 +243,7 @@ impl Job<'_> {
         });
     }
 
-    /// The chosen positions of a row, ascending; `None` where it sees all.
+    /// The chosen positions of a row, or entries, ascending; `None` where it sees all.
     fn chosen(&self, row: usize) -> Option<&[u32]> {
         let selection = self.op.selection?;
         self.cpu.selections[selection.0 as usize].row(row)
@@ -232,33 +256,56 @@ impl Job<'_> {
         let end = self.span.position + i / self.group() + 1;
         let start = window.map_or(0, |window| end.saturating_sub(window));
         let end = if self.op.looks_ahead { end.max(self.span.ahead_to) } else { end };
-        let seen = match self.chosen(row) {
+        let positions = match self.chosen(row).filter(|_| self.entries.is_none()) {
             Some(chosen) => {
                 chosen.partition_point(|position| (*position as usize) < start)..chosen.len()
             }
             None => start..end,
         };
+        let entries = self
+            .entries
+            .map_or(0, |entries| self.chosen(row).map_or(end / entries.pool(), <[u32]>::len));
         Query {
             q: self.cpu.buf(q.buf).head(row, *q, head),
-            seen,
+            seen: [positions, 0..entries],
             sink: sinks.map(|sinks| self.cpu.vector(sinks)[head]),
             out: row * width + out.start + head * out.stride,
         }
     }
 
+    /// What a tile sees of one cache, whose scores come first.
+    fn view<'a>(
+        &'a self,
+        tile: &Tile,
+        queries: &[Query<'_>],
+        kv: &'a KvCache,
+        part: Part,
+    ) -> View<'a> {
+        let seen = || queries.iter().map(|query| &query.seen[part as usize]);
+        let low = seen().map(|seen| seen.start).min().unwrap_or(0);
+        let high = seen().map(|seen| seen.end).max().unwrap_or(0);
+        // Where there are entries, these are chosen, and no positions.
+        let are_chosen = (part == Part::Entries) == self.entries.is_some();
+        let row = self.span.rows.start + tile.queries.start / self.group();
+        let chosen = self.chosen(row).filter(|_| are_chosen);
+        View { job: self, kv, part, head: tile.head, chosen, seen: low..high, column: 0 }
+    }
+
     fn attend(&self, tile: &Tile, width: usize, scratch: &mut Scratch, out: SharedMut<'_, f32>) {
         let mut queries = recycle(std::mem::take(&mut scratch.queries));
         queries.extend(tile.queries.clone().map(|i| self.query(tile, i, width)));
-        let low = queries.iter().map(|query| query.seen.start).min().unwrap_or(0);
-        let high = queries.iter().map(|query| query.seen.end).max().unwrap_or(0);
-        let view = View {
-            job: self,
-            head: tile.head,
-            chosen: self.chosen(self.span.rows.start + tile.queries.start / self.group()),
-            seen: low..high,
-        };
-        view.score(&queries, scratch);
-        view.mix(&queries, scratch);
+        let positions = self.view(tile, &queries, self.kv, Part::Positions);
+        let entries = self.entries.map(|entries| self.view(tile, &queries, entries, Part::Entries));
+        let entries = entries.map(|entries| View { column: positions.seen.len(), ..entries });
+        let views = || std::iter::once(&positions).chain(&entries);
+        let stride = views().map(|view| view.seen.len()).sum();
+        scratch.begin(&queries, stride, self.op.out.head_dim);
+        for view in views() {
+            view.score(&queries, stride, scratch);
+        }
+        for view in views() {
+            view.mix(&queries, stride, scratch);
+        }
         let dim = self.op.out.head_dim;
         for (i, query) in queries.iter().enumerate() {
             let sink = query.sink.map(|sink| math::exp(sink - scratch.maxima[i]));
@@ -272,37 +319,39 @@ impl Job<'_> {
     }
 }
 
-/// What a tile sees: positions, or indices of a choice of positions.
+/// What a tile sees of one cache: positions or entries, or indices of a choice of these.
 struct View<'a> {
     job: &'a Job<'a>,
+    kv: &'a KvCache,
+    part: Part,
     head: usize,
     chosen: Option<&'a [u32]>,
     seen: Range<usize>,
+    /// Where its scores begin among those of a query.
+    column: usize,
 }
 
 impl View<'_> {
-    /// Fills `scores` and `maxima`.
-    fn score(&self, queries: &[Query<'_>], scratch: &mut Scratch) {
+    /// Fills `scores`, `stride` a query, and raises `maxima`.
+    fn score(&self, queries: &[Query<'_>], stride: usize, scratch: &mut Scratch) {
         let mut vectors = recycle(std::mem::take(&mut scratch.vectors));
         let Scratch { scores, rows, maxima, .. } = scratch;
-        let (cpu, n) = (self.job.cpu, self.seen.len());
-        let scores = scores.first(queries.len() * n);
+        let cpu = self.job.cpu;
+        let scores = scores.first(queries.len() * stride);
         vectors.extend(queries.iter().map(|query| query.q));
-        maxima.clear();
-        maxima.extend(queries.iter().map(|query| query.sink.unwrap_or(f32::NEG_INFINITY)));
-        let keys = self.job.kv.keys();
-        let values = self.job.kv.values();
+        let keys = self.kv.keys();
+        let values = self.kv.values();
         for block in self.blocks(self.seen.start) {
             let mut prefetcher = self.prefetcher(&block, keys, Some(values));
             let keys = self.rows(keys, &block, self.job.op.q.head_dim, rows);
-            for Alike { queries: alike, seen } in runs(queries, &block) {
-                let at = seen.start - self.seen.start;
-                let out = Scores { scores: &mut scores[alike.start * n + at..], stride: n };
+            for Alike { queries: alike, seen } in runs(queries, self.part, &block) {
+                let at = self.column + seen.start - self.seen.start;
+                let out = Scores { scores: &mut scores[alike.start * stride + at..], stride };
                 let keys = keys.slice(seen.start - block.start..seen.end - block.start);
                 let (vectors, scale) = (&vectors[alike.clone()], self.job.op.scale);
                 score(cpu.isa, out, vectors, keys, &mut prefetcher, scale);
                 for i in alike {
-                    let scores = &scores[i * n + at..][..seen.len()];
+                    let scores = &scores[i * stride + at..][..seen.len()];
                     kernels::raise_max(cpu.isa, &mut maxima[i], scores);
                 }
             }
@@ -310,23 +359,18 @@ impl View<'_> {
         scratch.vectors = recycle(vectors);
     }
 
-    /// Turns scores into weights, and fills `sums` and `totals`.
-    fn mix(&self, queries: &[Query<'_>], scratch: &mut Scratch) {
+    /// Turns scores into weights, and adds to `sums` and `totals`.
+    fn mix(&self, queries: &[Query<'_>], stride: usize, scratch: &mut Scratch) {
         let Scratch { scores, rows, sums, totals, maxima, .. } = scratch;
-        let (isa, n, dim) = (self.job.cpu.isa, self.seen.len(), self.job.op.out.head_dim);
-        let sums = sums.first(queries.len() * dim);
-        sums.fill(0.0);
-        totals.clear();
-        totals.resize(queries.len(), 0.0);
-        let kv = self.job.kv;
-        let values = kv.values();
+        let (isa, dim) = (self.job.cpu.isa, self.job.op.out.head_dim);
+        let values = self.kv.values();
         for block in self.blocks(self.seen.start) {
             let mut prefetcher = self.prefetcher(&block, values, None);
             let values = self.rows(values, &block, dim, rows);
-            for Alike { queries: alike, seen } in runs(queries, &block) {
-                let at = seen.start - self.seen.start;
+            for Alike { queries: alike, seen } in runs(queries, self.part, &block) {
+                let at = self.column + seen.start - self.seen.start;
                 for i in alike.clone() {
-                    kernels::soften(isa, &mut scores[i * n + at..][..seen.len()], maxima[i]);
+                    kernels::soften(isa, &mut scores[i * stride + at..][..seen.len()], maxima[i]);
                 }
                 let mix = Mix {
                     sums: &mut sums[alike.start * dim..alike.end * dim],
@@ -334,8 +378,8 @@ impl View<'_> {
                     totals: &mut totals[alike.clone()],
                 };
                 let values = values.slice(seen.start - block.start..seen.end - block.start);
-                let weights = &scores[alike.start * n + at..];
-                kernels::mix(isa, mix, weights, n, values, &mut prefetcher);
+                let weights = &scores[alike.start * stride + at..];
+                kernels::mix(isa, mix, weights, stride, values, &mut prefetcher);
             }
         }
     }
@@ -378,6 +422,13 @@ impl View<'_> {
     }
 }
 
+/// What of several caches a query sees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Positions = 0,
+    Entries = 1,
+}
+
 /// Neighbouring queries that see the same part of a block.
 struct Alike {
     queries: Range<usize>,
@@ -387,15 +438,16 @@ struct Alike {
 /// The queries of a tile that see some of a block.
 fn runs<'a>(
     queries: &'a [Query<'_>],
+    part: Part,
     block: &'a Range<usize>,
 ) -> impl Iterator<Item = Alike> + use<'a> {
     let mut next = 0;
+    let seen_by = move |query: &Query<'_>| clip(&query.seen[part as usize], block);
     std::iter::from_fn(move || {
         while next < queries.len() {
             let start = next;
-            let seen = clip(&queries[start].seen, block);
-            let alike =
-                queries[start..].iter().take_while(|query| clip(&query.seen, block) == seen);
+            let seen = seen_by(&queries[start]);
+            let alike = queries[start..].iter().take_while(|query| seen_by(query) == seen);
             next += alike.count();
             if !seen.is_empty() {
                 return Some(Alike { queries: start..next, seen });

@@ -242,7 +242,7 @@ impl Run {
         let select = selection.zip(shape.top_k).map(|(out, top_k)| SelectPositions {
             out,
             q: index_q.heads(INDEX_HEADS),
-            k: index_k,
+            k: Some(index_k),
             weights: Some(weights),
             cache: Cache(1),
             scale: INDEX_SCALE,
@@ -262,6 +262,7 @@ impl Run {
             sinks: shape.sinks.then(|| cpu.load_vector(&sinks(n_heads))),
             selection,
             looks_ahead: shape.looks_ahead,
+            entries: None,
         };
         Run { cpu, shape, sequences, attention, select }
     }
@@ -283,7 +284,7 @@ impl Run {
         }
         if let Some(select) = self.select {
             self.fill(select.q.buf, Kind::IndexQ, rows, INDEX_HEADS * INDEX_DIM);
-            self.fill(select.k.buf, Kind::IndexK, rows, INDEX_DIM);
+            self.fill(select.k.expect("index keys").buf, Kind::IndexK, rows, INDEX_DIM);
             let weights = select.weights.expect("weights of index heads");
             self.fill(weights.buf, Kind::IndexWeights, rows, INDEX_HEADS);
             self.cpu.select_positions(select, spans);

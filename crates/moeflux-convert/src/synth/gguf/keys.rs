@@ -82,6 +82,9 @@ pub(super) fn keys(model: &Model<'_>, name: &str) -> Result<Vec<Key>, FormatErro
     if model.has("hc_mult") {
         writer.mixed_streams()?;
     }
+    if model.has("compress_ratios") {
+        writer.compressed()?;
+    }
     if model.has("index_topk") {
         writer.copy("index_n_heads", "attention.indexer.head_count")?;
         writer.copy("index_head_dim", "attention.indexer.key_length")?;
@@ -260,7 +263,7 @@ impl Writer<'_> {
         let config = self.model.config;
         let theta = config.rope_f32("rope_theta")?.unwrap_or(10_000.0);
         self.put("rope.freq_base", Value::F32(theta));
-        let n_rotated = if self.model.has("kv_lora_rank") {
+        let n_rotated = if self.model.has("qk_rope_head_dim") {
             self.model.rope_dim()?
         } else if self.model.has("rotary_dim") {
             config.usize("rotary_dim")?
@@ -365,8 +368,10 @@ impl Writer<'_> {
         let Model { config, n_layers, n_nextn, .. } = *self.model;
         self.copy("hc_mult", "hyper_connection.count")?;
         self.copy("hc_sinkhorn_iters", "hyper_connection.sinkhorn_iterations")?;
-        self.copy("index_kpool", "attention.indexer.kpool")?;
-        self.put("attention.indexer.kpool_select_tail", Value::Bool(true));
+        if self.model.has("index_kpool") {
+            self.copy("index_kpool", "attention.indexer.kpool")?;
+            self.put("attention.indexer.kpool_select_tail", Value::Bool(true));
+        }
         let eps = if self.model.has("hc_eps") { config.f32("hc_eps")? } else { 1e-6 };
         self.put("hyper_connection.epsilon", Value::F32(eps));
         if let Some(bound) = config.get("linear_lower_bound").and_then(|value| value.as_f64()) {
@@ -376,6 +381,26 @@ impl Writer<'_> {
         for key in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
             self.put(key, Value::F32s(vec![limit; n_layers + n_nextn]));
         }
+        Ok(())
+    }
+
+    /// Entries that stand for several positions, outputs in groups, and experts that follow from tokens.
+    fn compressed(&mut self) -> Result<(), FormatError> {
+        let config = self.model.config;
+        for (from, to) in [
+            ("q_lora_rank", "attention.q_lora_rank"),
+            ("o_groups", "attention.output_group_count"),
+            ("o_lora_rank", "attention.output_lora_rank"),
+            ("num_hash_layers", "hash_layer_count"),
+        ] {
+            let n = config.usize_in(from, 0..=u32::MAX as usize)?;
+            self.count(to, n);
+        }
+        let ratios = config.usize_list("compress_ratios")?.unwrap_or_default();
+        let ratios = ratios.into_iter().map(signed).collect();
+        self.put("attention.compress_ratios", Value::I32s(ratios));
+        let theta = Value::F32(config.f32("compress_rope_theta")?);
+        self.put("attention.compress_rope_freq_base", theta);
         Ok(())
     }
 

@@ -3,12 +3,14 @@
 
 use moeflux_core::checkpoint::{Config, Dtype, FormatError};
 use moeflux_core::gguf::StoredNames;
-use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl};
+use moeflux_core::manifest::{
+    ExpertsDecl, IndicesDecl, Manifest, MatrixDecl, Role, TableDecl, VectorDecl,
+};
 use moeflux_core::quant::{BlockType, Float, MatrixFormat};
 use moeflux_core::{ExpertParts, ShapedPart};
 
 use crate::files::TensorEntry;
-use crate::synth::fill::{Fill, Noise, vector};
+use crate::synth::fill::{Fill, Indices, Noise, vector};
 use crate::synth::mix::{GgufMix, LayerOf, Use};
 use crate::synth::plan::{Made, gain, is_gate};
 
@@ -34,6 +36,8 @@ pub(in crate::synth) struct Stored {
 pub(super) enum Kind {
     Plain(Float),
     Blocks(BlockType),
+    /// Whole numbers of 32 bits.
+    Integers,
 }
 
 impl Stored {
@@ -78,6 +82,7 @@ impl Kind {
             Kind::Plain(Float::F16) => 1,
             Kind::Plain(Float::BF16) => 30,
             Kind::Blocks(block) => block.id(),
+            Kind::Integers => 26,
         }
     }
 
@@ -85,6 +90,7 @@ impl Kind {
         match self {
             Kind::Plain(float) => MatrixFormat::Dense(float),
             Kind::Blocks(block) => MatrixFormat::Ggml(block),
+            Kind::Integers => panic!("matrices have floats"),
         }
     }
 }
@@ -118,6 +124,7 @@ impl Maker<'_> {
         for decl in &manifest.vectors {
             all.extend(self.vector(decl));
         }
+        all.extend(manifest.indices.iter().map(|decl| self.indices(decl)));
         for decl in &manifest.experts {
             all.extend(self.experts(decl));
         }
@@ -202,6 +209,17 @@ impl Maker<'_> {
             if is_kept { Kind::Plain(Float::F32) } else { self.kind(purpose, layer, shaped.cols) };
         let std = gain(decl) / (shaped.cols as f32).sqrt();
         self.filled(shaped, kind, std)
+    }
+
+    /// A table of whole numbers.
+    fn indices(&self, decl: &IndicesDecl) -> Stored {
+        let IndicesDecl { rows, cols, below, .. } = *decl;
+        let (name, shape) = (self.name(&decl.name), vec![rows, cols]);
+        let noise = Noise::of(self.seed, &decl.name);
+        let fill = Fill::Indices(Indices { cols, below, width: 4 });
+        let entry = TensorEntry { name, dtype: Dtype::I32, shape: shape.clone() };
+        let made = Made { entry, fill, noise };
+        Stored { made, shape, kind: Kind::Integers, is_read_when_opened: false }
     }
 
     /// A table, whose elements have a standard deviation of 1.

@@ -13,7 +13,7 @@ pub(super) fn constants(
         return Ok(());
     }
     let tensor = claimed.claim(&decl.name)?;
-    if tensor.dtype != Dtype::Other("I64".to_owned()) {
+    if tensor.dtype != Dtype::I64 {
         return Err(claimed.unsupported_dtype(tensor));
     }
     let n = decl.values.len();

@@ -36,6 +36,44 @@ pub(super) fn stored<'a>(
         }
         _ => return Err(claimed.unsupported_dtype(scales)),
     };
+    let stored = pairs(claimed, module, weight, scales, micro, outer, cols)?;
+    Ok(Stored { biases: global_scale, ..stored })
+}
+
+/// Name of the powers of two that groups of columns share, next to bytes of two floats each as DeepSeek
+/// publishes them.
+const POWERS: &str = "scale";
+
+/// Whether the bytes of a module have two floats each, with powers of two for groups of columns.
+pub(super) fn has_powers(claimed: &Claimed<'_>, module: &str) -> bool {
+    let scales = claimed.name_of(module, POWERS);
+    let scales = scales.and_then(|name| claimed.checkpoint.tensors().get(&name));
+    scales.is_some_and(|scales| matches!(scales.dtype, Dtype::F8E8M0 | Dtype::U8))
+}
+
+/// Claims a matrix of MXFP4 whose bytes, of either sign, have two floats each, the lower column in the
+/// lower half.
+pub(super) fn stored_with_powers<'a>(
+    claimed: &mut Claimed<'a>,
+    module: &str,
+    weight: &'a Tensor,
+    outer: &[usize],
+    cols: usize,
+) -> Result<Stored<'a>, FormatError> {
+    let scales = claimed.claim_part(module, POWERS)?;
+    pairs(claimed, module, weight, scales, MicroScaled::MXFP4, outer, cols)
+}
+
+/// A matrix of bytes of two floats each, and the scales of its groups.
+fn pairs<'a>(
+    claimed: &Claimed<'a>,
+    module: &str,
+    weight: &'a Tensor,
+    scales: &'a Tensor,
+    micro: MicroScaled,
+    outer: &[usize],
+    cols: usize,
+) -> Result<Stored<'a>, FormatError> {
     if !cols.is_multiple_of(micro.group_size) {
         let what = format!("{module} with {cols} columns in groups of {}", micro.group_size);
         return Err(FormatError::unsupported(claimed.checkpoint.path_of(weight), what));
@@ -47,7 +85,7 @@ pub(super) fn stored<'a>(
         tensor: weight,
         weight: Parts::Whole(weight.extent),
         scales: Some(Parts::Whole(scales.extent)),
-        biases: global_scale,
+        biases: None,
     })
 }
 

@@ -6,6 +6,7 @@ mod constants;
 mod experts;
 mod fp4;
 mod fp8;
+mod indices;
 mod integers;
 mod nf4;
 mod parts;
@@ -15,12 +16,13 @@ mod tables;
 
 use std::sync::Arc;
 
+pub use indices::IndicesSource;
 pub use source::{MatrixBytes, MatrixSource, VectorSource};
 
 use self::claimed::Claimed;
 use self::parts::Parts;
 use super::{Checkpoint, Dtype, FormatError, Tensor};
-use crate::manifest::{ConstantsDecl, ExpertsDecl, MatrixDecl, TableDecl, VectorDecl};
+use crate::manifest::{ConstantsDecl, ExpertsDecl, IndicesDecl, MatrixDecl, TableDecl, VectorDecl};
 use crate::quant::Float;
 use crate::{ExpertBank, LayerBank, RowBank, RowTable, SourceFile};
 
@@ -114,6 +116,14 @@ impl<'a> Claims<'a> {
         self.bank.layers.resize(n_layers, None);
         self.bank.layers[decl.layer.idx()] = Some(layer.clone());
         Ok(layer)
+    }
+
+    /// Claims a resident table of whole numbers, of 32 bits or of 64.
+    ///
+    /// # Errors
+    /// If it is missing, or has another type or shape.
+    pub fn indices(&mut self, decl: &IndicesDecl) -> Result<IndicesSource, FormatError> {
+        indices::indices(&mut self.claimed, decl)
     }
 
     /// Claims a tensor of 64-bit integers, where there is one, and compares it with the declared

@@ -36,6 +36,9 @@ pub(super) fn stored_weight<'a>(
         Dtype::Float(float) => float,
         Dtype::U32 => return stored_packed(claimed, module, weight, outer, cols),
         Dtype::F8E4M3 => return fp8::stored(claimed, module, weight, outer, cols),
+        Dtype::I8 if fp4::has_powers(claimed, module) => {
+            return fp4::stored_with_powers(claimed, module, weight, outer, cols);
+        }
         Dtype::I8 => return integers::stored_signed_bytes(claimed, module, weight, outer, cols),
         Dtype::Ggml(block_type) => {
             claimed.expect_shape(weight, outer, cols)?;
@@ -59,7 +62,10 @@ pub(super) fn stored_weight<'a>(
         Dtype::U8 if claimed.name_of(module, "weight_scale").is_some() => {
             return fp4::stored(claimed, module, weight, outer, cols);
         }
-        Dtype::U8 | Dtype::I32 | Dtype::F8E8M0 | Dtype::Other(_) => {
+        Dtype::U8 if fp4::has_powers(claimed, module) => {
+            return fp4::stored_with_powers(claimed, module, weight, outer, cols);
+        }
+        Dtype::U8 | Dtype::I32 | Dtype::I64 | Dtype::F8E8M0 | Dtype::Other(_) => {
             return Err(claimed.unsupported_dtype(weight));
         }
     };

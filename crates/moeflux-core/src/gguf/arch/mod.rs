@@ -12,6 +12,7 @@ pub mod grouped;
 pub mod keys;
 pub mod kimi_delta;
 pub mod latent;
+pub mod mixed_streams;
 pub mod names;
 pub mod rope;
 pub mod routing;

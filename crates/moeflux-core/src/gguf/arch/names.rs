@@ -102,6 +102,16 @@ pub const KIMI_DELTA: &[Pair] = &[
     ("ssm_norm", "self_attn.o_norm"),
 ];
 
+/// The connections of layers to a residual of several streams, which they mix.
+pub const MIXED_STREAMS: &[Pair] = &[
+    ("hc_attn_fn", "hc_attn_fn"),
+    ("hc_attn_base.weight", "hc_attn_base"),
+    ("hc_attn_scale.weight", "hc_attn_scale"),
+    ("hc_ffn_fn", "hc_ffn_fn"),
+    ("hc_ffn_base.weight", "hc_ffn_base"),
+    ("hc_ffn_scale.weight", "hc_ffn_scale"),
+];
+
 /// Routed experts.
 pub const EXPERTS: &[Pair] = &[
     ("ffn_gate_inp", "mlp.gate"),

@@ -102,6 +102,13 @@ pub fn three_sections(keys: &mut Keys<'_>) -> Result<(), FormatError> {
 
 /// Writes how positions are stretched.
 pub fn scaling(keys: &mut Keys<'_>, yarn: Yarn) -> Result<(), FormatError> {
+    let rope = stretching(keys, yarn)?;
+    keys.put(ROPE, rope);
+    Ok(())
+}
+
+/// How positions are stretched, as an object of keys of the config.
+pub fn stretching(keys: &mut Keys<'_>, yarn: Yarn) -> Result<Value, FormatError> {
     let kind_key = "rope.scaling.type";
     let factor_key = "rope.scaling.factor";
     // A file without a type means linear stretching, usually by 1; 0 means 1 as well.
@@ -126,8 +133,7 @@ pub fn scaling(keys: &mut Keys<'_>, yarn: Yarn) -> Result<(), FormatError> {
     ] {
         keys.name(key, from);
     }
-    keys.put(ROPE, rope);
-    Ok(())
+    Ok(rope)
 }
 
 const ORIGINAL: &str = "rope.scaling.original_context_length";

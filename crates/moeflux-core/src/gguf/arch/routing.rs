@@ -14,6 +14,8 @@ pub enum Gating {
     Sigmoid = 2,
     /// Softmax over the chosen experts.
     SoftmaxOfChosen = 3,
+    /// The root of a softplus of each score.
+    SqrtSoftplus = 4,
 }
 
 /// The names that a family's config has for its experts.
@@ -85,6 +87,7 @@ pub fn gating(keys: &Keys<'_>, want: Gating, absent: Option<Gating>) -> Result<(
         Gating::Softmax => "softmax",
         Gating::Sigmoid => "sigmoid",
         Gating::SoftmaxOfChosen => "softmax over the chosen",
+        Gating::SqrtSoftplus => "the root of softplus",
     };
     let meaning = match (given, absent) {
         (None, Some(Gating::Softmax)) => "; without it the routing is by softmax",
@@ -142,12 +145,18 @@ pub fn deepseek_named(keys: &mut Keys<'_>, names: DeepseekKeys) -> Result<(), Fo
         let n = keys.number(from)?.unwrap_or(0).max(1);
         keys.put_from(to, from, json!(n));
     }
-    // No factor would leave routed experts without effect.
-    let scale = keys.float(SCALE)?.filter(|scale| *scale != 0.0).unwrap_or(1.0);
-    keys.put_from(names.scale, SCALE, json!(scale));
+    scale(keys, names.scale)?;
     normalisation(keys)?;
     dense_len(keys)?;
     shared(keys, names.n_shared)
+}
+
+/// Writes the factor of the weights of experts.
+pub fn scale(keys: &mut Keys<'_>, name: &str) -> Result<(), FormatError> {
+    // No factor would leave routed experts without effect.
+    let scale = keys.float(SCALE)?.filter(|scale| *scale != 0.0).unwrap_or(1.0);
+    keys.put_from(name, SCALE, json!(scale));
+    Ok(())
 }
 
 /// Writes the width of dense layers, where files say it.
@@ -171,6 +180,24 @@ pub fn normalised(keys: &Keys<'_>) -> Result<(), FormatError> {
         Some(true) => Ok(()),
         _ => Err(keys.refuse(NORMALISES, "be true for this architecture")),
     }
+}
+
+/// Writes the bound of gates and ups, of which files have one for each layer: all must be the same.
+pub fn bound(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    let mut found = None;
+    for key in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
+        for limit in keys.floats(key)?.unwrap_or_default() {
+            if found.is_some_and(|found| found != limit) {
+                return Err(keys.refuse(key, "have one bound for all layers"));
+            }
+            found = Some(limit);
+        }
+    }
+    let Some(limit) = found else {
+        return Err(keys.refuse("swiglu_clamp_exp", "be a list of numbers"));
+    };
+    keys.put_from("swiglu_limit", "swiglu_clamp_exp", json!(limit));
+    Ok(())
 }
 
 /// Writes which layers are dense and which have experts, by their tensors.

@@ -18,10 +18,11 @@ use crate::session::evaluator::Evaluator;
 use crate::speculation::options::Speculation;
 use crate::step::{MtpBatch, Outputs, RowLogits};
 
-const CASES: [&str; 8] = [
+const CASES: [&str; 9] = [
     "qwen3_5_moe-mtp",
     "qwen3_next-mtp",
     "deepseek_v3-mtp",
+    "deepseek_v4-mtp",
     "glm4_moe-mtp",
     "hy_v3-mtp",
     "qwen4_exp-mtp",

@@ -13,9 +13,10 @@ use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::dense::{Dense, MlpScratch};
 use crate::layers::layer::{Body, Layer};
-use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
+use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
+use crate::layers::shared_expert::SharedShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 

@@ -4,27 +4,21 @@ use moeflux_core::checkpoint::FormatError;
 use moeflux_core::gguf::Architecture;
 use moeflux_core::gguf::arch::keys::{Keys, number};
 use moeflux_core::gguf::arch::names::{
-    EXPERTS, INDEXER, KIMI_DELTA, LATENT, Names, Pair, SHARED_EXPERTS,
+    EXPERTS, INDEXER, KIMI_DELTA, LATENT, MIXED_STREAMS, Names, Pair, SHARED_EXPERTS,
 };
 use moeflux_core::gguf::arch::routing::{self, Gating};
-use moeflux_core::gguf::arch::{kimi_delta, latent};
+use moeflux_core::gguf::arch::{kimi_delta, latent, mixed_streams};
 use serde_json::json;
 
 pub(super) static ARCHITECTURE: Architecture = Architecture::new(
     "glm5-next",
     "glm5_next_text",
     config,
-    Names::new(&[LATENT, INDEXER, EXPERTS, SHARED_EXPERTS, KIMI_DELTA, OWN]),
+    Names::new(&[LATENT, INDEXER, EXPERTS, SHARED_EXPERTS, KIMI_DELTA, MIXED_STREAMS, OWN]),
 )
 .gated_by(Gating::Sigmoid);
 
 const OWN: &[Pair] = &[
-    ("hc_attn_fn", "hc_attn_fn"),
-    ("hc_attn_base.weight", "hc_attn_base"),
-    ("hc_attn_scale.weight", "hc_attn_scale"),
-    ("hc_ffn_fn", "hc_ffn_fn"),
-    ("hc_ffn_base.weight", "hc_ffn_base"),
-    ("hc_ffn_scale.weight", "hc_ffn_scale"),
     ("indexer_compressor_gate", "self_attn.indexer.index_kpool_compress_gate"),
     ("indexer_compressor_ape.weight", "self_attn.indexer.index_kpool_compress_ape"),
 ];
@@ -36,42 +30,18 @@ fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     routing::layers_by_tensors(keys);
     latent::indexer(keys)?;
     kimi_delta::layers(keys)?;
-    keys.copy(&[
-        number("index_kpool", "attention.indexer.kpool"),
-        number("hc_mult", "hyper_connection.count"),
-        number("hc_sinkhorn_iters", "hyper_connection.sinkhorn_iterations"),
-    ])?;
+    mixed_streams::count(keys)?;
+    keys.copy(&[number("index_kpool", "attention.indexer.kpool")])?;
     let (tail, key) = ("index_kpool_always_select_tail", "attention.indexer.kpool_select_tail");
     let selects_tail = keys.bool(key)?.unwrap_or(true);
     keys.put_from(tail, key, json!(selects_tail));
-    for (to, from) in
-        [("hc_eps", "hyper_connection.epsilon"), ("linear_lower_bound", "kda.gate_lower_bound")]
-    {
-        let value = keys.float(from)?;
-        keys.put_from(to, from, json!(value));
-    }
+    let (bound, key) = ("linear_lower_bound", "kda.gate_lower_bound");
+    let value = keys.float(key)?;
+    keys.put_from(bound, key, json!(value));
     if let Some(types) = keys.bools("attention.indexer.types")? {
         let name = |is_full| if is_full { "full" } else { "shared" };
         let types: Vec<&str> = types.into_iter().map(name).collect();
         keys.put_from("indexer_types", "attention.indexer.types", json!(types));
     }
-    limit(keys)
-}
-
-/// Writes the bound of gates and ups, of which files have one for each layer: all must be the same.
-fn limit(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    let mut found = None;
-    for key in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
-        for limit in keys.floats(key)?.unwrap_or_default() {
-            if found.is_some_and(|found| found != limit) {
-                return Err(keys.refuse(key, "have one bound for all layers"));
-            }
-            found = Some(limit);
-        }
-    }
-    let Some(limit) = found else {
-        return Err(keys.refuse("swiglu_clamp_exp", "be a list of numbers"));
-    };
-    keys.put_from("swiglu_limit", "swiglu_clamp_exp", json!(limit));
-    Ok(())
+    routing::bound(keys)
 }

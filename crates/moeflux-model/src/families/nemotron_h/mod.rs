@@ -16,10 +16,11 @@ use crate::layers::expert_shape::{Activation, ExpertShape, PlainExpert};
 use crate::layers::latent_moe::{LatentBlocks, LatentNames};
 use crate::layers::layer::{Body, Layer};
 use crate::layers::mamba::{MambaBlocks, MambaShape};
-use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
+use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::layers::routing::SigmoidRouting;
+use crate::layers::shared_expert::SharedShape;
 use crate::load::LoadError;
 use crate::model::{Build, Model};
 

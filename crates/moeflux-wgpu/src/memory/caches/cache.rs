@@ -44,12 +44,16 @@ impl Pools {
 
     /// The index of the pages of a cache.
     fn pages_of(&mut self, cache: NumberedCache) -> usize {
-        let CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, .. } = cache.spec else {
-            panic!("pages are of keys and values")
+        let new = || match cache.spec {
+            CacheSpec::Pages { n_heads, k_dim, v_dim, dtype, .. } => {
+                Pages::new(n_heads, k_dim, v_dim, dtype)
+            }
+            CacheSpec::Entries { dim, dtype, .. } => Pages::new(1, dim, 0, dtype),
+            CacheSpec::State(_) => panic!("pages are of keys and values"),
         };
         let known = self.pages.iter().position(|(known, _)| *known == cache);
         known.unwrap_or_else(|| {
-            self.pages.push((cache, Pages::new(n_heads, k_dim, v_dim, dtype)));
+            self.pages.push((cache, new()));
             self.pages.len() - 1
         })
     }
@@ -60,7 +64,10 @@ impl CacheState {
     pub(crate) fn new(pools: &mut Pools, cache: NumberedCache) -> CacheState {
         match cache.spec {
             CacheSpec::Pages { window, .. } => {
-                CacheState::Kv(Kv::new(pools.pages_of(cache), window))
+                CacheState::Kv(Kv::new(pools.pages_of(cache), window, 1))
+            }
+            CacheSpec::Entries { pool, .. } => {
+                CacheState::Kv(Kv::new(pools.pages_of(cache), None, pool))
             }
             CacheSpec::State(_) => CacheState::Recurrent(pools.state_slots.plan(cache)),
         }

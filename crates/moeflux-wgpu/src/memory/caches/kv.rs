@@ -1,8 +1,9 @@
-//! Keys and values of a sequence: which pages hold them.
+//! Keys and values of a sequence: which pages hold them. Entries of pools are keys whose positions are the
+//! numbers of the pools.
 
 use std::ops::Range;
 
-use moeflux_backend::{DeviceError, is_seen};
+use moeflux_backend::{DeviceError, entries_in, is_seen};
 
 use crate::commands::encoder::Encoder;
 use crate::commands::read::read;
@@ -14,6 +15,8 @@ pub(crate) struct Kv {
     /// Whose pages these are, of all that there are.
     pub(crate) pool: usize,
     window: Option<usize>,
+    /// Positions of the sequence for each vector.
+    pub(crate) size: usize,
     /// In the order of positions; absent where a window has passed them.
     pages: Vec<Option<Page>>,
 }
@@ -25,13 +28,13 @@ fn parts(positions: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl Kv {
-    pub(super) fn new(pool: usize, window: Option<usize>) -> Kv {
-        Kv { pool, window, pages: Vec::new() }
+    pub(super) fn new(pool: usize, window: Option<usize>, size: usize) -> Kv {
+        Kv { pool, window, size, pages: Vec::new() }
     }
 
-    /// Whether there is room for the first `len` positions.
+    /// Whether there is room for the first `len` positions of the sequence.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        self.pages.len() * PAGE >= len
+        self.pages.len() * PAGE >= len / self.size
     }
 
     /// The page of a position.
@@ -39,10 +42,10 @@ impl Kv {
         self.pages[position / PAGE].expect("positions that a window has passed are not used")
     }
 
-    /// Has room for the first `len` positions, or as much as before where there is no
+    /// Has room for the first `len` positions of the sequence, or as much as before where there is no
     /// memory.
     pub(crate) fn grow(&mut self, pool: &mut Pages, encoder: &mut Encoder, len: usize) {
-        let n = len.div_ceil(PAGE).saturating_sub(self.pages.len());
+        let n = (len / self.size).div_ceil(PAGE).saturating_sub(self.pages.len());
         if n > 0 {
             self.pages.extend(pool.take(encoder, n).into_iter().map(Some));
         }
@@ -50,7 +53,7 @@ impl Kv {
 
     /// Forgets all but the first `len` positions and frees whole pages.
     pub(super) fn truncate(&mut self, pool: &mut Pages, encoder: &mut Encoder, len: usize) {
-        let first = len.div_ceil(PAGE).min(self.pages.len());
+        let first = (len / self.size).div_ceil(PAGE).min(self.pages.len());
         for page in self.pages.drain(first..).flatten() {
             pool.put_back(encoder, page);
         }
@@ -80,6 +83,7 @@ impl Kv {
         encoder: &mut Encoder,
         positions: Range<usize>,
     ) -> Result<Vec<u8>, DeviceError> {
+        let positions = entries_in(&positions, self.size);
         let mut ranges = Vec::new();
         for plane in [pool.k, pool.v] {
             for part in parts(positions.clone()) {
@@ -111,12 +115,14 @@ impl Kv {
         positions: Range<usize>,
         bytes: &[u8],
     ) {
+        let end = positions.end;
+        let positions = entries_in(&positions, self.size);
         let n_passed = positions.start / PAGE;
         if self.pages.len() < n_passed {
             self.pages.resize(n_passed, None);
         }
-        self.grow(pool, encoder, positions.end);
-        if !self.has_room(positions.end) {
+        self.grow(pool, encoder, end);
+        if !self.has_room(end) {
             return;
         }
         let mut rest = bytes;

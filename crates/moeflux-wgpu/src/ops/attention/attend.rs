@@ -94,6 +94,16 @@ fn attend_spans(
         return;
     }
     spans.iter().for_each(|span| check(b, &op, pages(b, span.sequence, op.cache).1));
+    if let Some(entries) = op.entries {
+        if !have_room(b, entries, spans) {
+            return;
+        }
+        let fits = |span: &Span| {
+            let pages = pages(b, span.sequence, entries).1;
+            (pages.n_heads, pages.k.dim, pages.v.dim) == (1, op.q.head_dim, 0)
+        };
+        assert!(spans.iter().all(fits), "entries are keys");
+    }
     if let Some(KeysValues { k, v }) = op.append {
         store(b, op.cache, Vectors { k, v, prepared }, spans);
     }
@@ -108,7 +118,8 @@ fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
         span.position >= TILE && !looks_ahead && !is_shared(b, op, span.rows.len())
     };
     // With more positions than a tile has, a window is never inside one.
-    op.window.is_none_or(|window| window > TILE)
+    op.entries.is_none()
+        && op.window.is_none_or(|window| window > TILE)
         && op.out.head_dim.is_multiple_of(TILE)
         && spans.iter().all(|span| span.rows.is_empty() || is_merged(span))
 }
@@ -148,7 +159,7 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
             // Where queries share all their keys nothing but a slab's end is gathered. Only kernels for
             // these look ahead.
             let is_shared = ahead_to > 0 || is_shared(b, op, n);
-            let of_row = if is_shared { 1 } else { left.tiles(op.window).len() };
+            let of_row = if is_shared { 1 } else { left.n_tiles(b, op) };
             let most = (PART_WORDS / (words * of_row)).max(1);
             // Parts of the same size, of which none is too small to be shared.
             let n_parts = b.encoder.n_parts(left.work(op)).min(most_parts(b, op, n, is_shared));
@@ -162,7 +173,7 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
                 }
                 continue;
             }
-            let (its_words, its_tiles) = (n * of_row * words, rows.tiles(op.window).len());
+            let (its_words, its_tiles) = (n * of_row * words, rows.n_tiles(b, op));
             if n_words + its_words > PART_WORDS || n_tiles + its_tiles > tiles::most() {
                 tiles::attend(b, op, last, &std::mem::take(&mut group));
                 (n_words, n_tiles) = (0, 0);

@@ -8,7 +8,7 @@ use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention::SplitF16Qkv;
 use crate::layouts::product::Tiles;
-use crate::ops::attention::inputs::{Given, Rows, TILE, pages, tile_words, values};
+use crate::ops::attention::inputs::{Given, Rows, Source, TILE, pages, tile_words, values};
 use crate::ops::attention::shape::Shape;
 use crate::state::gpu::Wgpu;
 use crate::words::word;
@@ -85,14 +85,15 @@ impl F16Layout {
 
 /// Attends for these rows; false where vectors do not suit units, or there are none.
 pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Rows) -> bool {
-    if b.tiles == Tiles::F32 {
+    if b.tiles == Tiles::F32 || op.entries.is_some() {
         return false;
     }
+    let source = Source::positions(op);
     let cached = pages(b, rows.sequence, op.cache).1;
     let n_kv_heads = cached.n_heads;
     let n_queries = rows.n * op.q.n_heads / n_kv_heads;
     let dims = [cached.k.dim, op.out.head_dim];
-    let shape = Shape::of(op, cached, n_queries, 0);
+    let shape = Shape::of(op, &source, cached, n_queries, 0);
     let units = shape.of_coop_matrix(b.tiles == Tiles::Emulated, b.attention_inputs);
     let Some(units) = units else { return false };
     let CoopAttention { kernel, queries: per_group, k_dim, v_dim, v_parts, q_parts, parts } = units;
@@ -108,7 +109,7 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
     let state = rows.n * op.q.n_heads * (v_dim + 2 * v_parts);
     let state = if segments.len() > 1 { state } else { 1 };
     let gathered = b.scratch.attention.words(&mut b.encoder, state);
-    let given = Given::of(b, op, gate, pages(b, rows.sequence, op.cache).1);
+    let given = Given::of(b, op, &source, gate, pages(b, rows.sequence, op.cache).1);
     split_queries(b, op, &given, rows.first, &f16);
     let n_blocks = n_queries.div_ceil(per_group);
     let n_groups = n_kv_heads * n_blocks * v_parts;
@@ -225,7 +226,7 @@ fn split_cached(
 /// What rows look at, at most this many tiles at a time.
 fn segments(b: &Wgpu, op: &Attention, rows: Rows, most: usize) -> Vec<Segment> {
     let (kv, pages) = pages(b, rows.sequence, op.cache);
-    let tiles: Vec<usize> = rows.tiles(op.window).collect();
+    let tiles: Vec<usize> = Source::positions(op).tiles(&rows).collect();
     let segment = |firsts: &[usize]| {
         let of_slab = |a: &usize, b: &usize| kv.page(*a).slab == kv.page(*b).slab;
         let mut n_tiles = 0;

@@ -55,6 +55,49 @@ pub(crate) fn have_room(b: &Wgpu, cache: Cache, spans: &[Span]) -> bool {
     have_room
 }
 
+/// A cache that rows attend to: their positions, or entries of pools of these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) cache: Cache,
+    window: Option<usize>,
+    pub(crate) selection: Option<Selection>,
+    /// Positions of a pool; 1 for positions.
+    pub(crate) size: usize,
+}
+
+impl Source {
+    /// What rows of a sequence attend to, in this order. Where there are entries, these are chosen.
+    pub(crate) fn all(
+        b: &Wgpu,
+        op: &Attention,
+        sequence: Sequence,
+    ) -> impl Iterator<Item = Source> {
+        let entries = op.entries.map(|cache| {
+            let size = pages(b, sequence, cache).0.size;
+            Source { cache, window: None, selection: op.selection, size }
+        });
+        let selection = op.selection.filter(|_| entries.is_none());
+        let positions = Source { selection, ..Source::positions(op) };
+        std::iter::once(positions).chain(entries)
+    }
+
+    /// The positions of an op without entries.
+    pub(crate) fn positions(op: &Attention) -> Source {
+        Source { cache: op.cache, window: op.window, selection: op.selection, size: 1 }
+    }
+
+    /// After the last that some of these rows see.
+    pub(crate) fn end(&self, rows: &Rows) -> usize {
+        if self.size == 1 { rows.end() } else { (rows.position + rows.n) / self.size }
+    }
+
+    /// Where tiles begin that these rows look at.
+    pub(crate) fn tiles(&self, rows: &Rows) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let start = self.window.map_or(0, |window| (rows.position + 1).saturating_sub(window));
+        (start / TILE..self.end(rows).div_ceil(TILE)).map(|tile| tile * TILE)
+    }
+}
+
 /// What is done to outputs where they are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Last<'a> {
@@ -77,13 +120,9 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// The positions at which tiles begin that these look at.
-    pub(crate) fn tiles(
-        &self,
-        window: Option<usize>,
-    ) -> impl ExactSizeIterator<Item = usize> + use<> {
-        let start = window.map_or(0, |window| (self.position + 1).saturating_sub(window));
-        (start / TILE..self.end().div_ceil(TILE)).map(|tile| tile * TILE)
+    /// Tiles that these look at, of all that they attend to.
+    pub(crate) fn n_tiles(&self, b: &Wgpu, op: &Attention) -> usize {
+        Source::all(b, op, self.sequence).map(|source| source.tiles(self).len()).sum()
     }
 
     /// After the last position that some row sees.
@@ -113,8 +152,15 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    pub(crate) fn of(b: &Wgpu, op: &Attention, gate: Option<Heads>, pages: &Pages) -> Given {
-        let Attention { out, q, window, sinks, selection, scale, .. } = *op;
+    pub(crate) fn of(
+        b: &Wgpu,
+        op: &Attention,
+        source: &Source,
+        gate: Option<Heads>,
+        pages: &Pages,
+    ) -> Given {
+        let Attention { out, q, sinks, scale, .. } = *op;
+        let Source { window, selection, size, .. } = *source;
         let (q_buf, y) = (b.buf(q.buf), b.buf(out.buf));
         let mask = selection.map(|selection: Selection| &b.selections[selection.0 as usize]);
         let mask_words = mask.map_or(0, |mask| mask.words);
@@ -143,6 +189,7 @@ impl Given {
             width,
             stride,
             u32::from(gate.is_some()),
+            word(size),
         ];
         Given {
             mask: mask.and_then(|mask| mask.mem.clone()).unwrap_or_else(|| q_buf.mem.clone()),
@@ -156,7 +203,7 @@ impl Given {
 
     /// The parameters of `attention/coop_matrix.wgsl`, which reads queries, keys and values as f16.
     pub(crate) fn of_rows(&self) -> impl Iterator<Item = u32> {
-        [0, 1, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17].map(|i| self.params[i]).into_iter()
+        [0, 1, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18].map(|i| self.params[i]).into_iter()
     }
 
     pub(crate) fn params(&self, own: &[u32]) -> Vec<u32> {

@@ -4,7 +4,9 @@
 
 mod attend;
 mod coop_matrix;
+mod entries;
 mod inputs;
+mod places;
 mod pools;
 mod rows;
 mod select;
@@ -13,4 +15,5 @@ mod store;
 mod tiles;
 
 pub(crate) use attend::{append, attention, gated_attention};
+pub(crate) use entries::pool_entries;
 pub(crate) use select::select_positions;

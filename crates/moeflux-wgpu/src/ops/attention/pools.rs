@@ -2,20 +2,16 @@
 
 use std::ops::Range;
 
-use moeflux_backend::{
-    KvType, PoolFunction, PoolKeys, Rope, RopePairs, SelectPositions, Span, Vector,
-};
+use moeflux_backend::{KvType, PoolFunction, PoolKeys, SelectPositions, Span, Vector};
 
 use crate::commands::encoder::Encoder;
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention as kernels;
 use crate::ops::attention::inputs::pages;
+use crate::ops::attention::places::{Angles, Place, Run, place, runs};
 use crate::state::gpu::Wgpu;
 use crate::words::{PER_ELEMENT, word};
-
-/// No place in the slab at hand.
-const NONE: u32 = u32::MAX;
 
 /// Completes the pools that end in a span, whose own keys are stored.
 pub(super) fn complete(b: &mut Wgpu, op: &SelectPositions, pools: &PoolKeys, span: &Span) {
@@ -33,7 +29,8 @@ pub(super) fn complete(b: &mut Wgpu, op: &SelectPositions, pools: &PoolKeys, spa
         let part = Part::new(b, op, pools, span, first..all.end.min(first + at_once));
         match pools.function {
             PoolFunction::Mean { weight, eps, rope } => {
-                let table = part.angles(b, rope);
+                let firsts = part.numbers.clone().map(|pool| pool * size);
+                let table = Angles::of(b, rope, span, firsts);
                 part.sum(b);
                 part.put_means(b, weight, eps, &table);
             }
@@ -43,14 +40,6 @@ pub(super) fn complete(b: &mut Wgpu, op: &SelectPositions, pools: &PoolKeys, spa
             }
         }
     }
-}
-
-/// Sines and cosines of the rotations of pools, and how columns are paired.
-struct Angles {
-    /// Where they begin among the lists.
-    list: u32,
-    n_pairs: usize,
-    is_adjacent: bool,
 }
 
 /// Some pools of a span.
@@ -85,7 +74,8 @@ impl<'a> Part<'a> {
         };
         let sums = b.scratch.pool_sums.words(&mut b.encoder, per_column * n * dim);
         let positions = numbers.start * size..numbers.end * size;
-        let places: Vec<Place> = positions.map(|position| place(b, op, span, position)).collect();
+        let places: Vec<Place> =
+            positions.map(|position| place(b, op.cache, span.sequence, position)).collect();
         let runs = runs(&places);
         let lists = b.encoder.arena();
         Part { op, span, size, dim, numbers, places, runs, sums, lists }
@@ -114,20 +104,6 @@ impl<'a> Part<'a> {
         let last = run.words(&self.places).skip(self.size - 1).step_by(self.size);
         let words: Vec<u32> = last.collect();
         b.encoder.list(&words)
-    }
-
-    fn angles(&self, b: &mut Wgpu, rope: Rope) -> Angles {
-        let spec = b.ropes[rope.0 as usize].spec.clone();
-        let firsts = self.numbers.clone().map(|pool| pool * self.size);
-        let angles = firsts.flat_map(|position| {
-            spec.angles(self.span.rotary_at(position)).flat_map(|angle| {
-                let (sin, cos) = f64::from(angle).sin_cos();
-                [sin, cos].map(|part| part as f32)
-            })
-        });
-        let table: Vec<u32> = angles.map(|part| (part * spec.scale).to_bits()).collect();
-        let is_adjacent = spec.pairs == RopePairs::Adjacent;
-        Angles { list: b.encoder.list(&table), n_pairs: spec.inv_freq.len(), is_adjacent }
     }
 
     /// Means of all pools, whole before one of them takes the place of a key.
@@ -163,7 +139,8 @@ impl<'a> Part<'a> {
     fn gate(&self, b: &mut Wgpu, bias: Vector) {
         let bias = b.vector(bias).clone();
         for run in &self.runs {
-            let params = self.reads(b, run);
+            let [n, dim, size, list, is_first] = self.reads(b, run);
+            let params = [n, dim, size, list, is_first, dim, 0, size];
             let mem = self.slab(b, run);
             let grid = Grid::Linear(self.n().div_ceil(PER_ELEMENT));
             let buffers = [&self.sums, &mem, &self.lists, &bias];
@@ -181,44 +158,4 @@ impl<'a> Part<'a> {
             b.encoder.dispatch(kernels::PutGatedPools {}, &params, &buffers, grid);
         }
     }
-}
-
-/// Where the key of a position begins.
-struct Place {
-    slab: usize,
-    word: u32,
-}
-
-/// Positions one after the other in one slab, as indices into a list of places.
-struct Run {
-    slab: usize,
-    positions: Range<usize>,
-}
-
-impl Run {
-    /// The places of all positions, `NONE` outside the run.
-    fn words<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = u32> + 'a {
-        let word = |(i, place): (usize, &Place)| {
-            if self.positions.contains(&i) { place.word } else { NONE }
-        };
-        places.iter().enumerate().map(word)
-    }
-}
-
-/// The places, cut where the slab changes. Lists of a run are as long as those of all.
-fn runs(places: &[Place]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for (i, place) in places.iter().enumerate() {
-        match runs.last_mut().filter(|run| run.slab == place.slab) {
-            Some(run) => run.positions.end = i + 1,
-            None => runs.push(Run { slab: place.slab, positions: i..i + 1 }),
-        }
-    }
-    runs
-}
-
-fn place(b: &Wgpu, op: &SelectPositions, span: &Span, position: usize) -> Place {
-    let (kv, pages) = pages(b, span.sequence, op.cache);
-    let page = kv.page(position);
-    Place { slab: page.slab, word: word(pages.word(page, pages.k, position)) }
 }

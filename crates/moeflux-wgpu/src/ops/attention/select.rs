@@ -16,10 +16,13 @@ use crate::words::{PER_ELEMENT, n_rows, word};
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
     op.assert_fits();
-    let longest = spans.iter().map(|span| span.position + span.rows.len()).max().unwrap_or(0);
-    let words = longest.div_ceil(32);
+    let most = spans.iter().map(|span| {
+        let size = pages(b, span.sequence, op.cache).0.size;
+        (span.position + span.rows.len()) / size
+    });
+    let words = most.max().unwrap_or(0).div_ceil(32);
     let mut mask = std::mem::take(&mut b.selections[op.out.0 as usize]);
-    let mem = mask.memory.words(&mut b.encoder, n_rows(spans) * words);
+    let mem = mask.memory.words(&mut b.encoder, (n_rows(spans) * words).max(1));
     (mask.mem, mask.words) = (Some(mem.clone()), words);
     b.selections[op.out.0 as usize] = mask;
     let mask = PositionMask { mem, row_words: words };
@@ -27,19 +30,22 @@ pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]
     if !grow(b, op.cache, spans) {
         return;
     }
+    let key_len = op.k.map_or(op.q.head_dim, |k| k.len);
     for span in spans {
         let pages = pages(b, span.sequence, op.cache).1;
         assert!(
-            pages.n_heads == 1 && pages.v.dim == 0 && op.k.len == pages.k.dim,
+            pages.n_heads == 1 && pages.v.dim == 0 && key_len == pages.k.dim,
             "a cache of index keys has one head and no values"
         );
     }
-    store(b, op.cache, Vectors { k: op.k.heads(1), v: None, prepared: None }, spans);
+    if let Some(k) = op.k {
+        store(b, op.cache, Vectors { k: k.heads(1), v: None, prepared: None }, spans);
+    }
     for span in spans {
         if let Some(pools) = &op.pools {
             pools::complete(b, &op, pools, span);
         }
-        let per_part = (PART_WORDS / (span.position + span.rows.len())).max(1);
+        let per_part = (PART_WORDS / (span.position + span.rows.len()).max(1)).max(1);
         for first in (0..span.rows.len()).step_by(per_part) {
             let n = per_part.min(span.rows.len() - first);
             choose(b, &op, span, first..first + n, &mask);
@@ -67,6 +73,9 @@ fn choose(
     let end = position + n;
     let row = span.rows.start + first;
     let size = op.pools.map_or(1, |pools| pools.size);
+    // Of an entry, which has a place of its own; else of a position.
+    let per_vector = pages(b, span.sequence, op.cache).0.size;
+    let end = end / per_vector;
     let n_pools = end / size;
     let scores = b.scratch.index_scores.words(&mut b.encoder, (n * n_pools).max(1));
     let q = b.buf(op.q.buf).clone();
@@ -114,7 +123,7 @@ fn choose(
             Grid::Linear((n * len).div_ceil(PER_ELEMENT)),
         );
     }
-    let params = [op.top_k, row, position, n_pools, mask.row_words, size, n].map(word);
+    let params = [op.top_k, row, position, n_pools, mask.row_words, size, per_vector, n].map(word);
     b.encoder.dispatch(kernels::ChooseIndex {}, &params, &[&scores, &mask.mem], Grid::Linear(n));
 }
 

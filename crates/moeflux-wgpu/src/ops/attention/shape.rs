@@ -5,7 +5,7 @@ use moeflux_backend::{ActivationPrecision, Attention, KvType};
 use crate::kernels::attention::{AttentionCoopMatrix, AttentionRows, AttentionTiles, KvShape};
 use crate::kernels::kernel::Variant;
 use crate::memory::caches::pages::{Pages, Plane};
-use crate::ops::attention::inputs::values;
+use crate::ops::attention::inputs::{Source, values};
 use crate::words::word;
 
 /// Queries of a workgroup of `attention/rows.wgsl`.
@@ -83,9 +83,15 @@ fn shared_by(most: usize, n_queries: usize, n_tiles: usize) -> usize {
 }
 
 impl<'a> Shape<'a> {
-    pub(crate) fn of(op: &Attention, pages: &'a Pages, n_queries: usize, n_tiles: usize) -> Self {
+    pub(crate) fn of(
+        op: &Attention,
+        source: &Source,
+        pages: &'a Pages,
+        n_queries: usize,
+        n_tiles: usize,
+    ) -> Self {
         let (values, v_dim) = (values(pages), op.out.head_dim);
-        let is_masked = op.selection.is_some();
+        let is_masked = source.selection.is_some();
         Shape { pages, values, v_dim, is_masked, n_queries, n_tiles }
     }
 

@@ -9,7 +9,7 @@ use crate::commands::encoder::Encoder;
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention::MergeAttention;
-use crate::ops::attention::inputs::{Given, Last, Rows, TILE, pages, tile_words};
+use crate::ops::attention::inputs::{Given, Last, Rows, Source, TILE, pages, tile_words};
 use crate::ops::attention::shape::Shape;
 use crate::ops::matmul::quantize::FusedQuant;
 use crate::state::gpu::Wgpu;
@@ -24,9 +24,9 @@ pub(crate) fn most() -> usize {
     Encoder::list_limit() / TILE_WORDS
 }
 
-/// What is to be done, by slabs, and rows that consist of several tiles.
+/// What is to be done, of each source by slabs, and rows that consist of several tiles.
 struct Work {
-    tiles: BTreeMap<usize, Vec<u32>>,
+    tiles: [BTreeMap<usize, Vec<u32>>; 2],
     n_tiles: usize,
     rows: Vec<u32>,
     /// Vectors that tiles gather.
@@ -40,51 +40,60 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, all: &[Rows])
     let work = work(b, op, all);
     let gathered = b.scratch.attention.words(&mut b.encoder, work.n_parts * size);
     let lists = b.encoder.arena();
-    let pages = pages(b, one.sequence, op.cache).1;
-    let given = Given::of(b, op, last.gate, pages);
-    let n_heads = pages.n_heads;
-    let n_queries = all.iter().map(|rows| rows.n).max().unwrap_or(0) * op.q.n_heads / n_heads;
-    let shape = Shape::of(op, pages, n_queries, n_heads * work.n_tiles);
-    let (variant, per_group) = shape.of_tiles();
-    let n_blocks = n_queries.div_ceil(per_group);
-    let slabs: Vec<(Mem, Vec<u32>)> =
-        work.tiles.into_iter().map(|(slab, list)| (pages.mem(slab).clone(), list)).collect();
-    for (keys, list) in slabs {
-        let n_groups = n_heads * n_blocks * (list.len() / TILE_WORDS);
-        let own = [word(n_blocks), b.encoder.list(&list), word(n_groups)];
-        let Given { q, mask, sinks, y, gate, .. } = &given;
-        b.encoder.dispatch(
-            variant,
-            &given.params(&own),
-            &[q, &keys, mask, sinks, &lists, &gathered, y, gate],
-            Grid::Linear(n_groups),
-        );
+    let most_rows = all.iter().map(|rows| rows.n).max().unwrap_or(0);
+    let sources: Vec<Source> = Source::all(b, op, one.sequence).collect();
+    for (source, tiles) in sources.iter().zip(work.tiles) {
+        let pages = pages(b, one.sequence, source.cache).1;
+        let given = Given::of(b, op, source, last.gate, pages);
+        let n_heads = pages.n_heads;
+        let n_queries = most_rows * op.q.n_heads / n_heads;
+        let shape = Shape::of(op, source, pages, n_queries, n_heads * work.n_tiles);
+        let (variant, per_group) = shape.of_tiles();
+        let n_blocks = n_queries.div_ceil(per_group);
+        let slabs: Vec<(Mem, Vec<u32>)> =
+            tiles.into_iter().map(|(slab, list)| (pages.mem(slab).clone(), list)).collect();
+        for (keys, list) in slabs {
+            let n_groups = n_heads * n_blocks * (list.len() / TILE_WORDS);
+            let own = [word(n_blocks), b.encoder.list(&list), word(n_groups)];
+            let Given { q, mask, sinks, y, gate, .. } = &given;
+            b.encoder.dispatch(
+                variant,
+                &given.params(&own),
+                &[q, &keys, mask, sinks, &lists, &gathered, y, gate],
+                Grid::Linear(n_groups),
+            );
+        }
     }
     if !work.rows.is_empty() {
+        let positions = pages(b, one.sequence, op.cache).1;
+        let given = Given::of(b, op, &sources[0], last.gate, positions);
         merge(b, op, last, &given, &gathered, &work.rows);
     }
 }
 
 fn work(b: &Wgpu, op: &Attention, all: &[Rows]) -> Work {
     let n_heads = op.q.n_heads;
-    let mut work = Work { tiles: BTreeMap::new(), n_tiles: 0, rows: Vec::new(), n_parts: 0 };
+    let mut work = Work { tiles: Default::default(), n_tiles: 0, rows: Vec::new(), n_parts: 0 };
     for rows in all {
-        let (kv, pages) = pages(b, rows.sequence, op.cache);
-        let tiles = rows.tiles(op.window);
-        let (n_tiles, n_queries) = (tiles.len(), rows.n * n_heads / pages.n_heads);
-        for (i, first) in tiles.enumerate() {
-            let page = kv.page(first);
-            let [keys, values] = tile_words(pages, page, first);
-            work.tiles.entry(page.slab).or_default().extend([
-                word(first),
-                keys,
-                values,
-                word(rows.first),
-                word(rows.position),
-                word(n_queries),
-                word(work.n_parts + i),
-                word(n_tiles),
-            ]);
+        let (n_tiles, mut nth) = (rows.n_tiles(b, op), 0);
+        for (source, of_slabs) in Source::all(b, op, rows.sequence).zip(&mut work.tiles) {
+            let (kv, pages) = pages(b, rows.sequence, source.cache);
+            let n_queries = rows.n * n_heads / pages.n_heads;
+            for first in source.tiles(rows) {
+                let page = kv.page(first);
+                let [keys, values] = tile_words(pages, page, first);
+                of_slabs.entry(page.slab).or_default().extend([
+                    word(first),
+                    keys,
+                    values,
+                    word(rows.first),
+                    word(rows.position),
+                    word(n_queries),
+                    word(work.n_parts + nth),
+                    word(n_tiles),
+                ]);
+                nth += 1;
+            }
         }
         work.n_tiles += n_tiles;
         if n_tiles > 1 {

@@ -54,6 +54,9 @@ pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
         Scoring::Sigmoid { bias, groups, renormalise, scale } => {
             (2, scale, renormalise, bias.map(PerExpert::Bias), groups)
         }
+        Scoring::SqrtSoftplus { bias, renormalise, scale } => {
+            (3, scale, renormalise, bias.map(PerExpert::Bias), None)
+        }
     };
     if let Some(groups) = groups {
         assert!(groups.n <= MAX_GROUPS && logits.len.is_multiple_of(groups.n), "groups");

@@ -1,4 +1,4 @@
-// The positions of the pools of the highest scores of each row, as bits; among equals the
+// The positions of the pools of the highest scores of each row, or entries, as bits; among equals the
 // lower ones; and the positions after the last whole pool. One workgroup a row: the score that still counts is found digit
 // by digit of eight bits.
 
@@ -12,6 +12,8 @@ struct Params {
     mask_words: u32,
     // Positions of a pool.
     size: u32,
+    // Positions of a vector: more than one where entries are chosen, which then stand for positions.
+    per_vector: u32,
     n: u32,
 }
 
@@ -25,7 +27,7 @@ var<workgroup> wanted: u32;
 var<workgroup> equals: array<u32, 256>;
 
 #main_per_workgroup row 256 p.n
-    let n_positions = p.position + row + 1u;
+    let n_positions = (p.position + row + 1u) / p.per_vector;
     let n_seen = n_positions / p.size;
     let first = row * p.stride;
     let out = (p.first_row + row) * p.mask_words;

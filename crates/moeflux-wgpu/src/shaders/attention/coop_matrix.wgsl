@@ -39,6 +39,8 @@ struct Params {
     gate_width: u32,
     gate_stride: u32,
     has_gate: u32,
+    // Positions of a key.
+    size: u32,
     first_row: u32,
     position: u32,
     n_queries: u32,

@@ -1,25 +1,31 @@
-// Adds what a slab has of the keys of pools' positions, by the shares that their gates give them; a
-// thread has one element of a pool. Slabs come in the order of their positions.
+// Adds what a slab has of the values of pools' slots, by the shares that their gates give them; a
+// thread has one element of a pool. A slot is a position, of which the last columns of values count, or one
+// of the pool before, of which the first count. Slabs come in the order of their positions.
 
 struct Params {
     n: u32,
     dim: u32,
-    // Positions of a pool.
-    size: u32,
-    // Where lists begin: for each position of each pool, where its key begins in the slab, or NONE.
+    n_slots: u32,
+    // Where lists begin: for each slot of each pool, where its values begin in the slab, or NONE.
     list: u32,
     is_first: u32,
+    // Columns of values, as many as of gates, which stand behind them.
+    width: u32,
+    // Slots of the pool before.
+    n_before: u32,
+    // Positions of a pool.
+    size: u32,
 }
 
 const NONE: u32 = 0xffffffffu;
 
 @group(0) @binding(0) var<uniform> p: Params;
-// Of each element the highest gate so far, the sum of shares, and that of keys by their shares.
+// Of each element the highest gate so far, the sum of shares, and that of values by their shares.
 @group(0) @binding(1) var<storage, read_write> sums: array<f32>;
-// Keys, and as many gates behind each.
-@group(0) @binding(2) var<storage, read> keys: array<f32>;
+// Values, and as many gates behind each.
+@group(0) @binding(2) var<storage, read> rows: array<f32>;
 @group(0) @binding(3) var<storage, read> lists: array<u32>;
-// (size, dim)
+// (size, width)
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
 
 #main_per_element idx p.n
@@ -34,15 +40,16 @@ const NONE: u32 = 0xffffffffu;
         sum = sums[3u * idx + 1u];
         weighted = sums[3u * idx + 2u];
     }
-    for (var k = 0u; k < p.size; k++) {
-        let vector = lists[p.list + pool * p.size + k];
+    for (var k = 0u; k < p.n_slots; k++) {
+        let vector = lists[p.list + pool * p.n_slots + k];
         if (vector == NONE) { continue; }
-        let gate = keys[vector + p.dim + i] + bias[k * p.dim + i];
+        let col = select(p.width - p.dim, 0u, k < p.n_before) + i;
+        let gate = rows[vector + p.width + col] + bias[(k % p.size) * p.width + col];
         let now = max(highest, gate);
         let stays = exp_(highest - now);
         let share = exp_(gate - now);
         sum = fma(sum, stays, share);
-        weighted = fma(weighted, stays, share * keys[vector + i]);
+        weighted = fma(weighted, stays, share * rows[vector + col]);
         highest = now;
     }
     sums[3u * idx] = highest;

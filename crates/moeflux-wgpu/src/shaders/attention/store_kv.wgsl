@@ -88,13 +88,6 @@ fn rotate(thread: u32, row: u32) {
     workgroupBarrier();
 }
 
-// The upper half, ties to even; what is not a number stays so.
-fn bf16(value: f32) -> u32 {
-    let bits = bitcast<u32>(value);
-    let rounded = bits + 0x7fffu + ((bits >> 16u) & 1u);
-    return select(rounded, bits | 0x400000u, is_nan(value)) >> 16u;
-}
-
 // A thread has four elements at a time; 16 threads share a scale where there
 // are scales.
 fn put_fours(thread: u32, at: u32, dim: u32) {

@@ -34,7 +34,7 @@ fn put_score(query: u32, position: u32, score: f32) {
     seen.first_row = lists[tile + 3u];
     seen.position = lists[tile + 4u];
     seen.n_queries = lists[tile + 5u];
-    seen.to = seen.position + seen.n_queries / p.group;
+    seen.to = (seen.position + seen.n_queries / p.group) / p.size;
     seen.ahead_to = 0u;
     // Where a query gathers, among the tiles of its row.
     let own_part = lists[tile + 6u];

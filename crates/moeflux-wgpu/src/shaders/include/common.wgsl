@@ -134,6 +134,13 @@ fn ordered(x: f32) -> u32 {
     return select(~bits, bits | 0x80000000u, (bits >> 31u) == 0u);
 }
 
+// The upper half, ties to even; what is not a number stays so.
+fn bf16(value: f32) -> u32 {
+    let bits = bitcast<u32>(value);
+    let rounded = bits + 0x7fffu + ((bits >> 16u) & 1u);
+    return select(rounded, bits | 0x400000u, is_nan(value)) >> 16u;
+}
+
 // The number of a workgroup of a linear grid.
 fn linear(id: vec3<u32>, n: vec3<u32>) -> u32 {
     return id.y * n.x + id.x;

@@ -23,6 +23,8 @@ struct Params {
     gate_width: u32,
     gate_stride: u32,
     has_gate: u32,
+    // Positions of a key: more than one where keys are entries of pools.
+    size: u32,
     // Of queries that share a workgroup.
     n_blocks: u32,
     // What is known of tiles.

@@ -11,7 +11,7 @@ struct Seen {
     position: u32,
     // Of a key head: rows times heads of the group.
     n_queries: u32,
-    // Positions from it on are not looked at.
+    // Positions from it on are not looked at, or entries of pools.
     to: u32,
     // Rows see up to it also what is after them.
     ahead_to: u32,
@@ -35,7 +35,7 @@ fn first_seen(row: u32) -> u32 {
 
 // After the last position that a row looks at.
 fn seen_end(row: u32) -> u32 {
-    return min(seen.to, max(seen.position + row + 1u, seen.ahead_to));
+    return min(seen.to, max((seen.position + row + 1u) / p.size, seen.ahead_to));
 }
 
 fn is_seen(row: u32, position: u32, start: u32, end: u32) -> bool {

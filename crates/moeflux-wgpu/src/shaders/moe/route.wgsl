@@ -1,10 +1,11 @@
 // The choice of experts of each row, one subgroup's lanes a row: lane l has the
 // experts l, l + SUBGROUP, and so on, PER of them. SCORING: 0 softmax of all; 1
-// softmax of the chosen; 2 sigmoids. GROUPED: experts are chosen from the best groups.
+// softmax of the chosen; 2 sigmoids; 3 roots of softplus. GROUPED: experts are chosen from the best groups.
 
 const SCORING_SOFTMAX: u32 = 0u;
 const SCORING_SOFTMAX_OF_CHOSEN: u32 = 1u;
 const SCORING_SIGMOID: u32 = 2u;
+const SCORING_SQRT_SOFTPLUS: u32 = 3u;
 
 struct Params {
     n_experts: u32,
@@ -130,6 +131,10 @@ fn main(
 #each j PER
         score$j = sigmoid(score$j);
 #end
+    } else if (SCORING == SCORING_SQRT_SOFTPLUS) {
+#each j PER
+        score$j = sqrt(softplus(score$j));
+#end
     }
     // What the choice goes by; 0 for what may not be chosen.
 #each j PER
@@ -185,7 +190,7 @@ fn main(
         if (SCORING == SCORING_SOFTMAX_OF_CHOSEN) {
             it = exp_(it - first) / sum;
         } else {
-            if (p.renormalises != 0u) { it /= sum + select(0.0, 1e-20, SCORING == SCORING_SIGMOID); }
+            if (p.renormalises != 0u) { it /= sum + select(0.0, 1e-20, SCORING >= SCORING_SIGMOID); }
             it *= p.scale;
             if (p.per_expert_kind == 2u) { it *= per_expert[ranked[rank].x]; }
         }
