@@ -86,6 +86,7 @@ fn layers_for_multi_token_prediction_are_used_where_the_family_can() {
         ("bailingmoe2", false),
         ("deepseek2", true),
         ("deepseek32", false),
+        ("deepseek4", false),
         ("exaone-moe", false),
         ("hy_v3", true),
         ("glm-dsa", false),
@@ -309,11 +310,29 @@ fn rates_of_decay_are_not_above_zero() {
 
 #[test]
 fn experts_of_tokens_are_experts_of_the_model() {
-    let mut file = model("deepseek4");
+    let file = model("deepseek4");
     load(&file).unwrap();
-    let table = &mut file.tensor_mut("blk.0.ffn_gate_tid2eid.weight").bytes;
-    table[4..8].copy_from_slice(&9i32.to_le_bytes());
-    let want = "entry 1 of row 0 is 9; it must be from 0 to 3";
-    let want = format!("m.gguf: tensor blk.0.ffn_gate_tid2eid.weight: {want}");
-    assert_eq!(line(&load(&file).unwrap_err()), want);
+    let is_refused = |entry: i32, want: &str| {
+        let mut file = file.clone();
+        let table = &mut file.tensor_mut("blk.0.ffn_gate_tid2eid.weight").bytes;
+        table[4..8].copy_from_slice(&entry.to_le_bytes());
+        let want = format!("m.gguf: tensor blk.0.ffn_gate_tid2eid.weight: {want}");
+        assert_eq!(line(&load(&file).unwrap_err()), want);
+    };
+    is_refused(9, "entry 1 of row 0 is 9; it must be from 0 to 3");
+    is_refused(-1, "entry 1 of row 0 is -1; it must be from 0 to 3");
+    is_refused(0, "token 0 has one expert twice");
+}
+
+#[test]
+fn biases_that_no_token_is_routed_by_are_left_aside() {
+    let mut file = model("deepseek4");
+    let bias = vec![0.5; EXPERTS];
+    for part in ["0.exp_probs_b", "0.exp_probs_b_vl", "1.exp_probs_b_vl"] {
+        file.floats(&format!("blk.{part}.bias"), &[EXPERTS], &bias);
+    }
+    load(&file).unwrap();
+    file.floats("blk.0.exp_probs_c.bias", &[EXPERTS], &bias);
+    let want = "tensors are not part of this model family: blk.0.exp_probs_c.bias";
+    assert!(load(&file).unwrap_err().to_string().ends_with(want));
 }

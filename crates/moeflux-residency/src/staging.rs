@@ -238,6 +238,16 @@ impl<M: StagingMemory> Staging<M> {
         open.for_each(|chunk| self.memory.pass_to_device(&chunk.buffer));
     }
 
+    /// Waits until at most this many experts are still being written, or none where there are more: until
+    /// then threads hold them.
+    pub fn release_experts(&self, at_most: usize) {
+        let all = self.chunks.iter();
+        let loads = all.clone().flat_map(|chunk| &chunk.loads);
+        if loads.filter(|load| !load.is_done()).count() > at_most {
+            self.finish(all);
+        }
+    }
+
     fn finish<'a>(&self, chunks: impl Iterator<Item = &'a StagingChunk<M::Buffer>> + Clone)
     where
         M::Buffer: 'a,

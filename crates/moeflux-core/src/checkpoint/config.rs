@@ -154,6 +154,11 @@ impl Config {
         value.filter(|value| !value.is_null())
     }
 
+    /// Whether the family reads a key; any key where no family has resolved the config.
+    pub fn declares(&self, key: &str) -> bool {
+        self.resolved.as_ref().is_none_or(|resolved| resolved.values.contains_key(key))
+    }
+
     /// The value of a key of rotary embeddings. It is in `rope_parameters` or in `rope_scaling`;
     /// older configs have it outside these objects.
     pub fn get_rope(&self, key: &str) -> Option<&Value> {

@@ -274,10 +274,7 @@ impl WireShape {
 fn layers(config: &Config, caches: &[CacheSpec]) -> Result<Vec<WireLayer>, StateError> {
     let refuse = |what| StateError::NoSuchLayers { what };
     let has_values = |cache: &CacheSpec| matches!(cache, CacheSpec::Pages { v_dim: 1.., .. });
-    if caches.iter().any(|cache| matches!(cache, CacheSpec::Entries { .. })) {
-        return Err(refuse("entries of pools"));
-    }
-    let is_latent = !caches.iter().any(has_values);
+    let is_latent = !caches.iter().any(has_values) && config.declares("kv_lora_rank");
     let mut layers = Vec::new();
     let mut rest = caches.iter().zip(0..).map(|(cache, i)| (*cache, Cache(i)));
     while let Some((spec, cache)) = rest.next() {

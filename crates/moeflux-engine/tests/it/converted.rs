@@ -39,6 +39,7 @@ pub(crate) const CASES: &[Case] = &[
     case("bailing_moe_v2-hf", "bailingmoe2"),
     case("deepseek_v2-hf", "deepseek2"),
     case("deepseek_v2-lite", "deepseek2"),
+    case("deepseek_v4-hf", "deepseek4"),
     case("ernie4_5_moe-hf", "ernie4_5-moe"),
     case("exaone_moe-hf", "exaone-moe"),
     case("glm4_moe-hf", "glm4moe"),

@@ -53,9 +53,9 @@ pub(crate) fn check(case: &Path) {
 /// a small cache, mapped and packed they give the bits of the resident model.
 #[test]
 fn formats_of_other_tools_give_the_same_bits_streamed_and_packed() {
-    use ToolFormat::{Awq, Fp8, Gptq, Int4, Nvfp4};
+    use ToolFormat::{Awq, Fp4, Fp8, Gptq, Int4, Nvfp4};
     let tokens: Vec<TokenId> = (0..40).map(|i| TokenId(i * 37 % 97)).collect();
-    for tool in [Nvfp4, Int4, Gptq, Awq, Fp8] {
+    for tool in [Nvfp4, Int4, Gptq, Awq, Fp8, Fp4] {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("model");
         let format = SynthFormat::Tool(tool);

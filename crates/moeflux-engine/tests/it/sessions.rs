@@ -77,7 +77,7 @@ fn families() -> Vec<PathBuf> {
 fn subjects() -> Vec<Subject> {
     let takes = |dir: &PathBuf, kv_type: KvType| {
         let name = dir.to_string_lossy();
-        let indexed = ["deepseek_v32", "deepseek32", "glm5_next", "glm_moe_dsa"];
+        let indexed = ["deepseek_v32", "deepseek32", "deepseek_v4", "glm5_next", "glm_moe_dsa"];
         let is_indexed = indexed.iter().any(|part| name.contains(part));
         !is_indexed || kv_type != KvType::Q8
     };

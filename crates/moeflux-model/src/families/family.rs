@@ -1,8 +1,9 @@
 //! A model family: all that other code would otherwise look up by its name.
 
-use moeflux_core::checkpoint::Config;
+use moeflux_core::checkpoint::{Config, FormatError};
 use moeflux_core::gguf::Architecture;
 use moeflux_core::{Spelling, TokenizerDialect};
+use serde_json::Value;
 
 use super::keys::FamilyKeys;
 use super::published::PublishedShape;
@@ -99,6 +100,7 @@ impl Family {
     /// The config as this family reads it: every key under one name, with the
     /// family's own default where it is absent.
     pub fn resolve(&self, config: &Config) -> Result<Config, LoadError> {
+        refuse_substitutes(config)?;
         Ok(FamilyKeys::parse(self.keys).resolve(config, self.model_types)?)
     }
 
@@ -110,4 +112,33 @@ impl Family {
     ) -> Result<Box<dyn Model>, LoadError> {
         (self.build)(&self.resolve(config)?, build)
     }
+}
+
+/// Refuses a config by which constants stand for pruned experts: without them the checkpoint is another
+/// model. Exporters put it into the config itself, or next to the compression of its weights.
+fn refuse_substitutes(config: &Config) -> Result<(), FormatError> {
+    let rule =
+        "be absent: constants in place of experts are not computed; use the model with all experts";
+    let is_none = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        _ => false,
+    };
+    let root = config.value();
+    for scope in [Some(root), root.get("text_config")].into_iter().flatten() {
+        let key = "approximate_experts";
+        if let Some(value) = scope.get(key).filter(|value| !is_none(value)) {
+            return Err(config.refuse_value(key, value, rule));
+        }
+        let key = "expert_substitution";
+        for compression in ["compression_config", "quantization_config"] {
+            let transforms = scope.get(compression).and_then(|part| part.get("transform_config"));
+            let found = transforms.and_then(|transforms| transforms.get(key));
+            if let Some(value) = found.filter(|value| !is_none(value)) {
+                return Err(config.refuse_value(key, value, rule));
+            }
+        }
+    }
+    Ok(())
 }

@@ -46,6 +46,24 @@ fn every_family_checks_what_decoders_share() {
 }
 
 #[test]
+fn constants_in_place_of_experts_are_refused() {
+    let rule =
+        "be absent: constants in place of experts are not computed; use the model with all experts";
+    let experts = json!({"0": [1, 3]});
+    for case in ["qwen3_moe-hf", "qwen3_vl_moe-hf", "deepseek_v4-hf"] {
+        check_refused(case, "approximate_experts", experts.clone(), rule);
+        check_taken(case, "approximate_experts", json!({}));
+        for part in ["compression_config", "quantization_config"] {
+            let value = json!({"transform_config": {"expert_substitution": {"version": 1}}});
+            let got = build(case, part, &value).expect_err("refused");
+            let want =
+                format!("config.json: expert_substitution is {{\"version\":1}}; it must {rule}");
+            assert_eq!(got, want, "{case}, {part}");
+        }
+    }
+}
+
+#[test]
 fn grouped_query_families_check_their_attention() {
     let cases = [
         "glm4_moe-mlx-q4",

@@ -150,6 +150,10 @@ impl Decoder {
                 }
                 _ => return None,
             };
+            // What follows from tokens is on its way.
+            if moe.token_experts.is_some() {
+                return None;
+            }
             // Experts of several streams are added up where one stream has its scratch.
             let scratch = streams.map_or(mixed, |streams| streams.spare().one);
             Some(Lookahead { joins, connection, moe, hidden, scratch })

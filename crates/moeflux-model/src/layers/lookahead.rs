@@ -65,8 +65,6 @@ impl Lookahead<'_> {
     fn is_wanted(&self, step: &Step<'_>) -> bool {
         let rows = step.rows();
         let is_known = rows > 1 && self.moe.wants_all(rows);
-        // What follows from the tokens is on its way.
-        let is_known = is_known || self.moe.token_experts.is_some();
         !is_known && !self.moe.is_held(step) && step.experts.wants_lookahead(self.moe.layer, rows)
     }
 

@@ -469,9 +469,6 @@ impl Moe {
         step: &mut Step<'_>,
         x: Cols,
     ) -> Result<Vec<ExpertId>, ForwardError> {
-        if let Some(table) = &self.token_experts {
-            return Ok(table.of(step.tokens, self.top_k).collect());
-        }
         let rows = step.rows();
         let logits = self.scratch.logits;
         step.backend.project(rows, x, &[Projection { weight: self.router, out: logits }]);

@@ -15,7 +15,8 @@ const INDEX_DIM: usize = 4;
 /// The number of 32-bit integers in files.
 pub(crate) const I32: u32 = 26;
 
-/// Positions of an entry in each layer, the first of which has an indexer, and in one behind them.
+/// Positions of an entry in each layer, the first of which has an indexer, and in one past the last, which
+/// has none.
 pub(crate) const RATIOS: [i32; 3] = [4, 8, 0];
 
 /// Keys of whole numbers.
@@ -103,7 +104,9 @@ pub(crate) fn layer(layer: usize) -> Vec<(String, Vec<usize>)> {
         all.push(("indexer.attn_q_b.weight".to_owned(), vec![INDEX_HEADS * INDEX_DIM, Q_RANK]));
         all.push(("indexer.proj.weight".to_owned(), vec![INDEX_HEADS, HIDDEN]));
     } else {
-        entries("attn_compressor", HEAD_DIM, 1);
+        if pool > 0 {
+            entries("attn_compressor", HEAD_DIM, 1);
+        }
         all.push(("exp_probs_b.bias".to_owned(), vec![EXPERTS]));
     }
     all

@@ -97,6 +97,19 @@ fn commands_copy_what_threads_wrote() {
 }
 
 #[test]
+fn more_experts_than_may_be_held_are_written_before_others_are_asked_for() {
+    let mut bench = Bench::with_memory(u64::MAX);
+    let slow: Vec<_> = (0..3).map(|id| packed(&expert(0, FIRST_SLOW + id))).collect();
+    bench.staging.begin(&slow);
+    let n_held = || slow.iter().filter(|packed| Arc::strong_count(&packed.expert) > 1).count();
+    bench.staging.release_experts(3);
+    bench.staging.release_experts(2);
+    assert_eq!(n_held(), 0, "all are written");
+    assert!(slow.iter().all(|packed| bench.upload(packed)));
+    bench.submit();
+}
+
+#[test]
 fn bytes_of_the_caller_share_buffers_and_submissions_with_experts() {
     let mut bench = Bench::with_memory(u64::MAX);
     assert!(bench.upload(&packed(&expert(0, 0))));

@@ -131,7 +131,9 @@ fn fetch(encoder: &mut Encoder, expert: &Arc<Expert>, packing: &Packing, slot: &
 
 /// Returns when at most this many experts are kept for the device.
 pub(crate) fn release_experts(encoder: &mut Encoder, at_most: usize) {
-    if encoder.uploads.in_use.len() <= at_most {
+    let n_in_use = encoder.uploads.in_use.len();
+    encoder.uploads.staging.release_experts(at_most.saturating_sub(n_in_use));
+    if n_in_use <= at_most {
         return;
     }
     wait_for_device(encoder);

@@ -5,8 +5,11 @@ use serde_json::Value;
 use super::Source;
 use super::keys::keys;
 use super::names::name;
-use super::tensors::{Floats, Tensors, text};
+use super::tensors::{Floats, TABLE, Tensors, text};
 use super::writer::GgufWriter;
+
+/// The number of 32-bit integers in files.
+const I32: u32 = 26;
 
 pub(super) fn convert(source: &Source, architecture: &str) -> GgufWriter {
     let config = text(&source.config);
@@ -26,7 +29,12 @@ pub(super) fn convert(source: &Source, architecture: &str) -> GgufWriter {
     keys(&mut file, architecture, config, &tensors);
     for (canonical, tensor) in &tensors {
         let stored = name(architecture, canonical);
-        file.floats(&stored, &tensor.shape, &tensor.values);
+        if canonical.ends_with(TABLE) {
+            let bytes = tensor.values.iter().flat_map(|number| (*number as i32).to_le_bytes());
+            file.tensor(&stored, &tensor.shape, I32, bytes.collect());
+        } else {
+            file.floats(&stored, &tensor.shape, &tensor.values);
+        }
     }
     file
 }
@@ -61,7 +69,7 @@ fn stack_experts(tensors: &mut Tensors, architecture: &str) {
             let down = turned(tensors.remove(&format!("{block}.down_proj")).unwrap());
             tensors.insert(format!("{block}.down_proj"), down);
         }
-        for part in ["gate_proj", "up_proj", "down_proj"] {
+        for part in ["gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"] {
             let one = |expert: usize| format!("{block}.{expert}.{part}.weight");
             let n = (0..).take_while(|expert| tensors.contains_key(&one(*expert))).count();
             if n > 0 {

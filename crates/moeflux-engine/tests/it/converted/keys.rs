@@ -37,6 +37,9 @@ const NUMBERS: &[(&str, &str)] = &[
     ("index_n_heads", "attention.indexer.head_count"),
     ("index_head_dim", "attention.indexer.key_length"),
     ("index_topk", "attention.indexer.top_k"),
+    ("o_groups", "attention.output_group_count"),
+    ("o_lora_rank", "attention.output_lora_rank"),
+    ("num_hash_layers", "hash_layer_count"),
     ("linear_conv_kernel_dim", "ssm.conv_kernel"),
     ("linear_key_head_dim", "ssm.state_size"),
     ("linear_num_key_heads", "ssm.group_count"),
@@ -127,7 +130,8 @@ impl Writer<'_> {
                 self.put("expert_shared_feed_forward_length", n * len);
             }
             "qwen4exp" => self.streams(),
-            "glm5-next" => self.mixed_streams(),
+            "glm5-next" => self.pools(),
+            "deepseek4" => self.entries(),
             _ => {}
         }
     }
@@ -182,7 +186,7 @@ impl Writer<'_> {
         self.put("rope.dimension_count", rope);
     }
 
-    fn mixed_streams(&mut self) {
+    fn pools(&mut self) {
         let config = text(self.config);
         let types = config["layer_types"].as_array().unwrap();
         let kv_heads: Vec<i32> =
@@ -199,13 +203,28 @@ impl Writer<'_> {
         {
             self.put(to, linear[from].as_u64().unwrap() as u32);
         }
-        let float = |value: &Value| value.as_f64().unwrap() as f32;
-        let (bound, limit) = (float(&linear["gate_lower_bound"]), float(&config["swiglu_limit"]));
-        self.file.f32(&self.key("kda.gate_lower_bound"), bound);
-        self.file.f32(&self.key("hyper_connection.epsilon"), float(&config["hc_eps"]));
-        let limits: Vec<u8> = types.iter().flat_map(|_| limit.to_le_bytes()).collect();
+        self.file.f32(&self.key("kda.gate_lower_bound"), float(linear, "gate_lower_bound"));
+        self.mixed_streams();
+    }
+
+    fn entries(&mut self) {
+        self.put("expert_gating_func", 4);
+        self.put("rope.dimension_count", self.number("qk_rope_head_dim").unwrap());
+        let ratios = self.config["compress_ratios"].as_array().unwrap();
+        let ratios: Vec<i32> = ratios.iter().map(|ratio| ratio.as_i64().unwrap() as i32).collect();
+        self.file.i32s(&self.key("attention.compress_ratios"), &ratios);
+        let base = float(self.config, "compress_rope_theta");
+        self.file.f32(&self.key("attention.compress_rope_freq_base"), base);
+        self.mixed_streams();
+    }
+
+    fn mixed_streams(&mut self) {
+        let config = text(self.config);
+        self.file.f32(&self.key("hyper_connection.epsilon"), float(config, "hc_eps"));
+        let n_layers = self.number("num_hidden_layers").unwrap() as usize;
+        let limits = float(config, "swiglu_limit").to_le_bytes().repeat(n_layers);
         for key in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
-            self.file.array(&self.key(key), 6, types.len(), limits.clone());
+            self.file.array(&self.key(key), 6, n_layers, limits.clone());
         }
     }
 
@@ -254,6 +273,10 @@ impl Writer<'_> {
             self.file.array(&self.key(key), 11, all.len(), bytes);
         }
     }
+}
+
+fn float(config: &Value, key: &str) -> f32 {
+    config[key].as_f64().unwrap() as f32
 }
 
 /// The first number of SplitMix64 from a state that advanced `i` steps.

@@ -27,6 +27,9 @@ const PREFIXES: [&str; 4] =
 const ASIDE: [&str; 7] =
     ["visual.", "vision_tower.", "mm_projector.", "mtp", "mlp1.", "vision_model.", "model.visual."];
 
+/// A table of experts of tokens: other integers of 64 bits follow from the config.
+pub(super) const TABLE: &str = ".tid2eid";
+
 pub(super) fn read(folder: &Path) -> Source {
     let config = fs::read(folder.join("config.json")).unwrap();
     let config: Value = serde_json::from_slice(&config).unwrap();
@@ -38,7 +41,8 @@ pub(super) fn read(folder: &Path) -> Source {
         let layer = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
         let is_past = layer.is_some_and(|layer| layer.parse::<u64>().unwrap() >= n_layers);
         let is_aside = ASIDE.iter().any(|part| name.starts_with(part));
-        if !is_past && !is_aside && view.dtype() != Dtype::I64 {
+        let is_needed = view.dtype() != Dtype::I64 || name.ends_with(TABLE);
+        if !is_past && !is_aside && is_needed {
             tensors.insert(name.to_owned(), floats(&view));
         }
     }
@@ -59,6 +63,9 @@ fn floats(view: &TensorView<'_>) -> Floats {
         Dtype::BF16 => {
             let wide = |half: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16);
             bytes.as_chunks::<2>().0.iter().map(wide).collect()
+        }
+        Dtype::I64 => {
+            bytes.as_chunks::<8>().0.iter().map(|word| i64::from_le_bytes(*word) as f32).collect()
         }
         other => panic!("{other:?}"),
     };

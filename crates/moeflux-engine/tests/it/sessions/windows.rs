@@ -4,7 +4,7 @@ use std::path::Path;
 
 use moeflux_engine::{Engine, EngineOptions, Session, TokenId};
 
-const CASES: [&str; 2] = ["gpt_oss-hf", "gemma4-hf"];
+const CASES: [&str; 3] = ["gpt_oss-hf", "gemma4-hf", "deepseek_v4-hf"];
 
 /// Tokens of a session, far more than a window and what is kept around it.
 const N: usize = 1700;

@@ -48,6 +48,8 @@ const OWN: &[Pair] = &[
     ("indexer_compressor_ape.weight", "self_attn.indexer.compressor.ape"),
     ("indexer_compressor_norm", "self_attn.indexer.compressor.norm"),
     ("ffn_gate_tid2eid.weight", "mlp.gate.tid2eid"),
+    // Of models that also see.
+    ("exp_probs_b_vl.bias", "mlp.gate.bias_vl"),
 ];
 
 fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {

@@ -32,6 +32,7 @@ pub(crate) const FAMILY: Family = Family {
     gguf: Some(&gguf::ARCHITECTURE),
     shapes: shapes::SHAPES,
     spellings: names::SPELLINGS,
+    skipped_parts: &["aligner", "image_end", "image_newline", "image_pad", "image_start", "vision"],
     tokenizer: tokenizer::TOKENIZER,
     ..Family::new(NAME, &[NAME], include_str!("keys.json"), build)
 };
@@ -157,6 +158,16 @@ impl Routers {
         })
     }
 
+    /// Refuses more experts a token than the tables of layers have.
+    fn check(&self, config: &Config, top_k: Option<usize>) -> Result<(), LoadError> {
+        let most = self.moe.config_top_k;
+        if top_k.is_some_and(|top_k| top_k > most) && self.are_hashed.contains(&true) {
+            let rule = "be as many as are asked for: some layers have no more for a token";
+            return Err(config.refuse("num_experts_per_tok", rule).into());
+        }
+        Ok(())
+    }
+
     /// The experts of a layer, called `name`.
     fn load(
         &self,
@@ -167,9 +178,15 @@ impl Routers {
     ) -> Result<Body, LoadError> {
         let Routers { scale, moe: MoeShape { n_experts, config_top_k, .. }, .. } = *self;
         let is_hashed = *self.are_hashed.get(layer.idx()).unwrap_or(&false);
-        let bias = (!is_hashed)
-            .then(|| builder.vector(&format!("{name}.gate.e_score_correction_bias"), n_experts));
-        let scoring = Scoring::SqrtSoftplus { bias: bias.transpose()?, renormalise: true, scale };
+        let bias = format!("{name}.gate.e_score_correction_bias");
+        leave_aside(&format!("{name}.gate.bias_vl"), n_experts, builder)?;
+        let bias = if is_hashed {
+            leave_aside(&bias, n_experts, builder)?;
+            None
+        } else {
+            Some(builder.vector(&bias, n_experts)?)
+        };
+        let scoring = Scoring::SqrtSoftplus { bias, renormalise: true, scale };
         let mut moe = blocks.load(layer, name, scoring, builder)?;
         if is_hashed {
             let (table, shape) = (format!("{name}.gate.tid2eid"), [self.vocab, config_top_k]);
@@ -178,6 +195,16 @@ impl Routers {
         }
         Ok(Body::Moe(moe))
     }
+}
+
+/// Takes the vector called `name`, where a checkpoint has it: text does not need it. Such are the biases of
+/// scores by which models that see route pictures, and those of layers whose experts follow from the token.
+fn leave_aside(name: &str, len: usize, builder: &mut Builder<'_, '_>) -> Result<(), LoadError> {
+    let weights = &mut *builder.build.weights;
+    if weights.holds(name) {
+        weights.vector(name, &[vec![len]])?;
+    }
+    Ok(())
 }
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
@@ -191,6 +218,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let ropes = ropes(config, head_dim)?;
     let attention = CompressedShape::read(config, 2 * ropes[0].inv_freq.len())?;
     let routers = Routers::read(config, &outline, activation)?;
+    routers.check(config, build.variant.top_k)?;
     let streams = HyperShape { gates_end: true, ..HyperShape::read(config)? };
     let ropes = ropes.map(|spec| turn_and_back(spec, build));
     let mut builder = Builder::of_mixed_streams(streams, outline, build);
@@ -204,3 +232,6 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         Layer::load(builder, name, Box::new(mixer), mlp)
     })
 }
+
+#[cfg(test)]
+mod tests;
