@@ -33,7 +33,7 @@ fn normal(i: u32) -> f32 {
     return mixed(i) * inverse * weight[i];
 }
 
-fn entry(i: u32) -> f32 {
+fn rotated(i: u32) -> f32 {
     let start = p.dim - 2u * p.n_pairs;
     let it = normal(i);
     if (i < start) { return it; }
@@ -64,11 +64,11 @@ fn entry(i: u32) -> f32 {
     let out = lists[p.list + pool];
     if (out == NONE) { return; }
     if (KV == KV_F32) {
-        for (var i = thread; i < p.dim; i += 64u) { entries[out + i] = bitcast<u32>(entry(i)); }
+        for (var i = thread; i < p.dim; i += 64u) { entries[out + i] = bitcast<u32>(rotated(i)); }
     } else {
         for (var i = 2u * thread; i < p.dim; i += 128u) {
-            var word = bf16(entry(i));
-            if (i + 1u < p.dim) { word |= bf16(entry(i + 1u)) << 16u; }
+            var word = bf16(rotated(i));
+            if (i + 1u < p.dim) { word |= bf16(rotated(i + 1u)) << 16u; }
             entries[out + i / 2u] = word;
         }
     }
