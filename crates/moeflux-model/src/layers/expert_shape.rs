@@ -1,7 +1,10 @@
 //! The matrices of routed experts, and what stands between the products of these and of other MLPs.
 
 use moeflux_backend::{ExpertFunction, GatedActivation, PlainActivation};
+use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertMatrices, FusedOrder};
+
+use crate::load::LoadError;
 
 /// What stands between the products of MLPs, which have a gate or none.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,4 +67,13 @@ impl ExpertShape {
             ExpertShape::Three(GatedExpert { activation, .. }) => ExpertFunction::gated(activation),
         }
     }
+}
+
+/// SwiGLU whose inputs have a bound, the config's `swiglu_limit`.
+pub(crate) fn bounded_swiglu(config: &Config) -> Result<GatedActivation, LoadError> {
+    let limit = config.f32("swiglu_limit")?;
+    if limit <= 0.0 {
+        return Err(config.refuse("swiglu_limit", "be above 0").into());
+    }
+    Ok(GatedActivation::BoundedSwiglu { limit })
 }

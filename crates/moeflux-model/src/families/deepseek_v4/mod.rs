@@ -17,7 +17,7 @@ use crate::layers::builder::{Builder, Outline};
 use crate::layers::compressed_attention::{
     CompressedBlocks, CompressedShape, Compression, MAX_POOL, TurnAndBack,
 };
-use crate::layers::expert_shape::{Activation, ExpertShape, GatedExpert};
+use crate::layers::expert_shape::{Activation, ExpertShape, GatedExpert, bounded_swiglu};
 use crate::layers::hyper::HyperShape;
 use crate::layers::layer::{Body, Layer};
 use crate::layers::moe::{MoeBlocks, MoeShape};
@@ -124,14 +124,6 @@ fn turn_and_back(spec: RopeSpec, build: &mut Build<'_>) -> TurnAndBack {
     TurnAndBack { turn, back }
 }
 
-fn limit(config: &Config) -> Result<f32, LoadError> {
-    let limit = config.f32("swiglu_limit")?;
-    if limit <= 0.0 {
-        return Err(config.refuse("swiglu_limit", "be above 0").into());
-    }
-    Ok(limit)
-}
-
 /// How experts are chosen and weighed.
 struct Routers {
     scale: f32,
@@ -211,7 +203,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     if build.variant.kv_type == KvType::Q8 {
         return Err(LoadError::EightBitIndexedCache { family: NAME });
     }
-    let activation = GatedActivation::BoundedSwiglu { limit: limit(config)? };
+    let activation = bounded_swiglu(config)?;
     let outline = Outline { activation: Activation::Gated(activation), ..Outline::read(config)? };
     let compressions = compressions(config, outline.n_layers)?;
     let head_dim = config.usize("head_dim")?;

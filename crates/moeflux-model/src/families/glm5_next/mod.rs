@@ -5,7 +5,7 @@
 mod gguf;
 mod shapes;
 
-use moeflux_backend::{Decay, GatedActivation, KvType};
+use moeflux_backend::{Decay, KvType};
 use moeflux_core::Spelling;
 use moeflux_core::checkpoint::Config;
 
@@ -13,7 +13,7 @@ use super::Family;
 use crate::decoders::indexed::full_indexers;
 use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::full_attention_layers_named;
-use crate::layers::expert_shape::Activation;
+use crate::layers::expert_shape::{Activation, bounded_swiglu};
 use crate::layers::gated_pool_indexer::{GatedPoolBlocks, GatedPoolShape};
 use crate::layers::hyper::HyperShape;
 use crate::layers::kimi_delta::{KimiDeltaBlocks, KimiDeltaShape, LINEAR};
@@ -77,19 +77,11 @@ fn decay(config: &Config) -> Result<Decay, LoadError> {
     Ok(Decay::Bounded { bound })
 }
 
-fn limit(config: &Config) -> Result<f32, LoadError> {
-    let limit = config.f32("swiglu_limit")?;
-    if limit <= 0.0 {
-        return Err(config.refuse("swiglu_limit", "be above 0").into());
-    }
-    Ok(limit)
-}
-
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     if build.variant.kv_type == KvType::Q8 {
         return Err(LoadError::EightBitIndexedCache { family: NAME });
     }
-    let activation = GatedActivation::BoundedSwiglu { limit: limit(config)? };
+    let activation = bounded_swiglu(config)?;
     let outline = Outline { activation: Activation::Gated(activation), ..Outline::read(config)? };
     let n_layers = outline.n_layers;
     let attends = attention_layers(config, n_layers)?;
