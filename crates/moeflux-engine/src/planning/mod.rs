@@ -1,5 +1,6 @@
 //! What a model takes in memory, decided before any of it is taken.
 
+mod chunk;
 pub(crate) mod facts;
 mod planner;
 mod prompts;

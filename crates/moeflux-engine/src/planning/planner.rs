@@ -5,6 +5,7 @@ use moeflux_core::{ExpertBank, OptionId};
 use moeflux_model::Declared;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, headroom, resolve_io, usable_memory};
 
+use super::chunk::{WIDE, WIDEST, max_rows, wide_rows};
 use super::{ModelFacts, prompts};
 use crate::device::DeviceLimits;
 use crate::error::EngineError;
@@ -15,13 +16,6 @@ use crate::vision::tower_bytes;
 
 /// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
 const DEFAULT_CHUNK: usize = 512;
-
-/// Most rows where experts are read from the drive, or fetched to a device: once a chunk. Also where a device
-/// has all of them in memory of its own: with more rows an expert it computes more at a time.
-const WIDE_CHUNK: usize = 2048;
-
-/// Part of the free memory that the activations of such a chunk may take.
-const WIDE_SHARE: u64 = 5;
 
 /// Positions planned for by default.
 const DEFAULT_CTX: usize = 32_768;
@@ -289,7 +283,7 @@ impl MemoryPlanner {
     /// The sizes for `n_sessions` sessions.
     pub(super) fn sizes_of(&self, n_sessions: usize) -> Sizes {
         let ctx = self.options.memory.ctx.unwrap_or_else(|| self.default_ctx(n_sessions));
-        let max_chunk = self.max_chunk().min(ctx);
+        let max_chunk = max_rows(&self.limits, &self.model).min(ctx);
         let chunk = self.options.memory.chunk.unwrap_or(DEFAULT_CHUNK);
         let sizes = Sizes {
             n_sessions,
@@ -338,13 +332,6 @@ impl MemoryPlanner {
         let affordable = self.model.positions_in(of_session);
         let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(256);
         DEFAULT_CTX.min(affordable).min(self.model.max_positions)
-    }
-
-    /// Most rows of a batch that the device's buffers hold.
-    fn max_chunk(&self) -> usize {
-        let by_width = self.limits.max_buffer_bytes / self.model.scratch.widest_row.max(1);
-        let by_choice = self.limits.max_chosen / self.model.top_k.max(1);
-        usize::try_from(by_width).unwrap_or(usize::MAX).min(by_choice).max(1)
     }
 
     pub(super) fn checkpoint_bytes(&self, n_sessions: usize) -> u64 {
@@ -476,7 +463,11 @@ impl MemoryPlanner {
             return sizes.chunk;
         }
         match self.wide_chunk_bytes(sizes, device) {
-            Some(free) => self.wide_chunk(sizes, free).min(self.max_chunk().min(sizes.ctx)),
+            Some(free) => {
+                let most = if self.fetches_experts(sizes, device) { WIDE } else { WIDEST };
+                let most = most.min(max_rows(&self.limits, &self.model)).min(sizes.ctx);
+                wide_rows(&self.model.scratch, sizes.chunk, most, free).min(most)
+            }
             None => sizes.chunk,
         }
     }
@@ -486,14 +477,20 @@ impl MemoryPlanner {
     /// free there, and here as well, without a change of the cache.
     pub(super) fn wide_chunk_bytes(&self, sizes: &Sizes, device: &DeviceShare) -> Option<u64> {
         let cache = self.cache_bytes(sizes, device);
-        let caches_all = cache >= self.model.expert_bytes;
-        if !device.has_all && (device.has_too_little || !caches_all) {
+        if self.fetches_experts(sizes, device) {
             // A cache that has all experts goes on having them.
+            let caches_all = cache >= self.model.expert_bytes;
             let asked = self.options.experts.cache.unwrap_or(0);
             return Some(self.free_after(sizes, device, if caches_all { cache } else { asked }));
         }
         let memory = self.limits.memory_bytes.filter(|_| !self.limits.shares_memory)?;
         Some(self.free_in(sizes, memory).min(self.free_after(sizes, device, cache)))
+    }
+
+    /// Whether a chunk reads experts from the drive, or fetches them to a device.
+    fn fetches_experts(&self, sizes: &Sizes, device: &DeviceShare) -> bool {
+        let caches_all = self.cache_bytes(sizes, device) >= self.model.expert_bytes;
+        !device.has_all && (device.has_too_little || !caches_all)
     }
 
     /// Bytes of memory that remain after everything but the activations, and after a cache of `cache`
@@ -509,15 +506,6 @@ impl MemoryPlanner {
         let experts = self.padded_expert_bytes();
         let taken = self.model.resident_bytes.saturating_add(experts);
         (memory / 10 * 9).saturating_sub(taken.saturating_add(self.sessions_bytes(sizes)))
-    }
-
-    /// As many rows as a share of so much memory holds the activations of, and never fewer
-    /// than planned so far.
-    pub(super) fn wide_chunk(&self, sizes: &Sizes, free: u64) -> usize {
-        let most = WIDE_CHUNK.min(sizes.ctx);
-        let wider = (sizes.chunk..=most).step_by(128);
-        let held = wider.take_while(|rows| self.model.scratch.bytes(*rows) <= free / WIDE_SHARE);
-        held.last().unwrap_or(sizes.chunk)
     }
 
     // The cache.

@@ -2,6 +2,7 @@
 
 use moeflux_store::{IoChoice, IoMode, MemoryLimit};
 
+use super::chunk::{WIDE, WIDEST, wide_rows};
 use super::facts::ScratchFacts;
 use super::planner::{DeviceShare, Sizes};
 use super::{MemoryPlanner, ModelFacts, plan_that_fits};
@@ -92,11 +93,15 @@ fn chunks_are_as_wide_as_a_device_has_memory_left() {
     let sizes = Sizes { n_sessions: 3, ctx: 4096, chunk: 512, checkpoint_bytes: 100 * MIB };
     for (memory, want) in [(20_000, 2048), (10_000, 1408), (5000, 512), (1000, 512), (0, 512)] {
         let free = planner.free_in(&sizes, memory * MIB);
-        assert_eq!(planner.wide_chunk(&sizes, free), want, "{memory} MiB");
+        assert_eq!(
+            wide_rows(&planner.model.scratch, sizes.chunk, WIDE, free),
+            want,
+            "{memory} MiB"
+        );
     }
-    let short = Sizes { ctx: 600, ..sizes };
-    let free = planner.free_in(&short, 20_000 * MIB);
-    assert_eq!(planner.wide_chunk(&short, free), 512);
+    let free = planner.free_in(&sizes, 40_000 * MIB);
+    assert_eq!(wide_rows(&planner.model.scratch, sizes.chunk, WIDEST, free), 4096);
+    assert_eq!(wide_rows(&planner.model.scratch, sizes.chunk, 600, free), 512);
 }
 
 #[test]

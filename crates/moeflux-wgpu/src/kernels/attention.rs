@@ -1,6 +1,8 @@
 //! Kernels of attention.
 
-use crate::kernels::kernel::Include::{KvFormats, KvTiles, QuantizeOwn, Reduce, Visibility};
+use crate::kernels::kernel::Include::{
+    IndexKeys, KvFormats, KvTiles, QuantizeOwn, Reduce, Visibility,
+};
 use crate::kernels::kernel::{NamedConstants, constants, kernel};
 use crate::kernels::shared::Quant;
 use crate::kernels::template::value;
@@ -107,7 +109,15 @@ kernel! {
 }
 
 kernel! {
-    ScoreIndex in "attention/score_index"("rrrrw") include [KvFormats];
+    /// Scores of index keys for few rows.
+    ScoreIndex in "attention/score_index"("rrrrw") include [KvFormats, IndexKeys];
+    {}
+    { kv: u32 = KV, is_weighted: bool = WEIGHTED, }
+}
+
+kernel! {
+    /// Scores of index keys for many rows.
+    ScoreIndexTiles in "attention/score_index_tiles"("rrrrw") include [KvFormats, IndexKeys];
     {}
     { kv: u32 = KV, is_weighted: bool = WEIGHTED, }
 }

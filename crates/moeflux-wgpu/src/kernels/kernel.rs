@@ -20,6 +20,8 @@ pub(super) enum Include {
     QuantizeOwn,
     /// Decoders of weights.
     WeightFormats,
+    /// Index keys, and where they are.
+    IndexKeys,
     /// Decoders of keys and values.
     KvFormats,
     /// Tiles of keys and values, and their softmax.

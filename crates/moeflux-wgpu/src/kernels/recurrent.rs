@@ -97,11 +97,13 @@ kernel! {
     {}
     {
         state_size: u32 = STATE,
-        /// Rows of the state that a lane keeps.
+        /// Lanes that share a column of the state.
+        lanes: u32 = LANES,
+        /// Fours of its rows that a lane keeps.
         kept: u32 = KEPT,
         /// Rows of the batch that a step takes.
         rows: u32 = ROWS,
-        /// Elements that a thread loads of them.
+        /// Fours of their elements that a thread loads.
         loads: u32 = LOADS,
     }
 }

@@ -21,6 +21,7 @@ const MULTIPLY: &str = include_str!("../shaders/matmul/matvec_multiply.wgsl");
 const QUANTIZE: &str = include_str!("../shaders/include/quantize.wgsl");
 const ROUND_FOUR: &str = include_str!("../shaders/include/round_four.wgsl");
 const VISIBILITY: &str = include_str!("../shaders/include/visibility.wgsl");
+const INDEX_KEYS: &str = include_str!("../shaders/include/index_keys.wgsl");
 const KV_FORMATS: &str = include_str!("../shaders/include/kv_formats.wgsl");
 
 const COOP_BLOCKS: &str = include_str!("../shaders/matmul/coop_blocks.wgsl");
@@ -79,6 +80,7 @@ impl Include {
                 };
                 WEIGHTS.to_owned() + &decoders
             }
+            Include::IndexKeys => INDEX_KEYS.to_owned(),
             Include::KvFormats => KV_FORMATS.to_owned(),
             Include::KvTiles => expand(include_str!("../shaders/include/kv_tiles.wgsl")),
             Include::Visibility => expand(VISIBILITY),

@@ -205,6 +205,7 @@ fn variants() -> Vec<Variant> {
             ],
         );
         add::<ScoreIndex>(&mut all, &[&[kind, 0], &[kind, 1]]);
+        add::<ScoreIndexTiles>(&mut all, &[&[kind, 0], &[kind, 1]]);
         let wide = [4, 2, 1][kind as usize];
         add::<AttentionTiles>(
             &mut all,
@@ -292,7 +293,10 @@ fn variants() -> Vec<Variant> {
             &[4, 16, 4, 1, 1536, 24, 0, 0, 32, 1, 2, 2, 3, 1568, 7],
         ],
     );
-    add::<StateSpace>(&mut all, &[&[128, 32, 2, 8], &[21, 6, 4, 3], &[1, 1, 4, 1]]);
+    add::<StateSpace>(
+        &mut all,
+        &[&[128, 16, 2, 8, 2], &[512, 16, 8, 2, 2], &[21, 8, 1, 8, 1], &[1, 4, 1, 4, 1]],
+    );
     add::<SumPools>(&mut all, &[&[]]);
     add::<PutPools>(&mut all, &[&[0], &[1]]);
     add::<GatePools>(&mut all, &[&[]]);

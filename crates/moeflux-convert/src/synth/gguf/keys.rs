@@ -164,7 +164,7 @@ impl Writer<'_> {
         self.copy("hidden_size", "embedding_length")?;
         self.copy("vocab_size", "vocab_size")?;
         self.copy("num_attention_heads", "attention.head_count")?;
-        if self.model.has("intermediate_size") {
+        if self.model.has("intermediate_size") && !self.has_blocks() {
             self.copy("intermediate_size", "feed_forward_length")?;
         }
         let eps = self.model.first(&["rms_norm_eps", "layer_norm_epsilon"]);
@@ -182,7 +182,9 @@ impl Writer<'_> {
     }
 
     fn grouped(&mut self) -> Result<(), FormatError> {
-        self.copy("num_key_value_heads", "attention.head_count_kv")?;
+        if !self.has_blocks() {
+            self.copy("num_key_value_heads", "attention.head_count_kv")?;
+        }
         let head_dim = self.model.head_dim()?;
         self.count("attention.key_length", head_dim);
         self.count("attention.value_length", head_dim);
@@ -433,6 +435,30 @@ impl Writer<'_> {
         if self.model.has("moe_latent_size") {
             self.copy("moe_latent_size", "moe_latent_size")?;
         }
+        let eps = Value::F32(config.f32("layer_norm_epsilon")?);
+        self.put("attention.layer_norm_epsilon", eps);
+        self.blocks()
+    }
+
+    /// Whether lists say what each layer is.
+    fn has_blocks(&self) -> bool {
+        self.model.has("ssm_state_size")
+    }
+
+    /// Lists that say what each layer is: one of attention has heads of keys, one of experts a width,
+    /// one of Mamba neither.
+    fn blocks(&mut self) -> Result<(), FormatError> {
+        let Model { config, n_layers, .. } = *self.model;
+        let (heads, width) =
+            (config.usize("num_key_value_heads")?, config.usize("moe_intermediate_size")?);
+        let pattern = config.str("hybrid_override_pattern")?;
+        let blocks: Vec<char> = pattern.chars().take(n_layers).collect();
+        let listed = |letter: char, n: usize| {
+            let value = |block: &char| if *block == letter { signed(n) } else { 0 };
+            Value::I32s(blocks.iter().map(value).collect())
+        };
+        self.put("attention.head_count_kv", listed('*', heads));
+        self.put("feed_forward_length", listed('E', width));
         Ok(())
     }
 

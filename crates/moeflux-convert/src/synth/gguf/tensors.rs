@@ -276,9 +276,13 @@ impl Maker<'_> {
         });
         let canonical = canonical.unwrap_or_else(|| decl.name.clone());
         // Convolutions lose the dimension of one, but for those of Kimi delta attention, where rates of
-        // decay have four as well; all others have one shape.
-        let keeps_dims = decl.name.contains(".self_attn.");
+        // decay have four as well; norms of Mamba keep their groups; all others have one shape.
+        let keeps_dims =
+            decl.name.contains(".self_attn.") || decl.name.ends_with(".mixer.norm.weight");
         let by_dims = |shape: &&Vec<usize>| shape.len();
+        if is_column(&decl.name) {
+            return vec![self.small(&canonical, vec![n, 1])];
+        }
         let shape = if keeps_dims {
             decl.shapes.iter().max_by_key(by_dims)
         } else {
@@ -303,6 +307,11 @@ impl Maker<'_> {
         let kind = Kind::Plain(Float::F32);
         Stored { made, shape, kind, is_read_when_opened: false }
     }
+}
+
+/// Whether files hold a vector as a matrix of one column: what Mamba layers have for each head.
+fn is_column(name: &str) -> bool {
+    [".mixer.A_log", ".mixer.D"].iter().any(|part| name.ends_with(part))
 }
 
 /// What quantisers take a matrix for by its name, if it is in a layer.

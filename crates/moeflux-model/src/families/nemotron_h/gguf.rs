@@ -57,9 +57,7 @@ fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
         number("n_groups", "ssm.group_count"),
         number("mamba_num_heads", "ssm.time_step_rank"),
     ])?;
-    let eps = "attention.layer_norm_rms_epsilon";
-    let norm_eps = keys.float(eps)?;
-    keys.put_from("layer_norm_epsilon", eps, json!(norm_eps));
+    epsilon(keys)?;
     for (to, from) in [("n_group", "expert_group_count"), ("topk_group", "expert_group_used_count")]
     {
         let n = keys.number(from)?.unwrap_or(0).max(1);
@@ -78,12 +76,24 @@ fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     layers(keys)
 }
 
+/// Writes the epsilon of norms. Files of configs that call it by one name only have no key of RMS
+/// norms.
+fn epsilon(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    let (of_rms, of_all) = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon");
+    let (key, eps) = match keys.float(of_rms)? {
+        Some(eps) => (of_rms, Some(eps)),
+        None => (of_all, keys.float(of_all)?),
+    };
+    keys.put_from("layer_norm_epsilon", key, json!(eps));
+    Ok(())
+}
+
 /// Writes the heads of attention and of Mamba layers.
 fn heads(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    // Layers without attention have none.
+    // Layers without attention have none; where no layer attends, any number will do.
     let kv_heads = "attention.head_count_kv";
     let n_kv_heads = match keys.numbers(kv_heads)? {
-        Some(counts) => counts.into_iter().max().unwrap_or(0),
+        Some(counts) => counts.into_iter().max().unwrap_or(0).max(1),
         None => keys.required(kv_heads)?,
     };
     keys.put_from("num_key_value_heads", kv_heads, json!(n_kv_heads));

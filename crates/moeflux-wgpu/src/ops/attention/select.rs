@@ -7,12 +7,22 @@ use moeflux_backend::{SelectPositions, Span};
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
 use crate::kernels::attention as kernels;
+use crate::kernels::kernel::Variant;
 use crate::memory::caches::pages::PAGE;
 use crate::ops::attention::inputs::{PART_WORDS, grow, pages};
 use crate::ops::attention::pools;
 use crate::ops::attention::store::{Vectors, store};
 use crate::state::gpu::Wgpu;
-use crate::words::{PER_ELEMENT, n_rows, word};
+use crate::words::{n_rows, word};
+
+/// Pools of a workgroup of `attention/score_index.wgsl`, which has one row.
+const POOLS: usize = 16;
+
+/// Pools and rows of a workgroup of `attention/score_index_tiles.wgsl`.
+const TILE: usize = 64;
+
+/// Rows from which on tiles are worth it, though the last ones are in part empty.
+const TILED_ROWS: usize = 16;
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
     op.assert_fits();
@@ -106,6 +116,7 @@ fn choose(
             word(weights_width),
             op.scale.to_bits(),
             word(row),
+            word(n),
             word(first),
             word(first_pool),
             word(len),
@@ -114,17 +125,22 @@ fn choose(
             b.encoder.list(&words),
             word(PAGE),
             word(size),
-            word(n * len),
         ];
-        b.encoder.dispatch(
-            kernels::ScoreIndex { kv: kind, is_weighted: op.weights.is_some() },
-            &params,
-            &[&q.mem, &mem, &weights, &lists, &scores],
-            Grid::Linear((n * len).div_ceil(PER_ELEMENT)),
-        );
+        let (kernel, grid) = scoring(kind, op.weights.is_some(), n, len);
+        b.encoder.dispatch(kernel, &params, &[&q.mem, &mem, &weights, &lists, &scores], grid);
     }
     let params = [op.top_k, row, position, n_pools, mask.row_words, size, per_vector, n].map(word);
     b.encoder.dispatch(kernels::ChooseIndex {}, &params, &[&scores, &mask.mem], Grid::Linear(n));
+}
+
+/// The kernel that scores `n_pools` for `n_rows`, and its workgroups.
+fn scoring(kv: u32, is_weighted: bool, n_rows: usize, n_pools: usize) -> (Variant, Grid) {
+    if n_rows < TILED_ROWS {
+        let grid = Grid::Plane(n_rows, n_pools.div_ceil(POOLS));
+        return (kernels::ScoreIndex { kv, is_weighted }.into(), grid);
+    }
+    let grid = Grid::Plane(n_rows.div_ceil(TILE), n_pools.div_ceil(TILE));
+    (kernels::ScoreIndexTiles { kv, is_weighted }.into(), grid)
 }
 
 /// Pages one after the other in one slab.

@@ -1,58 +1,37 @@
-// Scores of pools of positions by their index keys, which are at the last position of each; a
-// thread has one pool of a row. A position that is chosen alone is a pool of one. WEIGHTED: heads
-// have weights.
+// Scores of pools of positions by their index keys, which are at the last position of each, for few
+// rows. A position that is chosen alone is a pool of one. SLICES threads share a pool of a row, each
+// with some of the heads.
 
-struct Params {
-    n_heads: u32,
-    dim: u32,
-    q_start: u32,
-    q_width: u32,
-    q_stride: u32,
-    weights_start: u32,
-    weights_width: u32,
-    scale: f32,
-    first_row: u32,
-    // The first position of pages that are in one buffer, and the pools that end in them.
-    first: u32,
-    first_pool: u32,
-    len: u32,
-    k_words: u32,
-    // Scores of a row.
-    stride: u32,
-    // Where pages begin, and their positions.
-    list: u32,
-    page: u32,
-    // Positions of a pool.
-    size: u32,
-    n: u32,
-}
+const POOLS: u32 = 16u;
+const SLICES: u32 = 16u;
 
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> q: array<f32>;
-@group(0) @binding(2) var<storage, read> keys: array<u32>;
-@group(0) @binding(3) var<storage, read> weights: array<f32>;
-@group(0) @binding(4) var<storage, read> lists: array<u32>;
-@group(0) @binding(5) var<storage, read_write> scores: array<f32>;
+var<workgroup> sums: array<f32, POOLS * SLICES>;
 
-#main_per_element idx p.n
-    let pool = p.first_pool + idx % p.len;
-    let position = (pool + 1u) * p.size - 1u - p.first;
-    let row = idx / p.len;
-    let vector = lists[p.list + position / p.page] + (position % p.page) * p.k_words;
+@compute @workgroup_size(POOLS * SLICES)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let slice = thread % SLICES;
+    let first = (id.z * n.y + id.y) * POOLS;
+    if (first >= p.len) { return; }
+    let pool = first + thread / SLICES;
+    let row = id.x;
+    let key = key_of(min(pool, p.len - 1u));
     var sum = 0.0;
-    for (var head = 0u; head < p.n_heads; head++) {
-        let begin = (p.first_row + row) * p.q_width + p.q_start + head * p.q_stride;
+    for (var head = slice; head < p.n_heads; head += SLICES) {
+        let query = query_of(row, head);
         var product = 0.0;
-        for (var i = 0u; i < p.dim; i++) {
-            var k = stored(keys[vector + stored_word(i)], stored_part(i));
-            if (KV == KV_Q8) { k *= bitcast<f32>(keys[vector + (i >> 6u) * 17u]); }
-            product = fma(q[begin + i], k, product);
-        }
-        var weight = 1.0;
-        if (WEIGHTED != 0u) {
-            weight = weights[(p.first_row + row) * p.weights_width + p.weights_start + head];
-        }
-        sum = fma(weight, max(product * p.scale, 0.0), sum);
+        for (var i = 0u; i < p.dim; i++) { product = fma(q[query + i], element(key, i), product); }
+        sum += share_of(row, head, product);
     }
-    scores[row * p.stride + pool] = sum;
+    sums[thread] = sum;
+    for (var step = SLICES / 2u; step > 0u; step /= 2u) {
+        workgroupBarrier();
+        if (slice < step) { sums[thread] += sums[thread + step]; }
+    }
+    if (slice == 0u && pool < p.len) {
+        scores[row * p.stride + p.first_pool + pool] = sums[thread];
+    }
 }
