@@ -148,7 +148,9 @@ impl Model {
         if n_nextn > 0 {
             self.numbers(&[("nextn_predict_layers", n_nextn)]);
         }
-        self.file.f32(&self.key("attention.layer_norm_rms_epsilon"), 1e-6);
+        // Files of configs that name one epsilon have it under that name alone.
+        let kind = if self.architecture == "nemotron_h_moe" { "" } else { "rms_" };
+        self.file.f32(&self.key(&format!("attention.layer_norm_{kind}epsilon")), 1e-6);
         self.file.f32(&self.key("rope.freq_base"), 10000.0);
     }
 

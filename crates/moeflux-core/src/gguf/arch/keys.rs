@@ -77,13 +77,13 @@ const COMMON: &[Copied] = &[
     number("max_position_embeddings", "context_length"),
     number("num_attention_heads", "attention.head_count"),
     number("num_experts_per_tok", "expert_used_count"),
-    float("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     float_or("rope_theta", "rope.freq_base", 10000.0),
 ];
 
 /// Writes what the configs of all families have.
 pub(super) fn common(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     keys.copy(COMMON)?;
+    keys.copy_epsilon("rms_norm_eps")?;
     let n_layers = keys.n_layers;
     keys.put_from("num_hidden_layers", "block_count", json!(n_layers));
     keys.put_from("num_nextn_predict_layers", NEXTN, json!(keys.n_blocks - n_layers));
@@ -285,6 +285,17 @@ impl<'a> Keys<'a> {
             self.put_from(to, from, value);
         }
         Ok(())
+    }
+
+    /// Writes the epsilon of norms. Files of configs that have one for all norms may have no key of RMS
+    /// norms.
+    ///
+    /// # Errors
+    /// If the file has neither key, or no number there.
+    pub fn copy_epsilon(&mut self, to: &'static str) -> Result<(), FormatError> {
+        let (of_rms, of_all) = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon");
+        let is_plain = self.float(of_rms)?.is_none() && self.float(of_all)?.is_some();
+        self.copy(&[float(to, if is_plain { of_all } else { of_rms })])
     }
 
     /// Whether the file has a tensor.

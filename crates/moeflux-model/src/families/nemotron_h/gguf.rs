@@ -57,7 +57,7 @@ fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
         number("n_groups", "ssm.group_count"),
         number("mamba_num_heads", "ssm.time_step_rank"),
     ])?;
-    epsilon(keys)?;
+    keys.copy_epsilon("layer_norm_epsilon")?;
     for (to, from) in [("n_group", "expert_group_count"), ("topk_group", "expert_group_used_count")]
     {
         let n = keys.number(from)?.unwrap_or(0).max(1);
@@ -74,18 +74,6 @@ fn config(keys: &mut Keys<'_>) -> Result<(), FormatError> {
     }
     heads(keys)?;
     layers(keys)
-}
-
-/// Writes the epsilon of norms. Files of configs that call it by one name only have no key of RMS
-/// norms.
-fn epsilon(keys: &mut Keys<'_>) -> Result<(), FormatError> {
-    let (of_rms, of_all) = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon");
-    let (key, eps) = match keys.float(of_rms)? {
-        Some(eps) => (of_rms, Some(eps)),
-        None => (of_all, keys.float(of_all)?),
-    };
-    keys.put_from("layer_norm_epsilon", key, json!(eps));
-    Ok(())
 }
 
 /// Writes the heads of attention and of Mamba layers.
