@@ -29,6 +29,9 @@ use crate::step::RowLogits;
 /// While answers are generated, prompts get one row of this many in a step, by its limit.
 const PREFILL_FRACTION: usize = 4;
 
+/// And no more rows than this: answers wait while they are computed.
+const PREFILL_ROWS: usize = 512;
+
 pub(super) struct Runner {
     engine: Engine,
     tokenizer: Arc<Tokenizer>,
@@ -345,7 +348,7 @@ impl Runner {
         let mut n_most = chunk - batch.len();
         let mut n_free = match batch.len() {
             0 => chunk,
-            n => (chunk / PREFILL_FRACTION).max(1).min(chunk - n),
+            n => (chunk / PREFILL_FRACTION).clamp(1, PREFILL_ROWS).min(chunk - n),
         };
         // The shortest first: rows that it leaves go to the others.
         prompts.sort_by_key(|part| part.prompt.tokens.len() - part.n_done);

@@ -14,8 +14,9 @@ const COLUMNS: usize = 16;
 /// Most lanes that share a column.
 const MOST_LANES: u32 = 16;
 
-/// Elements of the batch that a workgroup loads at once: rows of these are few where states are large.
-const LOADED: u32 = 2048;
+/// Elements of the batch that a workgroup loads at once, and has twice: rows of these are few where states
+/// are large. Twice as many were 14 % faster on an H200, and more than 16 KiB.
+const LOADED: u32 = 1024;
 
 /// Most rows of the batch that a step takes.
 const MOST_ROWS: u32 = 8;
