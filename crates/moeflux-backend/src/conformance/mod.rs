@@ -10,6 +10,7 @@ mod entries;
 mod mixers;
 mod moe;
 mod products;
+mod selection;
 mod streams;
 mod suite;
 
@@ -50,6 +51,7 @@ pub fn check_ops(candidates: &[Open<'_>], closeness: Closeness) {
     mixers::check(&suite);
     attention::check(&suite);
     entries::check(&suite);
+    selection::check(&suite);
     caches::check(&suite);
     moe::check(&suite);
     moe::check_turns(&suite);

@@ -97,13 +97,11 @@ kernel! {
     {}
     {
         state_size: u32 = STATE,
-        /// Lanes that share a column of the state.
-        lanes: u32 = LANES,
-        /// Fours of its rows that a lane keeps.
+        /// Rows of the state that a lane keeps.
         kept: u32 = KEPT,
         /// Rows of the batch that a step takes.
         rows: u32 = ROWS,
-        /// Fours of their elements that a thread loads.
+        /// Elements that a thread loads of them.
         loads: u32 = LOADS,
     }
 }

@@ -6,20 +6,14 @@ use crate::commands::grid::Grid;
 use crate::kernels::recurrent as kernels;
 use crate::ops::spans::{Together, keeping, together, with_spans};
 use crate::state::gpu::Wgpu;
-use crate::words::word;
+use crate::words::{ELEMENTS, word};
 
-/// Columns of a head's state that a workgroup has.
-const COLUMNS: usize = 16;
+/// Columns of a head's state that a workgroup has, four lanes each.
+const COLUMNS: usize = ELEMENTS / 4;
 
-/// Most lanes that share a column.
-const MOST_LANES: u32 = 16;
-
-/// Elements of the batch that a workgroup loads at once, and has twice: rows of these are few where states
-/// are large. Twice as many were 14 % faster on an H200, and more than 16 KiB.
-const LOADED: u32 = 1024;
-
-/// Most rows of the batch that a step takes.
-const MOST_ROWS: u32 = 8;
+/// Elements of the batch that a workgroup loads at once: rows of these are fewer than four where states
+/// are large.
+const LOADED: usize = 512;
 
 pub(crate) fn state_space(b: &mut Wgpu, op: StateSpace, spans: &[Span]) {
     let inputs = [op.x.buf, op.b.buf, op.c.buf, op.dt.buf];
@@ -53,25 +47,20 @@ fn run(b: &mut Wgpu, op: &StateSpace, Together { states, spans, .. }: &Together<
     let of_heads = b.vector(of_heads).clone();
     let mems = [&y, &x_buf, &b_buf, &c_buf, &dt_buf].map(|buf| &buf.mem);
     b.encoder.dispatch(
-        kernel(b.encoder.context().lanes, enters.head_dim),
+        kernel(enters.head_dim),
         &with_spans(params, spans),
         &[&mems[..], &[&of_heads, &state.slab]].concat(),
         Grid::Plane(x.n_heads * x.head_dim.div_ceil(COLUMNS), spans.len()),
     );
 }
 
-/// The kernel for states of this many rows, on a device with this many lanes to rely on.
-fn kernel(lanes: u32, state_size: usize) -> kernels::StateSpace {
-    let lanes = lanes.min(MOST_LANES);
-    let kept = word(state_size).div_ceil(4 * lanes);
-    // How inputs enter, and how states are read.
-    let fours = 2 * lanes * kept;
-    // A thread brings one input of them at most; fours of rows are summed together.
-    let most = MOST_ROWS.min(lanes);
-    let rows = match (LOADED / (4 * fours)).clamp(1, most) {
-        few @ ..4 => few,
-        many => many / 4 * 4,
-    };
-    let loads = (fours * rows).div_ceil(lanes * word(COLUMNS));
-    kernels::StateSpace { state_size: word(state_size), lanes, kept, rows, loads }
+fn kernel(state_size: usize) -> kernels::StateSpace {
+    let kept = state_size.div_ceil(4);
+    let rows = (LOADED / (8 * kept)).clamp(1, 4);
+    kernels::StateSpace {
+        state_size: word(state_size),
+        kept: word(kept),
+        rows: word(rows),
+        loads: word((8 * kept * rows).div_ceil(ELEMENTS)),
+    }
 }

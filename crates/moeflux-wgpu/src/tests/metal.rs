@@ -293,10 +293,7 @@ fn variants() -> Vec<Variant> {
             &[4, 16, 4, 1, 1536, 24, 0, 0, 32, 1, 2, 2, 3, 1568, 7],
         ],
     );
-    add::<StateSpace>(
-        &mut all,
-        &[&[128, 16, 2, 4, 1], &[512, 16, 8, 1, 1], &[21, 8, 1, 8, 1], &[1, 4, 1, 4, 1]],
-    );
+    add::<StateSpace>(&mut all, &[&[128, 32, 2, 8], &[21, 6, 4, 3], &[1, 1, 4, 1]]);
     add::<SumPools>(&mut all, &[&[]]);
     add::<PutPools>(&mut all, &[&[0], &[1]]);
     add::<GatePools>(&mut all, &[&[]]);

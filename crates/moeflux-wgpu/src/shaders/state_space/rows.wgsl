@@ -1,6 +1,6 @@
-// The recurrence of state-space layers: LANES lanes keep a column of a head's state, four rows of
-// each 4 * LANES, while the rows of the batch pass. What all columns need of the batch's next ROWS
-// rows is on its way while these are worked on.
+// The recurrence of state-space layers: a quad of lanes keeps a column of a head's state, every
+// fourth row each, while the rows of the batch pass. What all columns need of the batch's next
+// ROWS rows is on its way while these are worked on.
 
 struct Params {
     n_heads: u32,
@@ -37,29 +37,20 @@ struct Params {
 
 // Columns of a workgroup, all of one head.
 const COLUMNS: u32 = 16u;
-const THREADS: u32 = LANES * COLUMNS;
-// Fours of rows of a state, those after the last full of zeros.
-const FOURS: u32 = LANES * KEPT;
+const THREADS: u32 = 4u * COLUMNS;
+// Rows of a state, those after the last full of zeros.
+const PADDED: u32 = 4u * KEPT;
 
 // Of this step's rows and of the next one's: how inputs enter and how states are read; inputs; how
 // much stays and how much enters.
-var<workgroup> factors: array<array<vec4<f32>, 2u * FOURS * ROWS>, 2>;
+var<workgroup> factors: array<array<f32, 2u * PADDED * ROWS>, 2>;
 var<workgroup> inputs: array<array<f32, COLUMNS * ROWS>, 2>;
 var<workgroup> gates: array<array<vec2<f32>, ROWS>, 2>;
 
-fn factor(row: u32, group: u32, is_read: bool, four: u32) -> vec4<f32> {
-    let at = select(
-        row * p.b_width + p.b_start + group * p.b_stride,
-        row * p.c_width + p.c_start + group * p.c_stride,
-        is_read,
-    );
-    var values = vec4<f32>();
-    for (var e = 0u; e < 4u; e++) {
-        let i = 4u * four + e;
-        if (i >= STATE) { break; }
-        if (is_read) { values[e] = c[at + i]; } else { values[e] = b[at + i]; }
-    }
-    return values;
+fn factor(row: u32, group: u32, is_read: bool, i: u32) -> f32 {
+    if (i >= STATE) { return 0.0; }
+    if (is_read) { return c[row * p.c_width + p.c_start + group * p.c_stride + i]; }
+    return b[row * p.b_width + p.b_start + group * p.b_stride + i];
 }
 
 @compute @workgroup_size(THREADS)
@@ -70,8 +61,8 @@ fn main(
     @builtin(subgroup_size) subgroup_size: u32,
 ) {
     let thread = subgroup * subgroup_size + in_subgroup;
-    let lane = thread % LANES;
-    let own = thread / LANES;
+    let lane = thread & 3u;
+    let own = thread >> 2u;
     let span = p.spans[id.y];
     let n_rows = span.y;
     let per_head = (p.head_dim + COLUMNS - 1u) / COLUMNS;
@@ -82,18 +73,15 @@ fn main(
     let column = min(first_column + own, p.head_dim - 1u);
     let at = (span.z * p.n_heads + head) * STATE * p.head_dim + column;
 #each i KEPT
-    let first$i = 4u * ($iu * LANES + lane);
-    var kept$i = vec4<f32>();
-    for (var e = 0u; e < 4u; e++) {
-        if (first$i + e < STATE) { kept$i[e] = state[at + (first$i + e) * p.head_dim]; }
-    }
+    var kept$i = 0.0;
+    if (4u * $iu + lane < STATE) { kept$i = state[at + (4u * $iu + lane) * p.head_dim]; }
 #end
     // What this thread brings of a step: of which of its rows, and of that what.
 #each i LOADS
-    let item_$i = min(thread + $iu * THREADS, 2u * FOURS * ROWS - 1u);
-    let of_row_$i = item_$i / (2u * FOURS);
-    let is_read_$i = (item_$i / FOURS) % 2u == 1u;
-    let four_$i = item_$i % FOURS;
+    let item_$i = min(thread + $iu * THREADS, 2u * PADDED * ROWS - 1u);
+    let of_row_$i = item_$i / (2u * PADDED);
+    let is_read_$i = (item_$i / PADDED) % 2u == 1u;
+    let element_$i = item_$i % PADDED;
 #end
     let input_item = min(thread, COLUMNS * ROWS - 1u);
     let input_row = input_item / COLUMNS;
@@ -109,75 +97,36 @@ fn main(
         // The next step's, of which the last row stands for those after it.
 #each i LOADS
         let t_$i = span.x + min(step * ROWS + of_row_$i, n_rows - 1u);
-        let factor_$i = factor(t_$i, group, is_read_$i, four_$i);
+        let factor_$i = factor(t_$i, group, is_read_$i, element_$i);
 #end
         let input_t = span.x + min(step * ROWS + input_row, n_rows - 1u);
         let input_next = x[input_t * p.x_width + input_at];
         let gate_t = span.x + min(step * ROWS + gate_row, n_rows - 1u);
         let delta = softplus(dt[gate_t * p.dt_width + p.dt_start + head] + bias);
-        // Rows after the last leave the state as it is.
-        let is_row = step * ROWS + gate_row < n_rows;
-        let gate_next = select(vec2<f32>(1.0, 0.0), vec2<f32>(exp_(rate * delta), delta), is_row);
+        let gate_next = vec2<f32>(exp_(rate * delta), delta);
         if (step > 0u) {
             let now = (step - 1u) & 1u;
-            let first_t = (step - 1u) * ROWS;
-            // What this lane adds to each row.
-            var parts: array<f32, ROWS>;
 #each u ROWS
             {
-                let gate = gates[now][$u];
-                let entering = gate.y * inputs[now][$uu * COLUMNS + own];
-                var reads = vec4<f32>();
-#each i KEPT
-                let b$i = factors[now][2u * $uu * FOURS + $iu * LANES + lane];
-                let c$i = factors[now][(2u * $uu + 1u) * FOURS + $iu * LANES + lane];
-                kept$i = fma(b$i, vec4<f32>(entering), kept$i * gate.x);
-                reads = fma(kept$i, c$i, reads);
-#end
-                parts[$u] = (reads.x + reads.y) + (reads.z + reads.w);
-            }
-#end
-#if ROWS/4
-            // Of four rows a lane goes on with one.
-            let is_odd = (lane & 1u) != 0u;
-            let is_upper = (lane & 2u) != 0u;
-#each g ROWS/4
-            {
-                let first = select(parts[4u * $gu], parts[4u * $gu + 1u], is_odd)
-                    + subgroupShuffleXor(
-                        select(parts[4u * $gu + 1u], parts[4u * $gu], is_odd), 1u,
-                    );
-                let second = select(parts[4u * $gu + 2u], parts[4u * $gu + 3u], is_odd)
-                    + subgroupShuffleXor(
-                        select(parts[4u * $gu + 3u], parts[4u * $gu + 2u], is_odd), 1u,
-                    );
-                var read = select(first, second, is_upper)
-                    + subgroupShuffleXor(select(second, first, is_upper), 2u);
-                for (var other = 4u; other < LANES; other *= 2u) {
-                    read += subgroupShuffleXor(read, other);
-                }
-                let row = 4u * $gu + (lane & 3u);
-                let t = first_t + row;
-                if (lane < 4u && t < n_rows && is_inside) {
-                    let input = inputs[now][row * COLUMNS + own];
-                    y[(span.x + t) * p.y_width + out_at] = fma(skipped, input, read);
-                }
-            }
-#end
-#else
-#each u ROWS
-            {
-                var read = parts[$u];
-                for (var other = 1u; other < LANES; other *= 2u) {
-                    read += subgroupShuffleXor(read, other);
-                }
-                let t = first_t + $uu;
-                if (lane == 0u && t < n_rows && is_inside) {
+                let t = (step - 1u) * ROWS + $uu;
+                if (t < n_rows) {
+                    let gate = gates[now][$u];
                     let input = inputs[now][$uu * COLUMNS + own];
-                    y[(span.x + t) * p.y_width + out_at] = fma(skipped, input, read);
+                    let entering = gate.y * input;
+                    var read = 0.0;
+#each i KEPT
+                    let b$i = factors[now][2u * $uu * PADDED + 4u * $iu + lane];
+                    let c$i = factors[now][(2u * $uu + 1u) * PADDED + 4u * $iu + lane];
+                    kept$i = fma(b$i, entering, kept$i * gate.x);
+                    read = fma(kept$i, c$i, read);
+#end
+                    read += subgroupShuffleXor(read, 1u);
+                    read += subgroupShuffleXor(read, 2u);
+                    if (lane == 0u && is_inside) {
+                        y[(span.x + t) * p.y_width + out_at] = fma(skipped, input, read);
+                    }
                 }
             }
-#end
 #end
         }
         let next = step & 1u;
@@ -190,8 +139,6 @@ fn main(
     }
     if (!is_inside) { return; }
 #each i KEPT
-    for (var e = 0u; e < 4u; e++) {
-        if (first$i + e < STATE) { state[at + (first$i + e) * p.head_dim] = kept$i[e]; }
-    }
+    if (4u * $iu + lane < STATE) { state[at + (4u * $iu + lane) * p.head_dim] = kept$i; }
 #end
 }
